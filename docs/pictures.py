@@ -23,7 +23,7 @@ from textual.pilot import Pilot
 from tkdebug.cli.command_line import parse
 from tkdebug.cli.runs.live import child_command
 from tkdebug.cli.runs.request import run_request
-from tkdebug.debugger.remote.wire import Wire
+from tkdebug.debugger.remote.records import Wire
 from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.debug.link import DebugLink

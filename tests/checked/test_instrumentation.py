@@ -27,7 +27,7 @@ from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.instrumentation import captures
 from tkdebug.runtime.instrumentation.measuring import Kernel, measure
 from tkdebug.runtime.instrumentation.plugin import Instrumentation, SeenOp
-from tkdebug.watches.instrumented import Instrumented
+from tkdebug.watches.records import Instrumented
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "plugin"
 

@@ -31,8 +31,14 @@ from tkdebug.knobs import KNOBS
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.checked.builds import timeline_options
 from tkdebug.runtime.checked.checked_launches import CHECKED
-from tkdebug.timelines.records import ClockSite, Span, WarpTimeline
-from tkdebug.timelines.requests import TimelineRequest, read_request, requested
+from tkdebug.timelines import (
+    ClockSite,
+    Span,
+    TimelineRequest,
+    WarpTimeline,
+    read_request,
+    requested,
+)
 
 
 def matmul_module():

@@ -5,7 +5,7 @@ import pytest
 import tkdebug.language as tl
 from tkdebug.compat.triton_api.compiler import ASTSource, compile
 from tkdebug.errors import CompileError, UnsupportedError
-from tkdebug.language.markers import must_use_result
+from tkdebug.language import must_use_result
 from tkdebug.runtime.device.platform import GPUTarget
 from tkdebug.runtime.errors import ArgumentTypeError
 from tkdebug.runtime.jit.function import jit

@@ -21,7 +21,7 @@ from tkdebug.instrument.recorder import Recorder
 from tkdebug.records.events import Fault, LaunchRecord, next_launch_id
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.records.scopes import SCOPES
-from tkdebug.timelines.records import ClockSite, WarpTimeline
+from tkdebug.timelines import ClockSite, WarpTimeline
 
 SOURCE = "x = tl.load(p)\ny = x + 1\ntl.store(q, y)\n"
 _names = []

@@ -15,7 +15,7 @@ from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
 from tkdebug.records.hook_chain import HOOKS
-from tkdebug.timelines.records import ClockSite, WarpTimeline
+from tkdebug.timelines import ClockSite, WarpTimeline
 
 SITES = tuple(ClockSite("tt.load", 0, (Frame("/k.py", line, "add"),)) for line in (3, 4))
 # As an H200 had them: a matmul of 71.5 us whose warps lasted 69.6 us, at 1.9 GHz.

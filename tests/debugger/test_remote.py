@@ -16,9 +16,8 @@ from patience import LONGEST_WAIT_S
 
 from tkdebug.debugger.goals import Ended, RunAgain
 from tkdebug.debugger.remote.front import RemoteFront
-from tkdebug.debugger.remote.heat import heat_map
-from tkdebug.debugger.remote.records import Look, View, record_of
-from tkdebug.debugger.remote.wire import Wire
+from tkdebug.debugger.remote.pictures import heat_map
+from tkdebug.debugger.remote.records import Look, View, Wire, record_of
 from tkdebug.records.hook_chain import HOOKS
 
 

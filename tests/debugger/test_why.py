@@ -12,8 +12,7 @@ from fronts import Scripted, debugging
 from tkdebug.debugger.breakpoints import BreakKind
 from tkdebug.debugger.goals import Continue, RunToLine
 from tkdebug.debugger.value_text import element_text
-from tkdebug.debugger.why.answers import why
-from tkdebug.debugger.why.nan import why_nan
+from tkdebug.debugger.why.answers import why, why_nan
 from tkdebug.debugger.why.unwritten import why_not_written
 from tkdebug.errors import UsageError
 

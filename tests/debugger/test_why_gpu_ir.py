@@ -12,8 +12,7 @@ from tkdebug import TensorDescriptor, compat
 from tkdebug.debugger.breakpoints import BreakKind
 from tkdebug.debugger.goals import Continue, Restart, Step, StepKind
 from tkdebug.debugger.value_text import element_text
-from tkdebug.debugger.why.answers import why
-from tkdebug.debugger.why.nan import why_nan
+from tkdebug.debugger.why.answers import why, why_nan
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 

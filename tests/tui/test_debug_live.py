@@ -16,7 +16,7 @@ from pilot_support import screen_text, until
 from tkdebug.cli.command_line import parse
 from tkdebug.cli.runs.live import child_command
 from tkdebug.cli.runs.request import run_request
-from tkdebug.debugger.remote.wire import Wire
+from tkdebug.debugger.remote.records import Wire
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.debug.link import DebugLink
 from tkdebug.tui.debug.source import DebugSource

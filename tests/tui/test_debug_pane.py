@@ -17,8 +17,7 @@ from stopped_kernels import line
 from textual.widgets import TabbedContent
 
 from tkdebug.debugger.remote.front import RemoteFront
-from tkdebug.debugger.remote.records import HeatMap, Variable
-from tkdebug.debugger.remote.wire import Wire
+from tkdebug.debugger.remote.records import HeatMap, Variable, Wire
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.debug.command import AnswerLog, CommandLine

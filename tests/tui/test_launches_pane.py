@@ -11,7 +11,7 @@ from tkdebug.instrument.session import Session
 from tkdebug.records.events import AutotuneChoice
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.records.scopes import SCOPES
-from tkdebug.timelines.records import ClockSite, WarpTimeline
+from tkdebug.timelines import ClockSite, WarpTimeline
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.widgets.table import Table
 

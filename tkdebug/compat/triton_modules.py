@@ -46,7 +46,7 @@ MODULES: Mapping[str, TritonModule] = {
             "tkdebug.compat.triton_api.compiler": "compile",
             "tkdebug.compiler.aggregates": "aggregate",
             "tkdebug.errors": "CompilationError=CompileError TritonError=TkError",
-            "tkdebug.language.markers": "must_use_result",
+            "tkdebug.language": "must_use_result",
             "tkdebug.runtime.arguments.tensor_stand_ins": "MockTensor TensorWrapper reinterpret",
             "tkdebug.runtime.errors": "InterpreterError OutOfResources",
             "tkdebug.runtime.jit.constexpr_function": "cdiv constexpr_function next_power_of_2",

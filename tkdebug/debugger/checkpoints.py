@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tkdebug.debugger.moments import Moment
+from tkdebug.debugger.stops import Moment
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.address_registry import ADDRESSES
 from tkdebug.interpreter.observers import LaunchContext

@@ -23,11 +23,10 @@ from tkdebug.debugger.goals import Ended, Resume
 from tkdebug.debugger.host_frames import host_frames
 from tkdebug.debugger.inspection import Inspection, Launch
 from tkdebug.debugger.interruption import Interruptible
-from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.programs import Selection
 from tkdebug.debugger.session import LaunchSession, refusal
 from tkdebug.debugger.stages import FRONT_END, parse_stage
-from tkdebug.debugger.stops import Stop
+from tkdebug.debugger.stops import Moment, Stop
 from tkdebug.debugger.value_text import found_text
 from tkdebug.debugger.why.writers import Writers
 from tkdebug.errors import NothingStoppedError, TkError, UsageError

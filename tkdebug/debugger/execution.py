@@ -1,8 +1,9 @@
 """One launch under a debugger, executed as often as it takes to be at any moment of it.
 
-Responsible for time: counting ops, stopping, going back by executing again from a checkpoint. Where
-to stop is the stop finder's (`stops`), what to do at a stop the debugger's. Invariant: each
-execution passes the same moments with the same values, up to the first assignment that was undone.
+Responsible for time: counting ops, stopping, going back by executing again from a checkpoint, and
+executions beside the launch, which count ops as it did. Where to stop is the stop finder's
+(`finder`), what to do at a stop the debugger's. Invariant: each execution passes the same moments
+with the same values, up to the first assignment that was undone.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tkdebug.compiler.frontend.variables import Mark
 from tkdebug.compiler.ir import Module, Operation, Region, Value
 from tkdebug.debugger.checkpoints import Checkpoints
 from tkdebug.debugger.code import DebugCode
-from tkdebug.debugger.moments import BEGINNING, END, Moment
+from tkdebug.debugger.stops import BEGINNING, END, Moment
 from tkdebug.interpreter import run_debugged
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
@@ -475,3 +476,45 @@ class Execution(Observer):
             return
         if self._running is not None:
             self._finder.accessed(self._at_op(*self._running), access, is_write)
+
+
+class CountingObserver(Observer):
+    """Counts ops as an `Execution` does, and ends at a moment."""
+
+    needs_intermediates = True
+    is_passive = False
+    # The same batches: which op is the n-th depends on them.
+    memory_factor = Execution.memory_factor
+
+    def __init__(self, execution: Execution, until: Moment, now: int) -> None:
+        self._execution = execution
+        self._until = until
+        self.now = now
+
+    @property
+    def key(self) -> None:
+        """Its plan is its own."""
+        return None
+
+    def moments(self, op: Operation) -> Moments:
+        """Where an execution counts."""
+        if op not in self._execution.code.needed:
+            return Moments.NEVER
+        return Moments.BEFORE | Moments.AFTER
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """Count."""
+        self.now += 1
+        if self.now >= self._until.op:
+            raise Traced
+        self._execution.reapply(run, self.now)
+
+    def after(
+        self,
+        run: Evaluator,
+        op: Operation,
+        operands: Sequence[TileValue],
+        results: Sequence[TileValue],
+    ) -> Sequence[TileValue]:
+        """What was recorded, where that is no function of the inputs."""
+        return self._execution.recorded.get(self.now, results)

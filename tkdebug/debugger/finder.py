@@ -13,17 +13,14 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from tkdebug.compiler.frontend.variables import Activation, Mark, MarkKind
-from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
-from tkdebug.debugger.element_names import find_element
-from tkdebug.debugger.elements import Element
+from tkdebug.debugger.breakpoints import BreakKind, Breakpoint, Watches
+from tkdebug.debugger.elements import Element, find_element
 from tkdebug.debugger.execution import Here, Rewind
 from tkdebug.debugger.expressions import EvaluationError, compile_expression
 from tkdebug.debugger.goals import Goal, Step, StepKind
 from tkdebug.debugger.interruption import InterruptedEvaluation
-from tkdebug.debugger.moments import END, Moment
 from tkdebug.debugger.programs import ALL, Selection, program_text
-from tkdebug.debugger.stops import Reason
-from tkdebug.debugger.watches import Watches
+from tkdebug.debugger.stops import END, Moment, Reason
 from tkdebug.errors import UsageError
 from tkdebug.records.events import Fault
 

@@ -8,7 +8,7 @@ from enum import Enum
 
 from tkdebug.compiler.frontend.variables import Activation, Mark, MarkKind
 from tkdebug.debugger.elements import Element
-from tkdebug.debugger.moments import Moment
+from tkdebug.debugger.stops import Moment
 
 
 class StepKind(Enum):

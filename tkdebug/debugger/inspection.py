@@ -14,10 +14,10 @@ from tkdebug.compiler.ir import Value
 from tkdebug.compiler.tensor import tensor
 from tkdebug.debugger.code import DebugCode
 from tkdebug.debugger.elements import argument_named
-from tkdebug.debugger.evaluation import Scope
 from tkdebug.debugger.execution import Execution, Here
 from tkdebug.debugger.expressions import (
     EvaluationError,
+    Scope,
     compile_expression,
     evaluate,
     truth,
@@ -25,9 +25,9 @@ from tkdebug.debugger.expressions import (
 )
 from tkdebug.debugger.host_frames import HostFrame
 from tkdebug.debugger.ir_text import spelled, value_named
-from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.programs import Census, Selection, elsewhere, program_text
 from tkdebug.debugger.recall import recall
+from tkdebug.debugger.stops import Moment
 from tkdebug.debugger.values import Constant, PerProgram, Reading, Unavailable, read, read_ir_value
 from tkdebug.errors import Frame, UsageError
 

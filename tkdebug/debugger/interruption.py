@@ -1,11 +1,13 @@
-"""The user's code that runs in a debugger: at stops, and as conditions while a launch runs.
+"""The user's code that runs in a debugger, and Ctrl-C while a script runs under one.
 
-It may be endless, raise what it likes, or ask for the process to end. Invariant: none of that gets
-further than an `EvaluationError`, and what interrupts it hits nothing else of its thread.
+That code runs at stops, and as conditions while a launch runs. It may be endless, raise what it
+likes, or ask for the process to end. Invariant: none of that gets further than an
+`EvaluationError`, and what interrupts it hits nothing else of its thread.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import signal
 import threading
@@ -13,11 +15,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tkdebug.debugger.expressions import EvaluationError
 from tkdebug.debugger.goals import Ended
 from tkdebug.errors import Terminated, error_text
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.console.shell import Console
+    from tkdebug.debugger.engine import Debugger
 
 T = TypeVar("T")
 # For an interrupt to be raised in a thread that runs Python code; later it has been, and was caught
@@ -136,3 +142,37 @@ class Interruptible:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def interrupts(
+    debugger: Debugger, console: Console, is_ending: Callable[[], bool] = bool
+) -> Iterator[None]:
+    """Ctrl-C stops in the kernel that runs, or at the script's next line.
+
+    Args:
+        debugger: of the kernels.
+        console: knows what stops at the script's lines.
+        is_ending: whether it is to end the script instead.
+    """
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        script = console.script_lines
+        if is_ending():
+            pass
+        elif debugger.is_running:
+            debugger.pause()
+            return
+        elif debugger.expressions.interrupt():
+            return
+        elif debugger.inspection is None and script is not None and script.interrupt(frame):
+            return
+        if callable(before):
+            before(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

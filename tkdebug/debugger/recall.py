@@ -16,9 +16,8 @@ from torch import Tensor
 
 from tkdebug.compiler.frontend.variables import Mark
 from tkdebug.compiler.ir import Operation, Value
-from tkdebug.debugger.counting import CountingObserver
-from tkdebug.debugger.execution import Execution, Here, Passed, Traced
-from tkdebug.debugger.moments import Moment
+from tkdebug.debugger.execution import CountingObserver, Execution, Here, Passed, Traced
+from tkdebug.debugger.stops import Moment
 from tkdebug.debugger.values import Reading, Unavailable, read
 from tkdebug.interpreter.tiles.values import TileValue
 

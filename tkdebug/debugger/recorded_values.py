@@ -25,9 +25,8 @@ from tkdebug.debugger.values import Tile
 from tkdebug.errors import Frame
 from tkdebug.interpreter.watching.records import Summaries, as_numbers, bins_of, packed_tiles
 from tkdebug.process.named_files import source_lines
-from tkdebug.watches.differences import difference, is_rounding, same_value
 from tkdebug.watches.places import real_file
-from tkdebug.watches.records import WatchedValue, summary_text
+from tkdebug.watches.records import WatchedValue, difference, is_rounding, same_value, summary_text
 
 _Place = tuple[tuple[str, int], ...]
 # More would take longer than a step may.

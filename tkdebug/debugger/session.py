@@ -31,9 +31,8 @@ from tkdebug.debugger.goals import (
 )
 from tkdebug.debugger.inspection import Inspection, Launch
 from tkdebug.debugger.interruption import Interruptible
-from tkdebug.debugger.moments import END, Moment
 from tkdebug.debugger.programs import ALL, Selection
-from tkdebug.debugger.stops import Reason, Stop
+from tkdebug.debugger.stops import END, Moment, Reason, Stop
 from tkdebug.errors import TkError, UsageError
 
 if TYPE_CHECKING:

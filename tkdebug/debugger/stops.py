@@ -1,12 +1,28 @@
-"""Stops, as fronts get them."""
+"""Moments of a launch, with the counts that identify them, and stops as fronts get them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
-from tkdebug.debugger.moments import Moment
 from tkdebug.errors import Frame
+
+
+class Moment(NamedTuple):
+    """A moment of a launch; the same in each execution of it, and ordered by time.
+
+    Attributes:
+        op: how many ops had begun, this one included, in all programs and batches.
+        place: the position among the marks before that op; their number for the op itself.
+    """
+
+    op: int
+    place: int
+
+
+BEGINNING = Moment(0, 0)
+END = Moment(1 << 62, 0)
 
 
 class Reason(Enum):

@@ -6,6 +6,7 @@ the types, the iterators and the markers. Invariant: no function of the language
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 from tkdebug.compiler.dtypes import (
@@ -18,7 +19,31 @@ from tkdebug.compiler.dtypes import (
 from tkdebug.compiler.ops.table import LANGUAGE
 from tkdebug.compiler.tensor import constexpr, constexpr_type, tensor, tensor_descriptor
 from tkdebug.language import core, extra, math, random, standard, target_info
-from tkdebug.language.markers import PropagateNan, const, must_use_result
+
+
+class PropagateNan(enum.IntEnum):
+    """Whether minimum and maximum give NaN when an operand is one."""
+
+    NONE = 0
+    ALL = 0xFFFF
+
+
+class const:
+    """Annotation of a pointer parameter whose memory may only be read."""
+
+
+def must_use_result(x: Any, s: bool | str = True) -> Any:
+    """Decorator of a jit function: a call whose result is dropped is a compile error.
+
+    Args:
+        x: the function, or words to add to the error.
+        s: words to add to the error, or True for none.
+    """
+    if isinstance(x, str):
+        return lambda function: must_use_result(function, x)
+    x._must_use_result = s  # noqa: SLF001
+    return x
+
 
 tensor_descriptor_base = tensor_descriptor
 # Tuples and slices of kernels are Python's own.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tkdebug.debugger.remote.wire import Wire
+from tkdebug.debugger.remote.records import Wire
 from tkdebug.errors import UnsupportedError
 from tkdebug.instrument.session import Session
 from tkdebug.terminal.text import tell

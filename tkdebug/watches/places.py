@@ -14,8 +14,7 @@ from functools import cached_property
 
 from tkdebug.errors import UsageError, shown_path
 from tkdebug.process.named_files import UnfitFileError, fresh_source
-from tkdebug.watches.condition_reader import read_condition
-from tkdebug.watches.conditions import Node
+from tkdebug.watches.conditions import Node, read_condition
 
 _FORM = "FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION]"
 _TILE = "tile"

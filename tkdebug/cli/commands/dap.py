@@ -145,7 +145,7 @@ class _Launch:
     def check(self, command: str, arguments: Mapping[str, Any]) -> None:
         from tkdebug.cli.command_line import check_variables
         from tkdebug.cli.script.execution import find_program
-        from tkdebug.debugger.dap.arguments import optional, texts
+        from tkdebug.debugger.dap.wire import optional, texts
         from tkdebug.runtime.device.torch_package import check_installed, import_torch
 
         if command != "launch":
@@ -193,7 +193,7 @@ def _enter(folder: str) -> None:
 
 
 def _environment(arguments: Mapping[str, Any]) -> dict[str, str]:
-    from tkdebug.debugger.dap.arguments import optional
+    from tkdebug.debugger.dap.wire import optional
 
     empty: dict[str, Any] = {}
     given = optional(arguments, "env", empty)

@@ -133,8 +133,8 @@ def _debug(options: argparse.Namespace, program: Program, commands: list[str]) -
     from tkdebug import compat
     from tkdebug.cli.runs.checks import check_known
     from tkdebug.cli.script.execution import loaded, quotable
-    from tkdebug.debugger.console.interrupts import interrupts
     from tkdebug.debugger.engine import Debugger
+    from tkdebug.debugger.interruption import interrupts
     from tkdebug.fault_printing.printer import printing_faults
     from tkdebug.records.hook_chain import HOOKS
 

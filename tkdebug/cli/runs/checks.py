@@ -164,7 +164,7 @@ def _check_watches(request: RunRequest) -> None:
 
 
 def _check_timelines(request: RunRequest) -> None:
-    from tkdebug.timelines.requests import read_request
+    from tkdebug.timelines import read_request
 
     if KNOBS.timelines and not _runs_natively(request.mode):
         option = _source(request, "timelines", "--timeline")

@@ -23,7 +23,7 @@ from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.compiler.ir.core import Block, Operation
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import ScalarType, TensorType, element_of
-from tkdebug.timelines.records import ClockSite, WarpTimeline
+from tkdebug.timelines import ClockSite, WarpTimeline
 
 HEADER_WORDS: Final = 4
 WORD_BYTES: Final = 8

@@ -29,8 +29,7 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.sites.texts import read_sites
 from tkdebug.errors import Frame
-from tkdebug.watches.condition_reader import read_condition
-from tkdebug.watches.conditions import Node
+from tkdebug.watches.conditions import Node, read_condition
 from tkdebug.watches.places import Span, Watch
 
 WORD_BYTES: Final = 8

@@ -17,8 +17,13 @@ from tkdebug.debugger.console.moving_commands import (
     number,
     resolved_file,
 )
-from tkdebug.debugger.element_names import find_element, named_by_script, names_variable
-from tkdebug.debugger.elements import Element, argument_named
+from tkdebug.debugger.elements import (
+    Element,
+    argument_named,
+    find_element,
+    named_by_script,
+    names_variable,
+)
 from tkdebug.debugger.expressions import EvaluationError
 from tkdebug.debugger.ir_text import value_named
 from tkdebug.debugger.lines import (

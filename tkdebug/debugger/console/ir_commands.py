@@ -12,10 +12,9 @@ from tkdebug.compiler.layouts.linear import BLOCK, LANE, REGISTER, WARP, LinearL
 from tkdebug.debugger.goals import ChangeStage, Resume
 from tkdebug.debugger.ir_text import held_by, holders, layout_of, lines_around
 from tkdebug.debugger.programs import program_text
-from tkdebug.debugger.shared_memory import InFlight, SharedBuffer, Slot, buffers, running
 from tkdebug.debugger.stages import all_stages
 from tkdebug.debugger.value_text import element_text, tensor_data, tensor_text
-from tkdebug.debugger.values import Tile
+from tkdebug.debugger.values import InFlight, SharedBuffer, Slot, Tile, buffers, running
 from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from tkdebug.debugger.breakpoints import BreakKind
-from tkdebug.debugger.console.source import function_around, listing
 from tkdebug.debugger.expressions import tuple_parts
+from tkdebug.debugger.lines import function_around, listing
 from tkdebug.debugger.programs import ALL, Selection, linear_id, program_text
 from tkdebug.debugger.value_text import (
     found_text,

@@ -18,7 +18,7 @@ from tkdebug.debugger.goals import (
     StepKind,
 )
 from tkdebug.debugger.lines import checked_line, loaded_files
-from tkdebug.debugger.moments import Moment
+from tkdebug.debugger.stops import Moment
 from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def go_back(console: Console, rest: str) -> Resume:
 
 def last_write(console: Console, rest: str) -> Resume:
     """`lastwrite`."""
-    from tkdebug.debugger.element_names import find_element
+    from tkdebug.debugger.elements import find_element
 
     return LastWrite(find_element(console.debugger.at_stop, rest, console.frame))
 

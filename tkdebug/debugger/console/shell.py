@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.debugger.console.command import Command, Leftover, ScriptLines
-from tkdebug.debugger.console.source import listing
 from tkdebug.debugger.goals import Continue, Quit, Resume, Step
 from tkdebug.debugger.ir_text import op_text
+from tkdebug.debugger.lines import listing
 from tkdebug.debugger.programs import program_text
 from tkdebug.debugger.stops import Reason, Stop
 from tkdebug.errors import NothingStoppedError, TkError, UsageError, error_text

@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tkdebug.debugger.dap.arguments import optional
 from tkdebug.debugger.dap.breakpoint_requests import BreakpointRequests
 from tkdebug.debugger.dap.capabilities import capabilities_for
 from tkdebug.debugger.dap.debuggee import Debuggee
 from tkdebug.debugger.dap.instructions import Instructions
 from tkdebug.debugger.dap.looking import Looking
 from tkdebug.debugger.dap.moving import Moving
-from tkdebug.debugger.dap.wire import Connection, Request
+from tkdebug.debugger.dap.wire import Connection, Request, optional
 from tkdebug.errors import TkError, UsageError, error_text
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.debugger.dap.arguments import optional, required, texts
 from tkdebug.debugger.dap.debuggee import Debuggee
+from tkdebug.debugger.dap.wire import optional, required, texts
 from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class BreakpointRequests:
     def _info_of_text(self, text: str, number: int) -> Body:
         """Of what was typed: an element, a variable or an expression."""
         from tkdebug.debugger.dap.breakpoints import data_of_element, data_of_variable
-        from tkdebug.debugger.element_names import find_element, names_variable
+        from tkdebug.debugger.elements import find_element, names_variable
         from tkdebug.debugger.expressions import EvaluationError, compile_expression
 
         try:

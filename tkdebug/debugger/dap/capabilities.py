@@ -1,13 +1,23 @@
-"""What the adapter can do, as clients ask it (Debug Adapter Protocol, `Capabilities`)."""
+"""Capabilities of the adapter, as clients ask for them (Debug Adapter Protocol, `Capabilities`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from tkdebug.debugger.dap.arguments import optional
-from tkdebug.debugger.dap.exception_filters import EXCEPTION_FILTERS
+from tkdebug.debugger.dap.wire import optional
 from tkdebug.errors import UsageError
+
+FAULTS = "faults"
+EXCEPTION_FILTERS = [
+    {
+        "filter": FAULTS,
+        "label": "Faults of kernels",
+        "description": "Stop where an access leaves its tensor, an assertion fails, …",
+        "default": True,
+    }
+]
+
 
 CAPABILITIES: dict[str, Any] = {
     "exceptionBreakpointFilters": EXCEPTION_FILTERS,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.debugger.dap.arguments import optional, required
 from tkdebug.debugger.dap.debuggee import Debuggee
+from tkdebug.debugger.dap.wire import optional, required
 from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:

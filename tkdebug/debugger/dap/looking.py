@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.debugger.dap.arguments import optional, required
 from tkdebug.debugger.dap.debuggee import FIRST_PROGRAM_THREAD, SCRIPT_THREAD, At, Debuggee, meaning
 from tkdebug.debugger.dap.instructions import address_of
+from tkdebug.debugger.dap.wire import optional, required
 from tkdebug.errors import Frame, UsageError
 
 if TYPE_CHECKING:

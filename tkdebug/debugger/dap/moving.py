@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.debugger.dap.arguments import optional, required
 from tkdebug.debugger.dap.debuggee import FIRST_PROGRAM_THREAD, Debuggee, Going
+from tkdebug.debugger.dap.wire import optional, required
 from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 Source: Debug Adapter Protocol, "Base Protocol", whose one header is Content-Length. What comes from
 a client is untrusted: sizes are bounded, nothing but JSON is read, and what is no message, such as
-HTTP, is the last that is read.
+HTTP, is the last that is read. A wrong field of a request is refused by its name.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
-from tkdebug.errors import TkError
+from tkdebug.errors import TkError, UsageError
 
 MAX_BODY_BYTES = 16 << 20
 _HEADER = re.compile(rb"content-length: *([0-9]{1,8})\r\n", re.IGNORECASE)
@@ -148,3 +148,48 @@ def _request(body: bytes) -> Request:
     if message.get("type") != "request" or type(number) is not int or not isinstance(command, str):
         raise ProtocolError("debug adapter: got a message, expected a request with seq and command")
     return Request(number, command, arguments if isinstance(arguments, dict) else {})
+
+
+T = TypeVar("T", int, str, bool, list[Any], dict[str, Any])
+_NAMES = {int: "a number", str: "text", bool: "true or false", list: "a list", dict: "an object"}
+
+
+def required(arguments: Mapping[str, Any], name: str, type_: type[T]) -> T:
+    """A field that has to be there.
+
+    Raises:
+        UsageError: it is not, or has another type.
+    """
+    if name not in arguments:
+        raise UsageError(f"`{name}` is missing, expected {_NAMES[type_]}")
+    return _checked(name, arguments[name], type_)
+
+
+def optional(arguments: Mapping[str, Any], name: str, default: T) -> T:
+    """A field, or `default` where it is left out or null.
+
+    Raises:
+        UsageError: it has another type than `default`.
+    """
+    value = arguments.get(name)
+    return default if value is None else _checked(name, value, type(default))
+
+
+def _checked(name: str, value: Any, type_: type[T]) -> T:
+    if type(value) is not type_:
+        shown = repr(value)
+        shown = shown if len(shown) <= 40 else f"{shown[:40]}…"
+        raise UsageError(f"`{name}` is {shown}, expected {_NAMES[type_]}")
+    found: T = value
+    return found
+
+
+def texts(arguments: Mapping[str, Any], name: str) -> list[str]:
+    """A list of texts; empty where it is left out.
+
+    Raises:
+        UsageError: it holds something else.
+    """
+    empty: list[Any] = []
+    found = optional(arguments, name, empty)
+    return [_checked(f"{name}[{place}]", item, str) for place, item in enumerate(found)]

@@ -20,8 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.debugger.goals import Continue, Detach, Quit, Resume, RunAgain
-from tkdebug.debugger.remote.records import Look, RecordError, View, record_of
-from tkdebug.debugger.remote.wire import Wire
+from tkdebug.debugger.remote.records import Look, RecordError, View, Wire, record_of
 from tkdebug.debugger.stops import Reason
 from tkdebug.errors import UsageError
 from tkdebug.process.forks import renew_after_forks
@@ -167,7 +166,7 @@ class RemoteFront:
     @contextlib.contextmanager
     def interrupts(self) -> Iterator[None]:
         """Ctrl-C in the main thread stops the script as at the console, until it is to end."""
-        from tkdebug.debugger.console.interrupts import interrupts
+        from tkdebug.debugger.interruption import interrupts
 
         self._stops_by_signal = True
         try:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.debugger.console.host import HostDebugger
 from tkdebug.debugger.host_frames import HostFrame
 from tkdebug.debugger.lines import code_lines
-from tkdebug.debugger.remote.choosing import MOST_SUMMED_UP, is_drawn
 from tkdebug.debugger.remote.looking import place_of, tensor_map, variable_of
+from tkdebug.debugger.remote.pictures import MOST_SUMMED_UP, is_drawn
 from tkdebug.debugger.remote.records import Look, Programs, SetBreakpoint, Timeline, View
 from tkdebug.errors import Frame
 

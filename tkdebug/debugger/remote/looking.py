@@ -15,16 +15,16 @@ from tkdebug.debugger.console.shell import reasons, return_text, short, shown_op
 from tkdebug.debugger.inspection import ALL_POSITIONS, Inspection
 from tkdebug.debugger.lines import function_line
 from tkdebug.debugger.programs import ALL, Selection, program_text
-from tkdebug.debugger.remote.choosing import (
+from tkdebug.debugger.remote.pictures import (
+    ProgramStates,
     has_nan,
+    heat_map,
     is_drawn,
     just_bound,
     large_text,
     most_telling,
     tensor_kind,
 )
-from tkdebug.debugger.remote.heat import heat_map
-from tkdebug.debugger.remote.program_states import ProgramStates
 from tkdebug.debugger.remote.records import (
     HeatMap,
     Look,

@@ -12,8 +12,7 @@ from tkdebug.compiler.dialects import arith, scf, tt, ttg, ttng
 from tkdebug.compiler.dialects.interfaces import PlainDot
 from tkdebug.compiler.ir import Operation
 from tkdebug.debugger.value_text import element_text
-from tkdebug.debugger.why.shared_slices import written_by
-from tkdebug.debugger.why.slices import operand_masks
+from tkdebug.debugger.why.slices import operand_masks, written_by
 from tkdebug.debugger.why.tracing import Instance, Tracer
 from tkdebug.errors import Frame
 from tkdebug.interpreter.memory.buffers import Buffer

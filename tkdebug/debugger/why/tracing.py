@@ -17,10 +17,9 @@ from tkdebug.compiler.dialects.interfaces import PlainDot
 from tkdebug.compiler.ir import Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
-from tkdebug.debugger.counting import CountingObserver
-from tkdebug.debugger.execution import Execution
-from tkdebug.debugger.moments import Moment
-from tkdebug.debugger.why.shared_slices import SharedWrite, places_of
+from tkdebug.debugger.execution import CountingObserver, Execution
+from tkdebug.debugger.stops import Moment
+from tkdebug.debugger.why.slices import SharedWrite, places_of
 from tkdebug.errors import UsageError
 from tkdebug.interpreter.memory.checked_access import loaded_type
 from tkdebug.interpreter.memory.descriptors import descriptor_access

@@ -16,15 +16,13 @@ from tkdebug.compiler.dialects.op import Effects
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.debugger.counting import CountingObserver
-from tkdebug.debugger.element_names import find_element
-from tkdebug.debugger.elements import Element
-from tkdebug.debugger.execution import Execution
-from tkdebug.debugger.moments import Moment
+from tkdebug.debugger.elements import Element, find_element
+from tkdebug.debugger.execution import CountingObserver, Execution
 from tkdebug.debugger.programs import Elsewhere, elsewhere
-from tkdebug.debugger.why.access_finders import WriteFinder, bit_mask
+from tkdebug.debugger.stops import Moment
 from tkdebug.debugger.why.answers import Why, sliced, traced
 from tkdebug.debugger.why.tracing import Tracer
+from tkdebug.debugger.why.writers import WriteFinder, bit_mask
 from tkdebug.interpreter.memory.checked_access import loaded_type
 from tkdebug.interpreter.memory.descriptors import descriptor_access, row_access
 from tkdebug.interpreter.memory_usage import pointer_origins

@@ -28,8 +28,7 @@ from tkdebug.linemap.line_table import LineTableError
 from tkdebug.linemap.line_table_data import from_data
 from tkdebug.linemap.resources import Resources
 from tkdebug.records.events import ArgumentInfo
-from tkdebug.watches.differences import difference, same_value
-from tkdebug.watches.records import WatchedValue
+from tkdebug.watches.records import WatchedValue, difference, same_value
 
 # Fewer launches say nothing of how much times vary.
 LEAST_LAUNCHES = 5

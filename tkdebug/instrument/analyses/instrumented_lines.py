@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tkdebug.errors import Frame, shown_path
 from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.session import Session
-from tkdebug.watches.instrumented import Instrumented
+from tkdebug.watches.records import Instrumented
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import Frame
-from tkdebug.timelines.records import WarpTimeline
+from tkdebug.timelines import WarpTimeline
 
 if TYPE_CHECKING:
     from tkdebug.instrument.records import Launch

@@ -19,7 +19,7 @@ from tkdebug.instrument.records import Launch, RunInfo
 from tkdebug.instrument.renderers.trace_tracks import FIRST_WARP_TRACK, track_name
 from tkdebug.instrument.session import Session
 from tkdebug.terminal.display import cut
-from tkdebug.timelines.records import Span, WarpTimeline
+from tkdebug.timelines import Span, WarpTimeline
 
 MOST_LAUNCHES = 8
 MOST_LINES = 10

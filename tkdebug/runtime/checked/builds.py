@@ -28,7 +28,7 @@ from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 from tkdebug.runtime.watched_values import is_looked_at
 from tkdebug.terminal.text import tell
-from tkdebug.timelines.requests import read_request, requested
+from tkdebug.timelines import read_request, requested
 
 if TYPE_CHECKING:
     from tkdebug.compiler.sites.checks import CheckOptions

@@ -17,7 +17,7 @@ from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.instrumentation.captures import instrumentations
 from tkdebug.runtime.instrumentation.layouts import gpu_ops, layout_of
 from tkdebug.runtime.instrumentation.plugin import Instrumentation, SeenOp
-from tkdebug.watches.instrumented import Instrumented
+from tkdebug.watches.records import Instrumented
 
 
 @dataclass(frozen=True, slots=True)

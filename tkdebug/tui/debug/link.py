@@ -8,8 +8,7 @@ from typing import Any
 
 from textual.message import Message
 
-from tkdebug.debugger.remote.records import RecordError, SetBreakpoint, View, record_of
-from tkdebug.debugger.remote.wire import Wire
+from tkdebug.debugger.remote.records import RecordError, SetBreakpoint, View, Wire, record_of
 from tkdebug.tui.drawing.highlight import highlight_python
 from tkdebug.tui.drawing.lines import Code, lines_of
 
