@@ -135,12 +135,36 @@ def install(
     """
     check_installed()
     if (compiler or KNOBS.compiler) == "triton":
-        from tkdebug.compat.upstream.recording import install_upstream
-
-        return install_upstream(quick)
+        return _install_upstream(quick)
     if mode not in MODE_NAMES:
         raise UsageError(f"mode: got {mode!r}, expected one of {', '.join(MODE_NAMES)}")
     return _installed(mode, quick, tuple(interpret), tuple(checks), triton)
+
+
+def _install_upstream(quick: bool) -> InPlace:
+    """Put an installed Triton in force as the compiler, in this process and those it starts.
+
+    Args:
+        quick: whether `do_bench` is to run once.
+
+    Raises:
+        UsageError: there is no Triton that can compile.
+    """
+    from tkdebug.compat import children
+    from tkdebug.compat.upstream.installed import installed_triton
+    from tkdebug.compat.upstream.recording import UpstreamRecorded
+    from tkdebug.runtime.device.platform import platform_in_force
+
+    installed_triton()
+    with ExitStack() as undo:
+        undo.enter_context(
+            KNOBS.scope(mode="native", compiler="triton", quick=quick or KNOBS.quick)
+        )
+        undo.callback(UpstreamRecorded().restore)
+        platform_in_force().announce_with_torch()
+        variables = children.environment("native", KNOBS.quick, (), (), False)
+        undo.callback(Environment(variables).restore)
+        return InPlace(undo)
 
 
 def stop_at_breakpoints() -> Callable[[], None]:

@@ -77,7 +77,7 @@ def arm() -> None:
 
         join_from_environment()
     if os.environ.get("TKDEBUG_TOLD_FAULTS"):
-        from tkdebug.fault_printing.printer import print_from_environment
+        from tkdebug.fault_printing.processes import print_from_environment
 
         print_from_environment()
     if os.environ.get(COREDUMP_VARIABLE):

@@ -1,107 +1,27 @@
 """Faults on stderr when they happen: each in full the first time it comes up, then only counted.
 
-Responsible for what is printed while a script runs, and for which of the processes of a run prints
-it: one of them does, and none where the user would not see it. The summary at the end is its
-caller's. Compile errors are left out: callers of the compiler get them as exceptions.
+Responsible for what is printed while a script runs; the summary at its end is its caller's. Compile
+errors are left out: callers of the compiler get them as exceptions. Which process of a run prints a
+fault is decided in `processes`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import io
-import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tkdebug.fault_printing.text import counted_line, describe, names_of
-from tkdebug.process.temporary_folders import TemporaryFolder
-from tkdebug.records.events import Fault
-from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.terminal.display import style_of, view_of
 from tkdebug.terminal.text import tell
 
-# Names the folder of `PrintedFaults` for child processes, and the file that stderr is.
-VARIABLE = "TKDEBUG_TOLD_FAULTS"
+if TYPE_CHECKING:
+    from tkdebug.records.events import Fault
+
 MAX_PRINTED = 50
-
-
-class PrintedFaults:
-    """The faults that processes of a run have printed: an empty file for each, in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def claim(self, fault: Fault) -> bool:
-        """Whether no process has printed `fault`; from now on it counts as printed."""
-        try:
-            os.close(os.open(self._file(fault), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        except OSError:
-            return False  # printed, or the run has ended and its folder has gone
-        return True
-
-    def __contains__(self, fault: Fault) -> bool:
-        return self._file(fault).exists()
-
-    def _file(self, fault: Fault) -> Path:
-        frames = [(frame.file, frame.line, frame.function) for frame in fault.frames]
-        place = json.dumps([fault.kind, fault.kernel, frames, fault.tensor])
-        return self.folder / hashlib.sha256(place.encode()).hexdigest()
-
-
-@contextlib.contextmanager
-def printing_faults() -> Iterator[PrintedFaults]:
-    """Tell faults of this process and of those that it starts while the block lasts.
-
-    What it gives can be asked for them until the block ends.
-    """
-    owner, stream, file = os.getpid(), sys.stderr, _stderr_file()
-    folder = TemporaryFolder("printed")
-    printed = PrintedFaults(folder.path)
-
-    def claims(fault: Fault) -> bool:
-        # Forked children come here, too. A script may have led its stderr elsewhere.
-        is_seen = file is not None and _stderr_file() == file
-        if os.getpid() == owner and sys.stderr is stream and stream is not None:
-            is_seen = True
-        return is_seen and printed.claim(fault)
-
-    teller = FaultPrinter(claims, "further faults are reported at the end")
-    hook = Hook(fault=teller.on_fault)
-    os.environ[VARIABLE] = f"{file or ''}:{folder.path}"
-    HOOKS.add(hook)
-    try:
-        yield printed
-    finally:
-        HOOKS.remove(hook)
-        os.environ.pop(VARIABLE, None)
-        folder.remove()
-
-
-def print_from_environment() -> None:
-    """Print faults in this process, a child of one that prints them, where stderr is the same."""
-    file, _, folder = os.environ.get(VARIABLE, "").partition(":")
-    if not file or not folder:
-        return
-    printed = PrintedFaults(Path(folder))
-    teller = FaultPrinter(
-        lambda fault: _stderr_file() == file and printed.claim(fault),
-        "further faults are reported at the end",
-    )
-    HOOKS.add(Hook(fault=teller.on_fault))
-
-
-def _stderr_file() -> str | None:
-    """Return the identity of the file that stderr is, or None if it is no file."""
-    try:
-        status = os.fstat(sys.stderr.fileno())
-    except (AttributeError, OSError, ValueError, io.UnsupportedOperation):
-        return None
-    return f"{status.st_dev}-{status.st_ino}"
 
 
 @dataclass(slots=True)

@@ -101,7 +101,7 @@ def _run(launch: _Launch, adapter: Adapter) -> int:
     from tkdebug import compat
     from tkdebug.cli.script.execution import run_program
     from tkdebug.debugger.dap.output import ForwardedOutput
-    from tkdebug.fault_printing.printer import printing_faults
+    from tkdebug.fault_printing.processes import printing_faults
 
     with ForwardedOutput(adapter.output):
         with compat.install(mode="interpret"), printing_faults():

@@ -135,7 +135,7 @@ def _debug(options: argparse.Namespace, program: Program, commands: list[str]) -
     from tkdebug.cli.script.execution import loaded, quotable
     from tkdebug.debugger.engine import Debugger
     from tkdebug.debugger.interruption import interrupts
-    from tkdebug.fault_printing.printer import printing_faults
+    from tkdebug.fault_printing.processes import printing_faults
     from tkdebug.records.hook_chain import HOOKS
 
     if options.native_target is not None:

@@ -19,7 +19,7 @@ from tkdebug.cli.runs.next_step import tell_next_step
 from tkdebug.cli.runs.request import RunRequest
 from tkdebug.cli.script.execution import Ending
 from tkdebug.errors import CompileError, TkError
-from tkdebug.fault_printing.printer import PrintedFaults
+from tkdebug.fault_printing.processes import PrintedFaults
 from tkdebug.fault_printing.text import counted, counted_line, names_of
 from tkdebug.findings.baseline import KnownFault, pieces
 from tkdebug.findings.reporting import unmatched_lines

@@ -23,7 +23,7 @@ from tkdebug.cli.runs.outcome import Outcome, conclude
 from tkdebug.cli.runs.progress import progress_line
 from tkdebug.cli.runs.request import RunRequest
 from tkdebug.cli.script.execution import Ending, Program, run_debugged_program, run_program
-from tkdebug.fault_printing.printer import printing_faults
+from tkdebug.fault_printing.processes import printing_faults
 from tkdebug.findings.baseline import load
 from tkdebug.findings.reporting import used_baseline
 from tkdebug.instrument.launch_listeners.nvtx_ranges import nvtx_ranges

@@ -10,15 +10,12 @@ import functools
 import os
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 from tkdebug.compat.after_torch import after_import
-from tkdebug.compat.replacements import Environment, InPlace, Replacements, set_option
-from tkdebug.compat.upstream.installed import installed_triton
+from tkdebug.compat.replacements import Replacements, set_option
 from tkdebug.compat.upstream.kernel import UpstreamKernel
 from tkdebug.compat.upstream.pass_dumps import VARIABLE, caught_dumps
-from tkdebug.knobs import KNOBS
 from tkdebug.records.hook_chain import HOOKS
 
 
@@ -100,27 +97,3 @@ def _written_ns(files: Any) -> int:
         except OSError:
             continue
     return max(found, default=0)
-
-
-def install_upstream(quick: bool) -> InPlace:
-    """Put an installed Triton in force as the compiler, in this process and those it starts.
-
-    Args:
-        quick: whether `do_bench` is to run once.
-
-    Raises:
-        UsageError: there is no Triton that can compile.
-    """
-    from tkdebug.compat import children
-    from tkdebug.runtime.device.platform import platform_in_force
-
-    installed_triton()
-    with ExitStack() as undo:
-        undo.enter_context(
-            KNOBS.scope(mode="native", compiler="triton", quick=quick or KNOBS.quick)
-        )
-        undo.callback(UpstreamRecorded().restore)
-        platform_in_force().announce_with_torch()
-        variables = children.environment("native", KNOBS.quick, (), (), False)
-        undo.callback(Environment(variables).restore)
-        return InPlace(undo)
