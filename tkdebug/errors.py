@@ -132,6 +132,10 @@ class Frame:
     line: int
     function: str
 
+    def __reduce__(self) -> tuple[type[Frame], tuple[str, int, str]]:
+        # A session gets thousands: that of frozen dataclasses asks for their fields each time.
+        return Frame, (self.file, self.line, self.function)
+
 
 class CompileError(TkError):
     """A kernel does not compile.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tkdebug.compiler.artifacts import SnapshotRecorder, kernel_artifacts
 from tkdebug.compiler.ir.parser import parse_module
+from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.passes import run_pipeline
 
 SOURCE = """\
@@ -46,6 +47,19 @@ def test_artifacts_hold_source_ir_and_each_pass_that_changed_it() -> None:
         4: [13],
         5: [14],
     }
+
+
+def test_stages_alone_are_recorded_where_passes_are_not_asked_for() -> None:
+    module = parse_module(TEXT)
+    recorder = SnapshotRecorder(each_pass=False)
+    recorder.take(module)
+    runs = run_pipeline(module, on_run=recorder.after_run)
+    recorder.finish(module)
+    recorder.finish(module)
+    last = [run.name for run in runs if run.changed][-1]
+    assert [s.stage for s in recorder.snapshots] == ["tile-ir", f"tile-ir after {last}"]
+    assert recorder.snapshots[-1].text == print_module(module)
+    assert [one.name for one in recorder.passes] == ["front-end"]
 
 
 def test_ir_lines_lead_to_the_call_chain_of_their_op() -> None:

@@ -124,6 +124,24 @@ def test_launches_that_are_not_checked_are_packed(printer, packer, x, monkeypatc
     assert len(flights.latest) == QUIET + 4
 
 
+def test_passes_of_the_checked_build_are_not_recorded(printer, x):
+    compiled = []
+    hook = Hook(compiled=compiled.append)
+    HOOKS.add(hook)
+    scale = make_kernel()
+    try:
+        for _ in range(2):
+            scale[(2,)](x, x, 64, BLOCK=64)
+    finally:
+        HOOKS.remove(hook)
+    (bare,) = [one for one in compiled if "checked" not in one.options]
+    (checked,) = [one for one in compiled if "checked" in one.options]
+    assert len(bare.passes) > 5
+    assert [one.name for one in checked.passes] == ["front-end"]
+    for stage in ("tile-ir after", "gpu-ir after"):
+        assert sum(name.startswith(stage) for name in checked.artifacts) == 1
+
+
 def test_packed_launch_that_fails_raises_its_own_error(printer, packer, x):
     scale = make_kernel()
     for _ in range(QUIET + 1):

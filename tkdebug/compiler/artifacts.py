@@ -43,13 +43,20 @@ class Snapshot:
 class SnapshotRecorder:
     """Takes snapshots; `after_run` is what `PassManager.run` takes as its `on_run`.
 
+    Args:
+        stage: the first stage.
+        each_pass: whether a snapshot is taken after each pass, and its facts are kept; otherwise
+            `finish` takes one of each stage, as printing takes longer than the passes do.
+
     Attributes:
         stage: what the snapshots taken from now on are called, before " after <pass>".
         passes: what each pass did so far, the front end first.
     """
 
-    def __init__(self, stage: str = TILE_STAGE) -> None:
+    def __init__(self, stage: str = TILE_STAGE, *, each_pass: bool = True) -> None:
         self.stage = stage
+        self._each_pass = each_pass
+        self._last_pass = ""
         self.snapshots: list[Snapshot] = []
         self.passes: list[CompilerPass] = []
         self._aliases = LayoutAliases()
@@ -60,8 +67,17 @@ class SnapshotRecorder:
         self._record(self.stage, module)
         self._note_pass(PassRun(FRONT_END, time_ns, ()), module)
 
+    def finish(self, module: Module) -> None:
+        """Record the module as the last pass of the stage left it, unless each pass is recorded."""
+        if self._last_pass:
+            self.after_pass(self._last_pass, module)
+            self._last_pass = ""
+
     def after_run(self, run: PassRun, module: Module) -> None:
         """Record what a pass did, and the module as it left it."""
+        if not self._each_pass:
+            self._last_pass = run.name if run.changed else self._last_pass
+            return
         if run.changed and not run.error:
             self.after_pass(run.name, module)
         self._note_pass(run, None if run.error or not run.changed else module)

@@ -61,15 +61,20 @@ class TileStage:
     breakpoints: tuple[SourceLocation, ...] = ()
 
 
-def snapshot_recorder() -> SnapshotRecorder | None:
-    """Return the recorder of one compile's snapshots, or None if nobody wants them."""
+def snapshot_recorder(src: Specialization) -> SnapshotRecorder | None:
+    """Return the recorder of one compile's snapshots, or None if nobody wants them.
+
+    Of a build that has only checks beside the kernel, passes are not recorded: readers want those
+    of the bare build.
+    """
     load_what_launches_import()  # the hooks of plugins are there from then on
     if not HOOKS.wants_compiled() and COMPILE_HOOKS.listener is None:
         return None
     import_apart("tkdebug.compiler.artifacts")
     from tkdebug.compiler.artifacts import SnapshotRecorder
 
-    return SnapshotRecorder()
+    has_only_checks = _instrumentation(src).keys() == {"checked"}
+    return SnapshotRecorder(each_pass=not has_only_checks)
 
 
 def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = None) -> TileStage:
@@ -219,6 +224,8 @@ def _run_passes(src: Specialization, module: Module, recorder: SnapshotRecorder 
         snapshot=None if dump is None else partial(dump.write_snapshot, "tile-ir"),
         on_run=None if recorder is None else recorder.after_run,
     )
+    if recorder is not None:
+        recorder.finish(module)
 
 
 def announce(

@@ -84,7 +84,7 @@ class NativeCompilation:
         _refuse_clusters(src, self._target)
         self._src = src
         self._device = device
-        self._recorder = snapshot_recorder()
+        self._recorder = snapshot_recorder(self._src)
         self._duration_ns = 0
         self._failure: Exception | None = None
         self._lowered: _Lowered | None = None
@@ -205,7 +205,7 @@ class NativeCompilation:
                 raise
             # Bulk stores take buffers that stores by pointers do without.
             self._src = replace(self._src, host_tma_descriptors=False)
-            self._recorder = snapshot_recorder()
+            self._recorder = snapshot_recorder(self._src)
             self._lower()
         else:
             self._lowered = _Lowered(tile_ir, tile_ops, tile.used_globals, module, files)
@@ -232,6 +232,8 @@ class NativeCompilation:
         )
         options = native_options(self._src)
         lowered = self._backend.lower(module, options, self._target, observers)
+        if recorder is not None:
+            recorder.finish(lowered.module)
         files.write_gpu_ir(lowered.module)
         return lowered
 

@@ -263,7 +263,7 @@ def compile_kernel(src: Specialization) -> InterpretedKernel:
         raise UnsupportedError(
             f"kernel {src.fn.__name__}: option ir_override is not supported under interpret"
         )
-    recorder = snapshot_recorder()
+    recorder = snapshot_recorder(src)
     started_ns = time.perf_counter_ns()
     try:
         tile = compile_tile_ir(src, recorder)
