@@ -137,7 +137,7 @@ def test_passes_of_the_checked_build_are_not_recorded(printer, x):
     (bare,) = [one for one in compiled if "checked" not in one.options]
     (checked,) = [one for one in compiled if "checked" in one.options]
     assert len(bare.passes) > 5
-    assert [one.name for one in checked.passes] == ["front-end"]
+    assert checked.passes == ()
     for stage in ("tile-ir after", "gpu-ir after"):
         assert sum(name.startswith(stage) for name in checked.artifacts) == 1
 

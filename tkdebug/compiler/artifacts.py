@@ -65,7 +65,8 @@ class SnapshotRecorder:
     def take(self, module: Module, time_ns: int = 0) -> None:
         """Record the module as the front end left it, which took `time_ns`."""
         self._record(self.stage, module)
-        self._note_pass(PassRun(FRONT_END, time_ns, ()), module)
+        if self._each_pass:
+            self._note_pass(PassRun(FRONT_END, time_ns, ()), module)
 
     def finish(self, module: Module) -> None:
         """Record the module as the last pass of the stage left it, unless each pass is recorded."""
