@@ -30,7 +30,7 @@ from pathlib import Path
 
 from sections import replace_section
 
-from tkdebug.linemap.nvidia.cubin_resources import read_kernels
+from tkdebug.linemap.nvidia.cubins import read_kernels
 from tkdebug.linemap.nvidia.disassembly import disassemble
 from tkdebug.linemap.nvidia.sass import kind_of, opcode, width_bits
 

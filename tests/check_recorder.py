@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.compiler.sites.symptoms import SYMPTOMS, packed_symptoms
-from tkdebug.compiler.sites.table import Report, table_bytes
+from tkdebug.compiler.sites.table import SYMPTOMS, Report, packed_symptoms, table_bytes
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.checked_access import is_block
@@ -36,7 +35,7 @@ from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.ir import Operation, PointerType
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.sites.symptoms import HINT, INDEX, unwritten_infinities
+from tkdebug.compiler.sites.table import HINT, INDEX, unwritten_infinities
 from tkdebug.interpreter.checks.shadow_flow import computable
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
 from tkdebug.interpreter.checks.undefined import wraps

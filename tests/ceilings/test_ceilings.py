@@ -9,7 +9,9 @@ import torch
 from native_support import needs_codegen
 
 import tkdebug
-from tkdebug.advice.ceilings import (
+from tkdebug.advice.judging import machine_of
+from tkdebug.advice.machines import (
+    MACHINES,
     UNITS,
     Ceiling,
     Ceilings,
@@ -19,11 +21,20 @@ from tkdebug.advice.ceilings import (
     read,
     save,
 )
-from tkdebug.advice.judging import machine_of
-from tkdebug.advice.machines import MACHINES
 from tkdebug.advice.model import Work, resource_seconds
-from tkdebug.ceilings.kernels import add, copy, multiply_add, products, read_again, read_once
-from tkdebug.ceilings.measuring import Load, Sizes, higher, loads, measure
+from tkdebug.ceilings import (
+    Load,
+    Sizes,
+    add,
+    copy,
+    higher,
+    loads,
+    measure,
+    multiply_add,
+    products,
+    read_again,
+    read_once,
+)
 from tkdebug.cli import main
 from tkdebug.cli.commands.ceilings import _bare_and_native, ceilings_text
 from tkdebug.compat.triton_api.compiler import ASTSource, compile

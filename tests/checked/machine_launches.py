@@ -21,10 +21,10 @@ from tkdebug.compiler.ir import PointerType
 from tkdebug.compiler.ir.types import ScalarType
 from tkdebug.compiler.sites.checks import CheckOptions, CheckPlan
 from tkdebug.compiler.sites.live_memory import MEMORY, MemoryMap
-from tkdebug.compiler.sites.symptoms import SYMPTOMS
 from tkdebug.compiler.sites.table import (
     HEADER_BYTES,
     SLOT_BYTES,
+    SYMPTOMS,
     VERSION,
     elements_behind,
     reports,

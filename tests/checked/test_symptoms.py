@@ -15,7 +15,7 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
 from tkdebug.compiler.sites.checks import CheckOptions
-from tkdebug.compiler.sites.symptoms import packed_symptoms, unpacked_symptoms
+from tkdebug.compiler.sites.table import packed_symptoms, unpacked_symptoms
 from tkdebug.interpreter.closer_looks.closer_look import look_closer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "interpreter"))

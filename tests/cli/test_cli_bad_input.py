@@ -5,7 +5,7 @@ import pytest
 from cli_scripts import python, tkdebug
 from native_support import needs_codegen
 
-from tkdebug.advice.ceilings import newest
+from tkdebug.advice.machines import newest
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.knobs import KNOBS

@@ -11,8 +11,7 @@ import pytest
 from dumps import LINES, dump_bytes
 
 from tkdebug.cli import main
-from tkdebug.linemap.nvidia.core_dump_reader import decode_core_dump, read_core_dump
-from tkdebug.linemap.nvidia.core_dumps import CoreDumpError
+from tkdebug.linemap.nvidia.core_dumps import CoreDumpError, decode_core_dump, read_core_dump
 from tkdebug.linemap.nvidia.elf_sections import ET_CORE, chosen_sections, sections
 from tkdebug.runtime.cuda.crashes import faults_of
 

@@ -13,7 +13,7 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.compat.gpu_failures.crashes import ArmedCoreDumps, CrashWatch
 from tkdebug.compiler.analysis.tensor_maps import TensorMap
-from tkdebug.linemap.nvidia.core_dump_reader import decode_core_dump
+from tkdebug.linemap.nvidia.core_dumps import decode_core_dump
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.cuda import crash_dumps
 from tkdebug.runtime.cuda.crashes import could_be, faults_of, no_dump_fault

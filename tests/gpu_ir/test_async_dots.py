@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from gpu_ir_support import kernel, run
 
-from tkdebug.compiler.ir.layout_text import layout_text
+from tkdebug.compiler.ir.types import layout_text
 from tkdebug.compiler.layouts import blocked, nvmma_shared, wgmma
 
 M, N, K = 64, 16, 16

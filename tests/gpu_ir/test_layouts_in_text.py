@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tkdebug.compiler.ir import MemDescType, TensorType
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.layout_text import layout_text
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module, print_operation, print_with_lines
+from tkdebug.compiler.ir.types import layout_text
 from tkdebug.compiler.layouts import (
     BLOCK,
     LANE,

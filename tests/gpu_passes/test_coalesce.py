@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.axis_info import analyse
-from tkdebug.compiler.analysis.vectorization import mask_of, vector_elems
+from tkdebug.compiler.analysis.global_memory import mask_of, vector_elems
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tkdebug.compiler.analysis.pointer_origins import Origin, may_meet, pointer_origin
+from tkdebug.compiler.analysis.global_memory import Origin, may_meet, pointer_origin
 from tkdebug.compiler.ir.parser import parse_module
 
 KERNEL = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tkdebug.compiler.ir.cursor import MAX_NESTING
+from tkdebug.compiler.ir.attribute_parser import MAX_NESTING
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.errors import IRError
 

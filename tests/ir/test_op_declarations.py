@@ -16,7 +16,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ir.op_view import Kind, OpView
 from tkdebug.compiler.layouts import LinearLayout
-from tkdebug.compiler.verifier.declarations import broken_declaration
+from tkdebug.compiler.verifier import broken_declaration
 
 BUFFER_LAYOUT = LinearLayout.of({"offset": [[1], [2], [4]]}, {"dim0": 8})
 TYPES: tuple[Type, ...] = (

@@ -27,8 +27,8 @@ from tkdebug.compiler.layouts import (
     dot_operand,
     mma_v2,
 )
+from tkdebug.compiler.layouts.conversion import plan_shuffles
 from tkdebug.compiler.layouts.shared import shared
-from tkdebug.compiler.layouts.shuffles import plan_shuffles
 from tkdebug.compiler.targets.nvptx.architectures import BANKS
 
 PAIRS = list(itertools.permutations(named_layouts(), 2))

@@ -14,8 +14,7 @@ from tkdebug.compiler.targets.nvptx.codegen.generation import generate
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode
 from tkdebug.errors import Frame, TkError
 from tkdebug.knobs import KNOBS
-from tkdebug.linemap.nvidia.cubin_resources import read_kernels
-from tkdebug.linemap.nvidia.cubins import CubinError, read_line_info
+from tkdebug.linemap.nvidia.cubins import CubinError, read_kernels, read_line_info
 from tkdebug.linemap.nvidia.disassembly import disassemble
 from tkdebug.linemap.nvidia.ptx_locations import GENERATED_FILE
 

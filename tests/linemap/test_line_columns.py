@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from table_support import make_table
 
-from tkdebug.linemap.line_columns import COLUMNS, cell, cost_text
-from tkdebug.linemap.line_counts import LineCounts
+from tkdebug.linemap.line_counts import COLUMNS, LineCounts, cell, cost_text
 
 
 def test_accesses_are_distinguished_by_width_and_the_rest_is_counted() -> None:

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 from test_line_programs import END, SET_ADDRESS, section
 
-from tkdebug.linemap.nvidia.line_program_rows import LineProgram, ProgramRow
-from tkdebug.linemap.nvidia.line_programs import LineProgramError, decode
+from tkdebug.linemap.nvidia.line_programs import LineProgram, LineProgramError, ProgramRow, decode
 
 # Line 5 at 0, line 7 at 0x20 in a call that the first row makes, the end at 0x60.
 PROGRAM = (

@@ -1,6 +1,6 @@
 """Layouts that ops across threads are tried on, with their warps, and the text of tiles in them."""
 
-from tkdebug.compiler.ir.layout_text import layout_text
+from tkdebug.compiler.ir.types import layout_text
 from tkdebug.compiler.layouts import (
     LANE,
     REGISTER,

@@ -14,13 +14,7 @@ from tkdebug.compiler.ir.types import DescriptorType, MemDescType, TensorType
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue
-from tkdebug.compiler.targets.nvptx.lowering import (
-    arithmetic,
-    conversions,
-    indexing,
-    shapes,
-    sorting,
-)
+from tkdebug.compiler.targets.nvptx.lowering import arithmetic, conversions, shapes, sorting
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.dots import mma
 from tkdebug.compiler.targets.nvptx.lowering.driver import TENSOR_MAP
@@ -39,7 +33,6 @@ _FAMILIES = (
     scan,
     buffers,
     mma,
-    indexing,
     sorting,
 )
 LOWERINGS = {name: rule for family in _FAMILIES for name, rule in family.LOWERINGS.items()}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from single_op import Piece
 
-from tkdebug.compiler.ir.layout_text import layout_text
+from tkdebug.compiler.ir.types import layout_text
 from tkdebug.compiler.layouts import blocked
 from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from single_op import Piece
 
-from tkdebug.compiler.ir.layout_text import layout_text
+from tkdebug.compiler.ir.types import layout_text
 from tkdebug.compiler.layouts import REGISTER, blocked, dot_operand, fma_operand, mma_v2
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen.generation import generate
-from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.types import LoweringError
 
 
 def dot_text(shape, layouts, elements, attributes):

@@ -148,7 +148,7 @@ def test_float_conversions(type_, rounding):
 @pytest.mark.parametrize("type_", [t for t in FLOATS8 if t != "f8E4M3B11FNUZ"])
 def test_constants_are_rounded(type_):
     from tkdebug.compiler.ir.types import SCALARS
-    from tkdebug.compiler.targets.nvptx.lowering.constants import constant
+    from tkdebug.compiler.targets.nvptx.lowering.arithmetic import constant
 
     values = cases.inputs_of("float32", "")[0]
     limit = torch.finfo(stored(type_)).max
@@ -163,7 +163,7 @@ def test_float_constants_are_rounded_to_nearest_even(type_):
     import struct
 
     from tkdebug.compiler.ir.types import SCALARS
-    from tkdebug.compiler.targets.nvptx.lowering.constants import constant
+    from tkdebug.compiler.targets.nvptx.lowering.arithmetic import constant
 
     values = cases.inputs_of("float32", "")[0].double() * (1 + 2.0**-9)
     for value in values[~values.isnan()].tolist():

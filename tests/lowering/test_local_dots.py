@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from single_op import Piece
 
-from tkdebug.compiler.ir.layout_text import layout_text
+from tkdebug.compiler.ir.types import layout_text
 from tkdebug.compiler.layouts import LANE, REGISTER, blocked, fma_operand, transpose
 from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen.generation import generate
 from tkdebug.compiler.targets.nvptx.lowering.dots import fma
-from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access_plans import plan_vectors, widened
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import plan_vectors, widened
 
 ACC_32 = blocked((4, 4), (4, 8), (2, 1), (1, 0), (32, 32))
 ACC_16X64 = blocked((2, 4), (4, 8), (1, 2), (1, 0), (16, 64))

@@ -8,8 +8,7 @@ from simulated_tma import SimulatedMap
 from single_op import Piece
 
 from tkdebug.compiler.analysis.tensor_maps import landing_layout, messages, tensor_map
-from tkdebug.compiler.ir.layout_text import layout_text
-from tkdebug.compiler.ir.types import SCALARS, TensorType
+from tkdebug.compiler.ir.types import SCALARS, TensorType, layout_text
 from tkdebug.compiler.layouts import REGISTER, blocked
 from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS

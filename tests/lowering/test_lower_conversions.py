@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from single_op import Piece
 
-from tkdebug.compiler.ir.layout_text import layout_text
+from tkdebug.compiler.ir.types import layout_text
 from tkdebug.compiler.layouts import blocked, dot_operand, mma_v2, wgmma
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen.generation import generate
-from tkdebug.compiler.targets.nvptx.lowering.shared_memory.matrix_trips import plan_matrix_trip
+from tkdebug.compiler.targets.nvptx.lowering.conversions import plan_matrix_trip
 
 SHAPE = (64, 64)
 FRAGMENTS = {

@@ -18,8 +18,7 @@ from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen.generation import assemble
 from tkdebug.compiler.targets.nvptx.codegen.libdevice import find_libdevice
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
-from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
-from tkdebug.compiler.targets.nvptx.lowering.types import llvm_scalar
+from tkdebug.compiler.targets.nvptx.lowering.types import LoweringError, llvm_scalar
 
 NARROW = blocked((1,), (32,), (4,), (0,), (128,))
 INTEGERS = ("i1", "i8", "i16", "i32", "i64")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
-from tkdebug.compiler.targets.nvptx.lowering.shared_memory.packed_bytes import (
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import (
     WORD_BYTES,
     packed_words,
 )

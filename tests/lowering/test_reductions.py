@@ -9,7 +9,7 @@ import pytest
 from layout_cases import CASES, LAYOUTS
 from single_op import Piece
 
-from tkdebug.compiler.ir.layout_text import layout_text
+from tkdebug.compiler.ir.types import layout_text
 from tkdebug.compiler.layouts import (
     blocked,
     slice_layout,

@@ -7,11 +7,11 @@ import pytest
 from layout_cases import CASES, LAYOUTS
 from single_op import Piece
 
-from tkdebug.compiler.ir.layout_text import layout_text
+from tkdebug.compiler.ir.types import layout_text
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout, blocked
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen.generation import generate
-from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.types import LoweringError
 
 SCANNED = {
     **LAYOUTS,

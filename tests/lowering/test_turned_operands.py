@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from single_op import Piece
 
-from tkdebug.compiler.ir.layout_text import layout_text
+from tkdebug.compiler.ir.types import layout_text
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, blocked, nvmma_shared, turning
 from tkdebug.compiler.layouts.shared import shared
-from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access_plans import plan_vectors
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import plan_vectors
 
 # element, its bytes, tile (K and the other dimension), bytes of the swizzle
 CASES = [("i8", 1, 128, 128, 128), ("i8", 1, 32, 64, 32), ("f32", 4, 32, 128, 128)]

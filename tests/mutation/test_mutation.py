@@ -88,7 +88,7 @@ def run(*arguments: str | Path) -> str:
 
 def test_recorded_tests_decide_about_a_sample(tmp_path: Path) -> None:
     recorded, results = tmp_path / "tests.json", tmp_path / "results.jsonl"
-    tests, module = "tests/gpu_passes/test_coalesce.py", "tkdebug.compiler.analysis.vectorization"
+    tests, module = "tests/gpu_passes/test_coalesce.py", "tkdebug.compiler.analysis.global_memory"
     run("--recorded", recorded, "record", tests)
     out = run("--recorded", recorded, "run", "--package", "analysis", "--module", module,
               "--sample", "3", "--results", results)  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from pass_support import expect, run_on
 
 from tkdebug.compiler.dialects.table import FOLDING, OPS
-from tkdebug.compiler.passes import Canonicalize, EliminateDeadCode, peephole
+from tkdebug.compiler.passes import Canonicalize, EliminateDeadCode, canonicalize
 
 USE = "tt.print %r : {type}"
 
@@ -123,9 +123,9 @@ FLOAT_OPS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(peephole._FLOAT_IDENTITIES))
+@pytest.mark.parametrize("name", sorted(canonicalize._FLOAT_IDENTITIES))
 def test_float_identities_hold_for_special_values(name: str) -> None:
-    for index, number in peephole._FLOAT_IDENTITIES[name]:
+    for index, number in canonicalize._FLOAT_IDENTITIES[name]:
         for value in SPECIAL:
             operands = (number, value) if index == 0 else (value, number)
             got = FLOAT_OPS[name](*operands)
@@ -135,9 +135,9 @@ def test_float_identities_hold_for_special_values(name: str) -> None:
         assert simplify(constant, f"%r = {name} {shown} : f32", type_="f32") == ["tt.print %x"]
 
 
-@pytest.mark.parametrize("name", sorted(peephole._INT_IDENTITIES))
+@pytest.mark.parametrize("name", sorted(canonicalize._INT_IDENTITIES))
 def test_integer_identities_agree_with_the_op_table(name: str) -> None:
-    for index, number in peephole._INT_IDENTITIES[name]:
+    for index, number in canonicalize._INT_IDENTITIES[name]:
         if name not in FOLDING:
             continue
         for bits in (8, 32):
@@ -405,7 +405,9 @@ def test_mask_of_all_true_is_dropped_and_keeps_the_line() -> None:
 
 
 def test_every_rule_names_ops_of_the_table() -> None:
-    unknown = {root for pattern in peephole.PATTERNS for root in pattern.roots if root not in OPS}
+    unknown = {
+        root for pattern in canonicalize.PATTERNS for root in pattern.roots if root not in OPS
+    }
     assert unknown == set()
 
 

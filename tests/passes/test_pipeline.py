@@ -13,7 +13,7 @@ from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.ir.types import I32
 from tkdebug.compiler.passes import TILE_PIPELINE, Pass, PassManager, run_pipeline
-from tkdebug.compiler.passes.invariants import Inventory, lost_places
+from tkdebug.compiler.passes.checked_runs import Inventory, lost_places
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.errors import IRError
 

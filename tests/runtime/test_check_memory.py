@@ -8,8 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from tkdebug.compiler.sites.symptoms import SEEN_SOME, packed_symptoms, unpacked_symptoms
-from tkdebug.compiler.sites.table import Report, reports
+from tkdebug.compiler.sites.table import (
+    SEEN_SOME,
+    Report,
+    packed_symptoms,
+    reports,
+    unpacked_symptoms,
+)
 from tkdebug.records.running_faults import COUNT, HEADER_BYTES, SHOWN, VERSION, Seen, seen
 from tkdebug.runtime.cuda import check_memory, device, driver_api
 from tkdebug.runtime.cuda.check_memory import MOST_TABLES, CudaCheckMemory

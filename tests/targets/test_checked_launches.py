@@ -15,8 +15,7 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
 from tkdebug.compat.inductor.compiles import INDUCTOR_COMPILES, Wanted
-from tkdebug.compiler.sites.symptoms import packed_symptoms
-from tkdebug.compiler.sites.table import Report, table_bytes
+from tkdebug.compiler.sites.table import Report, packed_symptoms, table_bytes
 from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import REFINEMENTS

@@ -9,7 +9,7 @@ import pytest
 from native_support import needs_codegen
 
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import deadly_ops, worker_process
+from tkdebug.compiler.targets.nvptx.codegen import diagnosis, worker_process
 from tkdebug.compiler.targets.nvptx.codegen.generation import CodegenError, generate
 from tkdebug.compiler.targets.nvptx.codegen.worker_process import POOL, WorkerDied
 from tkdebug.errors import CompileError, Frame
@@ -105,15 +105,15 @@ def test_kernel_that_is_not_in_the_module_is_an_error() -> None:
 
 def test_deadly_ops_finds_the_deadly_call_when_nothing_was_said() -> None:
     header = {"task": "ptx", "cpu": "sm_90a", "ptx_version": 87, "least_ptx_version": 80}
-    assert deadly_ops.deadly_op(ABORTING, header, 60) == 11
-    assert deadly_ops.deadly_op(llvm_text.VECTOR_ADD, header, 60) is None
+    assert diagnosis.deadly_op(ABORTING, header, 60) == 11
+    assert diagnosis.deadly_op(llvm_text.VECTOR_ADD, header, 60) is None
 
 
 def test_deadly_ops_handles_inline_assembly_and_immediates() -> None:
     header = {"task": "ptx", "cpu": "sm_90a", "ptx_version": 87, "least_ptx_version": 80}
     text = llvm_text.assembly("add.f32 $0, $1, $1;", "=x,f")
-    assert deadly_ops.deadly_op(text, header, 60) == 11
-    assert deadly_ops.deadly_op(llvm_text.wgmma(steps=1), header, 60) is None
+    assert diagnosis.deadly_op(text, header, 60) == 11
+    assert diagnosis.deadly_op(llvm_text.wgmma(steps=1), header, 60) is None
 
 
 def test_worker_that_cannot_start_blames_no_op(monkeypatch: pytest.MonkeyPatch) -> None:

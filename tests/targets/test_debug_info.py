@@ -12,13 +12,11 @@ from native_support import needs_codegen, needs_nvdisasm, places
 
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen.generation import generate
-from tkdebug.compiler.targets.nvptx.cubins.debug_info import with_debug_info
-from tkdebug.compiler.targets.nvptx.cubins.inline_rows import separate_inlined_rows
+from tkdebug.compiler.targets.nvptx.cubins.debug_info import separate_inlined_rows, with_debug_info
 from tkdebug.compiler.targets.nvptx.cubins.sections import CubinSections
 from tkdebug.errors import Frame, TkError
 from tkdebug.knobs import KNOBS
-from tkdebug.linemap.nvidia.cubin_resources import read_kernels
-from tkdebug.linemap.nvidia.cubins import CubinError, read_line_info
+from tkdebug.linemap.nvidia.cubins import CubinError, read_kernels, read_line_info
 from tkdebug.linemap.nvidia.disassembly import disassemble
 from tkdebug.linemap.nvidia.line_programs import LineProgramError, Row, decode, steps
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.occupancy import occupancy
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS, occupancy
 
 SM80, SM90 = TARGETS["sm_80"], TARGETS["sm_90a"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tkdebug.compiler.targets.nvptx.codegen import ptx_stage, ptxas
-from tkdebug.compiler.targets.nvptx.codegen.stage_error import StageError
+from tkdebug.compiler.targets.nvptx.codegen.wire import StageError
 
 PTX = b".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n"
 OPTIONS = ["-arch=sm_80", "-lineinfo", "-O3", "-verbose", "-no-cache"]

@@ -5,7 +5,7 @@ import pytest
 from tkdebug.compiler.targets import target_of
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS, ptx_versions
 from tkdebug.compiler.targets.nvptx.codegen import ptx_stage
-from tkdebug.compiler.targets.nvptx.codegen.stage_error import StageError
+from tkdebug.compiler.targets.nvptx.codegen.wire import StageError
 from tkdebug.compiler.targets.registered_backends import unsupported_gpu
 from tkdebug.errors import UnsupportedError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tkdebug.compiler.targets.nvptx.codegen import ptx_stage, ptxas
-from tkdebug.compiler.targets.nvptx.codegen.stage_error import StageError
+from tkdebug.compiler.targets.nvptx.codegen.wire import StageError
 from tkdebug.compiler.targets.nvptx.cubins.warp_time import WarpTime
 from tkdebug.linemap.nvidia.elf_sections import SectionsError
 

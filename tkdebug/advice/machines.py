@@ -1,15 +1,28 @@
-"""The GPUs that predictions are made for: one for each architecture, by its data sheet.
+"""The GPUs that predictions are made for: one for each architecture, by its data sheet or measured.
 
 Sources: NVIDIA's data sheets and white papers of the A100, A10, L40S and H100 (SXM); throughput of
 instructions: CUDA C++ Programming Guide, "Arithmetic Instructions" (results a cycle and
 multiprocessor, here in warps); bandwidth of the second-level cache and latencies: measured on an
 H100, scaled by multiprocessors and clock for the others.
+
+Ceilings that were measured on a GPU (`tkdebug.ceilings`) are kept in a small file beside compiled
+kernels, and replace the data sheet's figures. Invariant: a figure that was not measured stays the
+data sheet's, and predictions say which they are made for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from tkdebug.errors import UsageError
+from tkdebug.knobs import KNOBS
+from tkdebug.process.named_files import read_text
+from tkdebug.terminal.text import tell
 
 # Of products on tensor cores and of memory, what the best kernels reach of a data sheet's peak.
 TENSOR_SHARE = 0.75
@@ -86,3 +99,165 @@ MACHINES: Mapping[str, Machine] = {
         {8: 1979e12, 16: 989e12, TF32_BITS: 494e12, 64: 67e12}, 0.62, _HOPPER, 256 << 10, 50 << 20,
     ),
 }  # fmt: skip
+
+
+FORMAT = 1
+_MAX_BYTES = 1 << 20
+# What is measured, and its unit.
+UNITS: Mapping[str, str] = {
+    "memory": "B/s",
+    "L2 cache": "B/s",
+    "fp32": "flop/s",
+    "tensor fp16": "flop/s",
+    "tensor bf16": "flop/s",
+    "tensor tf32": "flop/s",
+    "tensor fp8": "flop/s",
+}
+_TENSOR_BITS = {"tensor fp16": 16, "tensor tf32": TF32_BITS, "tensor fp8": 8}
+_FLOPS_OF_A_WARP = 64  # an FMA of 32 threads
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """One figure.
+
+    Attributes:
+        rate: median of the repeats, a second.
+        lowest: of the repeats.
+        highest: of the repeats.
+        repeats: how many there were.
+        sm_mhz: clock of the multiprocessors while they ran, None where NVML does not say.
+    """
+
+    rate: float
+    lowest: float
+    highest: float
+    repeats: int
+    sm_mhz: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """Figures that one GPU reached.
+
+    Attributes:
+        gpu: its UUID.
+        driver: version of its driver.
+        target: architecture that the kernels were compiled for.
+        sms: multiprocessors.
+        date: of the measurement, as 2026-11-23.
+        figures: by name, those of `UNITS`.
+    """
+
+    gpu: str
+    name: str
+    driver: str
+    target: str
+    sms: int
+    date: str
+    figures: Mapping[str, Ceiling]
+
+    @property
+    def sm_mhz(self) -> int | None:
+        """The lowest clock of the multiprocessors that was seen."""
+        return min((f.sm_mhz for f in self.figures.values() if f.sm_mhz), default=None)
+
+
+def folder() -> Path:
+    """Return the folder of the files, beside compiled kernels."""
+    if KNOBS.cache_dir is not None:
+        return KNOBS.cache_dir / "ceilings"
+    base = os.environ.get("XDG_CACHE_HOME")
+    root = Path(base) if base and os.path.isabs(base) else Path.home() / ".cache"
+    return root / "tkdebug" / "ceilings"
+
+
+def save(ceilings: Ceilings) -> Path:
+    """Write them into the file of their GPU; the result is its path.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    path = folder() / f"{ceilings.gpu}.json"
+    beside = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(as_json(ceilings), encoding="utf-8")
+        os.replace(beside, path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path} ({error.strerror}); set TKDEBUG_CACHE_DIR") from None
+    return path
+
+
+def as_json(ceilings: Ceilings) -> str:
+    """Their file's text."""
+    return json.dumps({"format": FORMAT, **asdict(ceilings)}, indent=1) + "\n"
+
+
+def read(path: Path) -> Ceilings:
+    """Read the ceilings in a file.
+
+    Raises:
+        ValueError: it is none of these files.
+        OSError: it cannot be read.
+    """
+    data = json.loads(read_text(path, _MAX_BYTES))
+    if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
+        raise ValueError(f"expected a file of format {FORMAT}")
+    try:
+        figures = {name: Ceiling(**data["figures"][name]) for name in data["figures"]}
+        found = Ceilings(**{**data, "figures": figures})
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"not as it was written: {error}") from None
+    if not found.figures.keys() <= UNITS.keys() or not all(f.rate > 0 for f in figures.values()):
+        raise ValueError("figures that are not known, or not positive")
+    return found
+
+
+def newest(target: str) -> Ceilings | None:
+    """The newest measured ceilings of an architecture; None where there are none."""
+    found = [ceilings for ceilings in _all() if ceilings.target == target]
+    return max(found, key=lambda one: one.date, default=None)
+
+
+def _all() -> Iterator[Ceilings]:
+    for path in sorted(folder().glob("*.json")):
+        try:
+            yield read(path)
+        except (OSError, ValueError) as error:
+            _tell_damaged(path, str(error))
+
+
+@cache
+def _tell_damaged(path: Path, reason: str) -> None:
+    """Say it once: each launch that is judged asks."""
+    tell(f"{path}: {reason}; measure again with tkdebug ceilings")
+
+
+def measured_machine(machine: Machine, ceilings: Ceilings) -> Machine:
+    """`machine` with what was measured in the place of the data sheet's.
+
+    The model takes shares of a data sheet's peaks, which a measured figure has off already.
+    """
+    figures = ceilings.figures
+    clock_hz = machine.clock_hz if ceilings.sm_mhz is None else ceilings.sm_mhz * 1e6
+    tensor = dict(machine.tensor_flops)
+    for name, bits in _TENSOR_BITS.items():
+        if name in figures:
+            tensor[bits] = figures[name].rate / TENSOR_SHARE
+    warps = dict(machine.warps_per_cycle)
+    if "fp32" in figures:
+        warps["fp32"] = figures["fp32"].rate / (_FLOPS_OF_A_WARP * ceilings.sms * clock_hz)
+    memory, l2 = figures.get("memory"), figures.get("L2 cache")
+    at = "" if ceilings.sm_mhz is None else f" at {ceilings.sm_mhz} MHz"
+    return replace(
+        machine,
+        name=ceilings.name,
+        sms=ceilings.sms,
+        clock_hz=clock_hz,
+        dram_bytes_per_s=machine.dram_bytes_per_s if not memory else memory.rate / MEMORY_SHARE,
+        l2_bytes_per_s=machine.l2_bytes_per_s if not l2 else l2.rate,
+        tensor_flops=tensor,
+        warps_per_cycle=warps,
+        basis=f"as measured on {ceilings.date}{at}",
+    )

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tkdebug.compiler.ir.core import Module
-from tkdebug.compiler.ir.layout_text import LayoutAliases
 from tkdebug.compiler.ir.printer import print_with_lines
+from tkdebug.compiler.ir.types import LayoutAliases
 from tkdebug.compiler.op_facts import module_facts, plain_rewrites
 from tkdebug.compiler.passes.pass_run import PassRun
 from tkdebug.errors import Frame

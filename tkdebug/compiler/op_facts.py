@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.ir.attribute_text import attribute_text
 from tkdebug.compiler.ir.core import Module, Operation
-from tkdebug.compiler.ir.layout_text import LayoutAliases
-from tkdebug.compiler.ir.types import type_text
+from tkdebug.compiler.ir.printer import attribute_text
+from tkdebug.compiler.ir.types import LayoutAliases, type_text
 from tkdebug.records.events import OpFacts, Rewrite
 
 if TYPE_CHECKING:

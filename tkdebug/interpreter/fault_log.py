@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 
 from tkdebug.compiler.faults import messages
-from tkdebug.compiler.faults.access_hints import loaded_offset
 from tkdebug.compiler.faults.facts import Offender
+from tkdebug.compiler.faults.hints import loaded_offset
 from tkdebug.compiler.faults.messages import FaultText, named, place_of
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.findings.reporting import report

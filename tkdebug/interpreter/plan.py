@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
-from tkdebug.compiler.analysis.pointer_origins import loaded_root
+from tkdebug.compiler.analysis.global_memory import loaded_root
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.op import Effects
 from tkdebug.compiler.dialects.table import OPS

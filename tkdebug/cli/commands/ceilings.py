@@ -15,7 +15,7 @@ from tkdebug.instrument.renderers.formats import ANSWERS, format_by_name
 from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
-    from tkdebug.advice.ceilings import Ceiling, Ceilings
+    from tkdebug.advice.machines import Ceiling, Ceilings
     from tkdebug.instrument.recording.nvml import Nvml
 
 _MS_TO_NS = 1e6
@@ -40,7 +40,7 @@ class CeilingsCommand(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Measure, keep, print; the result is the exit status."""
-        from tkdebug.advice.ceilings import as_json, save
+        from tkdebug.advice.machines import as_json, save
         from tkdebug.cli.places import check_writable, put_out
         from tkdebug.runtime.device.platform import platform_in_force
 
@@ -64,8 +64,7 @@ COMMAND = CeilingsCommand()
 
 def ceilings_text(ceilings: Ceilings) -> Iterator[str]:
     """For people: each figure beside the data sheet's way of saying it."""
-    from tkdebug.advice.ceilings import UNITS
-    from tkdebug.advice.machines import MACHINES
+    from tkdebug.advice.machines import MACHINES, UNITS
 
     yield (
         f"{ceilings.name}, {ceilings.sms} multiprocessors, {ceilings.target}, driver "
@@ -136,8 +135,8 @@ def _bare_and_native() -> Iterator[None]:
 def _measured() -> Ceilings:
     import torch
 
-    from tkdebug.advice.ceilings import Ceilings
-    from tkdebug.ceilings.measuring import Sizes, higher, loads, measure
+    from tkdebug.advice.machines import Ceilings
+    from tkdebug.ceilings import Sizes, higher, loads, measure
     from tkdebug.compiler.targets.registered_backends import target_of
     from tkdebug.instrument.recording.nvml import Nvml
     from tkdebug.runtime.device.driver import driver

@@ -17,8 +17,18 @@ from tkdebug.cli.line_answers.kernel_lines import (
 from tkdebug.errors import Frame, UsageError, shown_path
 from tkdebug.findings.launch_counts import access_tests
 from tkdebug.instrument.json_text import json_text
-from tkdebug.linemap.line_columns import COLUMNS, Column, cell, local_cell, local_title
-from tkdebug.linemap.line_counts import LineCounts, Place, count_lines, counts_data, totals
+from tkdebug.linemap.line_counts import (
+    COLUMNS,
+    Column,
+    LineCounts,
+    Place,
+    cell,
+    count_lines,
+    counts_data,
+    local_cell,
+    local_title,
+    totals,
+)
 from tkdebug.linemap.line_table import AssemblerNote, Trace
 from tkdebug.linemap.line_table_data import to_data
 from tkdebug.linemap.local_functions import LocalFunction, holding

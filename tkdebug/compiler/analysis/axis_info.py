@@ -1,8 +1,8 @@
-"""How the elements of a tile follow each other: contiguity, divisibility and constancy per axis.
+"""Contiguity, divisibility and constancy of the elements of a tile along each axis.
 
 `analyse` finds these facts for every value of a function, by forward dataflow to a fixed point over
-loops and branches. They decide the layout of each memory access and how wide it can be. What each
-op does to them is in `axis_rules` and `axis_shapes`, what they mean in `axis_facts`.
+loops and branches. They decide the layout of each memory access and how wide it can be. The rule of
+each op is in `axis_rules`, the meaning of the facts in `axis_facts`.
 
 All numbers are powers of two. A fact holds for every program and every launch whose arguments
 satisfy the function's `arg_divisibility`, the assumptions in the source (`tt.hint`, `tt.assume`),
@@ -13,14 +13,17 @@ and:
 
 Without the former, runs still hold as far as they are aligned (`AxisInfo.run`), for no power of two
 lets an aligned run cross a wrap, and that is the part that wide accesses rely on.
+
+Of assumptions, those about scalar integers are read: divisors and signs. One holds wherever its
+value is defined, if that is in the block of the assume, and in the whole function if the assume
+always runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from tkdebug.compiler.analysis.assumptions import Assumption, assumptions
 from tkdebug.compiler.analysis.axis_facts import (
     AxisInfo,
     join,
@@ -29,11 +32,108 @@ from tkdebug.compiler.analysis.axis_facts import (
     unknown,
 )
 from tkdebug.compiler.analysis.axis_rules import infer
-from tkdebug.compiler.analysis.counters import first_count
 from tkdebug.compiler.analysis.data_flow import ForwardAnalysis
-from tkdebug.compiler.dialects import scf, tt
-from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
+from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.ir.constants import constant_value
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding, iter_arg
 from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.types import shape_of
+
+_SIGNS = {arith.AddI.name: 1, arith.SubI.name: -1}
+
+
+def first_count(op: Operation) -> Value | None:
+    """The least value of `op`, a sum that counts a carried value of a loop up; None for others."""
+    if not arith.AddI.matches(op):
+        return None
+    for carried, step in arith.AddI(op).both_orders:
+        count = constant_value(step)
+        argument = iter_arg(carried)
+        if argument is None or not isinstance(count, int) or count <= 0:
+            continue
+        if argument.yielded is op.result:
+            return _below(argument.initial, count)
+    return None
+
+
+def _below(value: Value, count: int) -> Value | None:
+    """The value of which `value` is less by `count`, if it is plain to see."""
+    op = value.defining_op
+    if op is None or op.name not in _SIGNS:
+        return None
+    number = constant_value(arith.Binary(op).rhs)
+    if not isinstance(number, int) or _SIGNS[op.name] * number != -count:
+        return None
+    return arith.Binary(op).lhs
+
+
+_MIRRORED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle", "eq": "eq"}
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """What the kernel lets the compiler assume about a scalar integer.
+
+    Attributes:
+        divisor: a power of two that divides it.
+        non_negative: it is not negative.
+    """
+
+    divisor: int = 1
+    non_negative: bool = False
+
+    def __and__(self, other: Assumption) -> Assumption:
+        return Assumption(max(self.divisor, other.divisor), self.non_negative or other.non_negative)
+
+
+def assumptions(function: Operation) -> Mapping[Value, Assumption]:
+    """The assumptions of a `tt.func` by the value they are about."""
+    found: dict[Value, Assumption] = {}
+    body = function.regions[0].block
+    for op in function.walk():
+        if not tt.Assume.matches(op):
+            continue
+        for value, assumption in _facts(tt.Assume(op).condition):
+            if op.block is body or op.block is value.parent_block:
+                found[value] = found.get(value, Assumption()) & assumption
+    return found
+
+
+def _facts(condition: Value) -> Iterator[tuple[Value, Assumption]]:
+    op = condition.defining_op
+    if op is None or shape_of(condition.type):
+        return
+    if arith.AndI.matches(op):
+        for part in op.operands:
+            yield from _facts(part)
+    if not arith.CmpI.matches(op):
+        return
+    left, right = op.operands
+    predicate = arith.CmpI(op).predicate
+    yield from _comparison(left, predicate, constant_value(right))
+    if predicate in _MIRRORED:
+        yield from _comparison(right, _MIRRORED[predicate], constant_value(left))
+
+
+def _comparison(
+    value: Value, predicate: str, bound: int | float | bool | None
+) -> Iterator[tuple[Value, Assumption]]:
+    """`value` against the constant `bound`."""
+    if bound is None or isinstance(bound, float):
+        return
+    if (predicate == "sge" and bound >= 0) or (predicate == "sgt" and bound >= -1):
+        yield value, Assumption(non_negative=True)
+    part = arith.IntegerBinary.defining(value)
+    if predicate != "eq" or bound != 0 or part is None:
+        return
+    number = constant_value(part.rhs)
+    if not isinstance(number, int) or number <= 0:
+        return
+    if arith.IntegerRemainder.matches(part.op):
+        yield part.lhs, Assumption(divisor=number & -number)
+    elif arith.AndI.matches(part.op) and number & (number + 1) == 0:
+        yield part.lhs, Assumption(divisor=number + 1)
+
 
 __all__ = ["AxisInfo", "analyse"]
 

@@ -1,11 +1,18 @@
-"""Whether a value ends up as an operand of a dot, and whether it comes from one."""
+"""Dots among the values of a kernel: which values feed one or come from one, and hidden products.
+
+A hidden product is a sum of products of two broadcast tiles,
+`tl.sum(x[:, :, None] * y[None, :, :], 1)`.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tkdebug.compiler.analysis.layout_inference import is_elementwise
-from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects.interfaces import DotLike
-from tkdebug.compiler.ir import Value
+from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.types import shape_of
 
 
 def feeds_dot(value: Value) -> bool:
@@ -38,3 +45,71 @@ def comes_from_dot(value: Value) -> bool:
             pending += operands
             seen.update(operands)
     return False
+
+
+_AXES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastProduct:
+    """A matrix product in that form.
+
+    Attributes:
+        product: the multiplication.
+        rows: the tile that is repeated along the result's columns, of two axes.
+        columns: the one that is repeated along its rows.
+        row_axis: the axis of the products that is the result's first.
+        sum_axis: the one that is summed.
+        column_axis: the one that is its second.
+    """
+
+    product: Operation
+    rows: Value
+    columns: Value
+    row_axis: int
+    sum_axis: int
+    column_axis: int
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Rows, columns, and elements of a sum."""
+        shape = shape_of(self.product.result.type)
+        return shape[self.row_axis], shape[self.column_axis], shape[self.sum_axis]
+
+    @staticmethod
+    def of(reduce: Operation) -> BroadcastProduct | None:
+        """The product that a reduction sums up; None where it does something else."""
+        if len(reduce.operands) != 1 or not _adds_up(reduce):
+            return None
+        product = tt.Reduce(reduce).sources[0].defining_op
+        if product is None or not arith.MulF.matches(product):
+            return None
+        if len(shape_of(product.result.type)) != _AXES:
+            return None
+        by_repeated = dict(spread for v in product.operands if (spread := _spread(v)) is not None)
+        axis = tt.Reduce(reduce).axis
+        row_axis, column_axis = (d for d in range(_AXES) if d != axis)
+        if set(by_repeated) != {row_axis, column_axis}:
+            return None
+        rows, columns = by_repeated[column_axis], by_repeated[row_axis]
+        return BroadcastProduct(product, rows, columns, row_axis, axis, column_axis)
+
+
+def _spread(value: Value) -> tuple[int, Value] | None:
+    """The axis that a tile of two axes is repeated along, and that tile."""
+    repeat = value.defining_op
+    if repeat is None or not tt.Broadcast.matches(repeat):
+        return None
+    expand = tt.Broadcast(repeat).source.defining_op
+    if expand is None or not tt.ExpandDims.matches(expand):
+        return None
+    axis = tt.ExpandDims(expand).axis
+    narrow, wide = shape_of(expand.result.type), shape_of(value.type)
+    if narrow[:axis] + narrow[axis + 1 :] != wide[:axis] + wide[axis + 1 :]:
+        return None
+    return axis, tt.ExpandDims(expand).source
+
+
+def _adds_up(reduce: Operation) -> bool:
+    names = [op.name for op in reduce.regions[0].block.operations]
+    return names == [arith.AddF.name, tt.ReduceReturn.name]

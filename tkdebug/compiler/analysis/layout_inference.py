@@ -3,7 +3,7 @@
 One rule per op, in both directions: `result_layout` forward, `operand_layout` backward. Ops that
 no rule covers (accesses, dots, control flow) are anchors: passes decide. What a view does to a
 layout is `layouts.views`; whether the layouts of finished GPU IR fit together is checked by
-`verifier.layouts`.
+the verifier.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tkdebug.compiler.dialects import arith, tt, ttg
 from tkdebug.compiler.dialects.interfaces import SameLayout
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.ir.types import shape_of
+from tkdebug.compiler.ir.types import ScalarType, TensorType, Type, element_of, shape_of
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout, blocked, views
 from tkdebug.errors import IRError
 
@@ -115,6 +115,16 @@ def num_warps_of(module: Module) -> int:
     if tt.Func.num_warps.key not in module.function.attributes:
         raise IRError(f"{module.name}: the function has no num_warps")
     return tt.Func(module.function).num_warps
+
+
+def register_words(type_: Type) -> int:
+    """The 32-bit registers that a thread has of a tile of numbers; 0 for all else."""
+    if not isinstance(type_, TensorType) or type_.encoding is None:
+        return 0
+    element = element_of(type_)
+    if not isinstance(element, ScalarType):
+        return 0
+    return type_.encoding.in_size(REGISTER) * element.bits // 32
 
 
 def axis_of(op: Operation) -> int:

@@ -18,9 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, Region, offset_of
-from tkdebug.compiler.analysis.memory_tiles import Tile
-from tkdebug.compiler.analysis.ring_index import RingIndex
+from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, Region, RingIndex, offset_of
+from tkdebug.compiler.analysis.global_memory import Tile
 from tkdebug.compiler.dialects import ttg, ttng
 from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir.core import Operation

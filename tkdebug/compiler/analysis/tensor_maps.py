@@ -1,8 +1,9 @@
-"""What a tensor map can describe: its box, its swizzle, and where in shared memory a block lands.
+"""Tensor maps of descriptors: boxes, swizzles, blocks in shared memory, and who can use them.
 
 A tensor map is the hardware's form of a tensor descriptor: bulk copies (TMA) move boxes of the
-tensor it describes. A block that is larger than a box is moved by several copies. Everything here
-follows from the block's type; who may use tensor maps is `SelectTensorMaps`'s question.
+tensor it describes. A block that is larger than a box is moved by several copies. All this follows
+from the block's type. `misuse` and `misplaced` say which uses of a descriptor bulk copies cannot
+serve, whether the host or a launch made it; `SelectTensorMaps` decides.
 
 Source: PTX ISA, "Tensors" (bounding box, swizzling modes) and "cp.async.bulk.tensor"; CUDA driver
 API, "cuTensorMapEncodeTiled" (limits of boxes).
@@ -12,9 +13,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tkdebug.compiler.analysis.axis_facts import AxisInfo
+from tkdebug.compiler.analysis.dot_use import feeds_dot
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.types import SCALARS, DescriptorType, ScalarType, TensorType
@@ -241,3 +244,36 @@ def padding_of(names: Sequence[object], nan_padded: Sequence[object], place: int
 def _swizzle(block: TensorType) -> int:
     row_bytes = block.shape[-1] * block.element.bits // 8
     return next((width for width in _SWIZZLES if row_bytes >= width), 0)
+
+
+LOAD, STORE = tt.DescriptorLoad.name, tt.DescriptorStore.name
+# What bulk stores write at once.
+UNIT_BYTES = 16
+
+
+def misuse(descriptor: Value) -> str | None:
+    """What is done with a descriptor that bulk copies do not do."""
+    kinds = {user.name for user in descriptor.uses}
+    for name in sorted(kinds - {LOAD, STORE}):
+        if name.startswith("tt.descriptor_"):
+            return f"{name.removeprefix('tt.descriptor_')}s are made by pointers"
+        return "a loop or a branch forwards the descriptor"
+    if kinds == {LOAD, STORE}:
+        return "it is both loaded from and stored to"
+    if not all(feeds_dot(user.result) for user in descriptor.uses if user.name == LOAD):
+        # They would go through shared memory, one trip more than to registers.
+        return "no dot multiplies what it loads"
+    return None
+
+
+def misplaced(descriptor: Value, infos: Mapping[Value, AxisInfo]) -> str | None:
+    """Whether an access may begin where bulk copies should not."""
+    type_ = descriptor.type
+    assert isinstance(type_, DescriptorType)
+    element_bytes = type_.block.element.bits // 8
+    for user in descriptor.uses:
+        if user.name in (LOAD, STORE):
+            start = infos[tt.DescriptorBlockAccess(user).offsets[-1]]
+            if start.divisibility[0] * element_bytes % UNIT_BYTES:
+                return f"it may be accessed elsewhere than at multiples of {UNIT_BYTES} bytes"
+    return None

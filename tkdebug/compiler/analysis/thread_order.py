@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tkdebug.compiler.analysis.memory_tiles import pointer_base, waits_for_others
+from tkdebug.compiler.analysis.global_memory import pointer_base, waits_for_others
 from tkdebug.compiler.dialects import scf, tt, ttg
 from tkdebug.compiler.dialects.interfaces import DotLike, PointerAccess, ProgramBarrier
 from tkdebug.compiler.ir.control_flow import BRANCHES, CONTROL_FLOW, deciding, forwarded

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tkdebug.compiler.dialects import arith, tt
-from tkdebug.compiler.faults.access_hints import access_hint, counted, loaded_offset
 from tkdebug.compiler.faults.facts import AccessedTensor, Offender
-from tkdebug.compiler.faults.stride_hints import stride_hint
+from tkdebug.compiler.faults.hints import access_hint, counted, loaded_offset, stride_hint
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.records.events import FaultKind

@@ -1,24 +1,97 @@
 """Operators: arithmetic, logic, comparisons, membership; on run-time values and on constants.
 
-Two constants fold by Python's rules; anything with a run-time value goes to the operator rules of
-the language (`tkdebug.compiler.ops.operators`).
+Two constants fold by Python's rules, with its errors as ours; anything with a run-time value goes
+to the operator rules of the language (`tkdebug.compiler.ops.operators`).
 """
 
 from __future__ import annotations
 
 import ast
+import operator
+from collections.abc import Callable
 from typing import Any
 
 from tkdebug.compiler.aggregates import method_of
 from tkdebug.compiler.describe import describe
-from tkdebug.compiler.frontend import folding
+from tkdebug.compiler.frontend.arguments import unwrap_deep
 from tkdebug.compiler.frontend.inline import inline
-from tkdebug.compiler.frontend.limits import bounded
+from tkdebug.compiler.frontend.limits import bounded, check_binary
 from tkdebug.compiler.frontend.values import has_runtime, is_number, known_constant
 from tkdebug.compiler.frontend.visitor import ExpressionHandler, Visitor
 from tkdebug.compiler.ops import operators
 from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import is_runtime, tensor
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "truediv": operator.truediv,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "lshift": operator.lshift,
+    "rshift": operator.rshift,
+    "pow": operator.pow,
+    "matmul": operator.matmul,
+}
+SYMBOLS = {
+    **operators.SYMBOLS,
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+}
+UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": operator.neg,
+    "pos": operator.pos,
+    "invert": operator.invert,
+}
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
+
+
+def fold(function: Callable[..., Any], what: str, *operands: Any) -> Any:
+    """Apply a Python function to constants.
+
+    Raises:
+        SemanticError: the function raised; the message says on what, or is the function's own.
+    """
+    try:
+        return unwrap_deep(function(*operands))
+    except SemanticError:
+        raise
+    except Exception as error:
+        shown = " and ".join(describe(operand) for operand in operands)
+        raise SemanticError(f"{what} on {shown} failed: {type(error).__name__}: {error}") from None
+
+
+def fold_binary(name: str, left: Any, right: Any) -> Any:
+    """A binary operator on constants or tuples.
+
+    Raises:
+        SemanticError: it failed, or its result would be too large.
+    """
+    check_binary(name, SYMBOLS[name], left, right)
+    return fold(BINARY[name], f"`{SYMBOLS[name]}`", left, right)
+
+
+def identical(left: Any, right: Any) -> bool:
+    """`left is right` for constants: small values and types count by value."""
+    if left is right:
+        return True
+    return type(left) is type(right) and not isinstance(left, tuple) and bool(left == right)
+
 
 BINARY_NAMES: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -59,8 +132,8 @@ def apply_binary(v: Visitor, name: str, left: Any, right: Any) -> Any:
             found = _operator_method(v, f"__r{name}__", right, left)
         return _tuple_binary(name, left, right) if found is None else found[0]
     if not is_runtime(left) and not is_runtime(right):
-        return folding.fold_binary(name, left, right)
-    _require_operands(folding.SYMBOLS[name], left, right)
+        return fold_binary(name, left, right)
+    _require_operands(SYMBOLS[name], left, right)
     return operators.written_binary(v.emit, name, left, right)
 
 
@@ -78,9 +151,9 @@ def _tuple_binary(name: str, left: Any, right: Any) -> Any:
     joins = name == "add" and isinstance(left, tuple) and isinstance(right, tuple)
     repeats = name == "mul" and (isinstance(left, int) or isinstance(right, int))
     if joins or repeats:
-        return folding.fold_binary(name, left, right)
+        return fold_binary(name, left, right)
     raise SemanticError(
-        f"`{folding.SYMBOLS[name]}` on {describe(left)} and {describe(right)}: tuples can only be "
+        f"`{SYMBOLS[name]}` on {describe(left)} and {describe(right)}: tuples can only be "
         "joined with `+` and repeated with `*` and a constant"
     )
 
@@ -101,7 +174,7 @@ def _visit_unary(v: Visitor, node: ast.UnaryOp) -> Any:
         return logical_not(v, value)
     name = _UNARY[type(node.op)]
     if not is_runtime(value):
-        return folding.fold(folding.UNARY[name], f"unary `{name}`", value)
+        return fold(UNARY[name], f"unary `{name}`", value)
     _require_operands(f"unary {name}", value)
     return operators.unary(v.emit, name, value)
 
@@ -117,7 +190,7 @@ def is_true(value: Any) -> bool:
     """The truth of a compile-time value."""
     if is_runtime(value):
         raise SemanticError(f"{describe(value)} has no truth value")
-    return folding.fold(bool, "truth test", value) if not isinstance(value, tuple) else bool(value)
+    return fold(bool, "truth test", value) if not isinstance(value, tuple) else bool(value)
 
 
 def _visit_bool(v: Visitor, node: ast.BoolOp) -> Any:
@@ -178,9 +251,9 @@ def _visit_compare(v: Visitor, node: ast.Compare) -> Any:
 def _compare(v: Visitor, op: ast.cmpop, left: Any, right: Any) -> Any:
     match op:
         case ast.Is():
-            return folding.identical(left, right)
+            return identical(left, right)
         case ast.IsNot():
-            return not folding.identical(left, right)
+            return not identical(left, right)
         case ast.In():
             return _contains(v, right, left)
         case ast.NotIn():
@@ -192,11 +265,11 @@ def _compare(v: Visitor, op: ast.cmpop, left: Any, right: Any) -> Any:
     if isinstance(left, tuple) and isinstance(right, tuple) and has_runtime((left, right)):
         return _compare_tuples(v, name, left, right)
     if not has_runtime(left) and not has_runtime(right):
-        result = folding.fold(folding.COMPARE[name], f"`{folding.SYMBOLS[name]}`", left, right)
+        result = fold(COMPARE[name], f"`{SYMBOLS[name]}`", left, right)
         return bool(result) if isinstance(result, int) else result
     if name in ("eq", "ne") and (left is None or right is None):
         return name == "ne"
-    _require_operands(folding.SYMBOLS[name], left, right)
+    _require_operands(SYMBOLS[name], left, right)
     return operators.compare(v.emit, name, left, right)
 
 
@@ -220,7 +293,7 @@ def _contains(v: Visitor, container: Any, item: Any) -> Any:
     if is_runtime(container) or (has_runtime(item) and not isinstance(container, tuple | range)):
         raise SemanticError(f"`in` needs a tuple, or two constants, got {describe(container)}")
     if not has_runtime(container) and not has_runtime(item):
-        return folding.fold(lambda a, b: b in a, "`in`", container, item)
+        return fold(lambda a, b: b in a, "`in`", container, item)
     found: Any = False
     for candidate in bounded(container, "`in`"):
         same = _compare(v, ast.Eq(), item, candidate)

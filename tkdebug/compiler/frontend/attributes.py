@@ -13,7 +13,7 @@ from tkdebug.compiler.frontend.arguments import unwrap_deep
 from tkdebug.compiler.frontend.values import closest, has_runtime
 from tkdebug.compiler.frontend.visitor import Visitor
 from tkdebug.compiler.ops import table
-from tkdebug.compiler.ops.operator_methods import OPERATOR_METHODS
+from tkdebug.compiler.ops.operators import OPERATOR_METHODS
 from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import (
     block_pointer,

@@ -1,8 +1,8 @@
 """`if` and the conditional expression: picked at compile time, or `scf.if` at run time.
 
-A `return` under a run-time condition moves what follows the `if` into the branch that goes on
-(see `flow`). Invariant: after an `if`, a name has a value only when every path gives it one of
-the same type.
+A `return` under a run-time condition moves the statements after the `if` into the branch that goes
+on (see `visitor.Rest`). Invariant: after an `if`, a name has a value only when every path gives it
+one of the same type.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from tkdebug.compiler.describe import describe
 from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.dtypes import dtype, int64
 from tkdebug.compiler.frontend.arguments import remake
-from tkdebug.compiler.frontend.flow import MIXED, Flow, Outcome, Rest
 from tkdebug.compiler.frontend.scope import Binding, Scope
 from tkdebug.compiler.frontend.values import (
     MismatchError,
@@ -28,9 +27,9 @@ from tkdebug.compiler.frontend.values import (
     same_constant,
     unify,
 )
-from tkdebug.compiler.frontend.visitor import Visitor, discard
+from tkdebug.compiler.frontend.visitor import MIXED, Flow, Outcome, Rest, Visitor, discard
 from tkdebug.compiler.ir import Block, Operation, Region, Value
-from tkdebug.compiler.ops import conversion, operators, promotion, table
+from tkdebug.compiler.ops import conversion, operators, table
 from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import is_runtime, tensor
 
@@ -318,7 +317,7 @@ def _weak_to_other(v: Visitor, values: list[Any], blocks: list[Block]) -> tuple[
         if not is_number(number) or not is_runtime(typed) or not isinstance(typed, tensor):
             continue
         element = typed.type
-        natural = promotion.natural_dtype(number)
+        natural = conversion.natural_dtype(number)
         if element.is_block() or element.is_ptr() or kind(typed) == natural:
             continue
         if natural.is_floating() and not element.is_floating():  # type: ignore[attr-defined]

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import BuiltinFunctionType
 from typing import Any
 
 from tkdebug.compiler.describe import describe
 from tkdebug.compiler.dtypes import LanguageType
+from tkdebug.compiler.frontend import arithmetic
 from tkdebug.compiler.frontend.arguments import unwrap_deep
-from tkdebug.compiler.frontend.attributes import BoundMember
+from tkdebug.compiler.frontend.arithmetic import apply_binary
+from tkdebug.compiler.frontend.attributes import BoundMember, attribute, has_attribute
 from tkdebug.compiler.frontend.expressions import expand_starred
 from tkdebug.compiler.frontend.inline import inline
-from tkdebug.compiler.frontend.limits import check_call, check_result, check_tuple
-from tkdebug.compiler.frontend.python_builtins import CALLS
+from tkdebug.compiler.frontend.limits import bounded, check_call, check_result, check_tuple
 from tkdebug.compiler.frontend.scope import is_breakpoint
-from tkdebug.compiler.frontend.values import has_runtime
+from tkdebug.compiler.frontend.values import has_runtime, known_constant
 from tkdebug.compiler.frontend.visitor import Visitor
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.spec import Builtin, SemanticError
-from tkdebug.compiler.tensor import is_jit_function, tensor
+from tkdebug.compiler.tensor import constexpr, is_jit_function, is_runtime, tensor
 
 
 def call_arguments(v: Visitor, node: ast.Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -170,3 +171,124 @@ def _call_python(function: Any, arguments: tuple[Any, ...], keywords: dict[str, 
         near = f"; use tl.{name}" if name in table.LANGUAGE else "; pass it as an argument"
         raise SemanticError(f"`{name}` gives a torch tensor, which no kernel can use{near}")
     return check_result(name, result) if isinstance(function, BuiltinFunctionType) else result
+
+
+_MISSING = object()
+
+
+def _extremum(which: str, python: Callable[..., Any]) -> Callable[..., Any]:
+    def call(v: Visitor, *arguments: Any) -> Any:
+        values = arguments[0] if len(arguments) == 1 else arguments
+        if not isinstance(values, tuple | range) or not values:
+            raise SemanticError(
+                f"{python.__name__} needs at least two values, got {len(arguments)}"
+            )
+        values = tuple(bounded(values, python.__name__))
+        if not has_runtime(values):
+            return arithmetic.fold(python, python.__name__, values)
+        result = values[0]
+        for value in values[1:]:
+            result = table.LANGUAGE[which].emit(v.emit, result, value)
+        return result
+
+    return call
+
+
+def _abs(v: Visitor, value: Any) -> Any:
+    if isinstance(value, tensor):
+        return table.LANGUAGE["abs"].emit(v.emit, value)
+    return arithmetic.fold(abs, "abs", value)
+
+
+def _sum(v: Visitor, values: Any, start: Any = 0) -> Any:
+    if not isinstance(values, tuple | range):
+        raise SemanticError(f"sum adds up a tuple, got {describe(values)}; for a tile use tl.sum")
+    result = start
+    for value in bounded(values, "sum"):
+        result = apply_binary(v, "add", result, value)
+    return result
+
+
+def _print(v: Visitor, *values: Any, **keywords: Any) -> None:
+    if not has_runtime(values):
+        table.LANGUAGE["static_print"].emit(v.emit, *values, **keywords)
+        return
+    prefix = ""
+    if isinstance(values[0], str):
+        prefix, values = values[0], values[1:]
+    keywords.pop("sep", None)
+    keywords.pop("end", None)
+    table.LANGUAGE["device_print"].emit(v.emit, prefix, *values, **keywords)
+
+
+def _len(v: Visitor, value: Any) -> int:
+    if is_runtime(value):
+        raise SemanticError(f"{describe(value)} has no len(); use x.shape[0]")
+    length: int = arithmetic.fold(len, "len", value)
+    return length
+
+
+def _number(python: type, target: str) -> Callable[..., Any]:
+    def call(v: Visitor, *arguments: Any) -> Any:
+        values = tuple(known_constant(argument) for argument in arguments)
+        if has_runtime(values):
+            raise SemanticError(
+                f"{python.__name__}() works on constants, got a run-time {describe(values[0])}; "
+                f"use x.to(tl.{target})"
+            )
+        return check_result(python.__name__, arithmetic.fold(python, python.__name__, *values))
+
+    return call
+
+
+def _isinstance(v: Visitor, value: Any, classes: Any) -> bool:
+    options = classes if isinstance(classes, tuple) else (classes,)
+    # Every compile-time value counts as a constexpr, and as what it is.
+    if constexpr in options and not has_runtime(value):
+        return True
+    found: bool = arithmetic.fold(isinstance, "isinstance", value, options)
+    return found
+
+
+def _getattr(v: Visitor, owner: Any, name: Any, default: Any = _MISSING) -> Any:
+    if not isinstance(name, str):
+        raise SemanticError(f"getattr: the name must be a constant string, got {describe(name)}")
+    if default is not _MISSING and not has_attribute(v, owner, name):
+        return default
+    return attribute(v, owner, name)
+
+
+def _hasattr(v: Visitor, owner: Any, name: Any) -> bool:
+    if not isinstance(name, str):
+        raise SemanticError(f"hasattr: the name must be a constant string, got {describe(name)}")
+    return has_attribute(v, owner, name)
+
+
+def _tuple(v: Visitor, values: Any = ()) -> tuple[Any, ...]:
+    if is_runtime(values):
+        raise SemanticError(f"{describe(values)} cannot become a tuple")
+    items: tuple[Any, ...] = arithmetic.fold(_spread, "tuple", values)
+    return items
+
+
+def _spread(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(bounded(values, "a tuple"))
+
+
+CALLS: dict[Any, Callable[..., Any]] = {
+    min: _extremum("minimum", min),
+    max: _extremum("maximum", max),
+    abs: _abs,
+    sum: _sum,
+    print: _print,
+    len: _len,
+    int: _number(int, "int32"),
+    float: _number(float, "float32"),
+    bool: _number(bool, "int1"),
+    isinstance: _isinstance,
+    getattr: _getattr,
+    hasattr: _hasattr,
+    tuple: _tuple,
+    list: _tuple,
+    constexpr: lambda v, value: unwrap_deep(value),
+}

@@ -17,19 +17,29 @@ from tkdebug.compiler.frontend.arguments import (
     nan_padded_names,
 )
 from tkdebug.compiler.frontend.arithmetic import OPERATORS
-from tkdebug.compiler.frontend.assignments import visit_annotated, visit_assign, visit_augmented
 from tkdebug.compiler.frontend.attributes import visit_attribute
 from tkdebug.compiler.frontend.branches import visit_conditional, visit_if
 from tkdebug.compiler.frontend.calls import visit_call
 from tkdebug.compiler.frontend.expressions import EXPRESSIONS
-from tkdebug.compiler.frontend.flow import END_OF_FUNCTION, Flow
 from tkdebug.compiler.frontend.inline import inline
 from tkdebug.compiler.frontend.loops import visit_for, visit_while
 from tkdebug.compiler.frontend.scope import UsedGlobals
 from tkdebug.compiler.frontend.source import KernelSource
-from tkdebug.compiler.frontend.statements import STATEMENTS
+from tkdebug.compiler.frontend.statements import (
+    STATEMENTS,
+    visit_annotated,
+    visit_assign,
+    visit_augmented,
+)
 from tkdebug.compiler.frontend.variables import VariableRecorder
-from tkdebug.compiler.frontend.visitor import ExpressionHandler, Program, StatementHandler, Visitor
+from tkdebug.compiler.frontend.visitor import (
+    END_OF_FUNCTION,
+    ExpressionHandler,
+    Flow,
+    Program,
+    StatementHandler,
+    Visitor,
+)
 from tkdebug.compiler.ir import Block, Module, Region, SourceLocation
 from tkdebug.compiler.ops.descriptors import NAN_PADDED
 from tkdebug.compiler.ops.emitter import CompileOptions, Emitter

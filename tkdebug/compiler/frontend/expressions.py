@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tkdebug.compiler.describe import describe
-from tkdebug.compiler.frontend import folding
+from tkdebug.compiler.frontend import arithmetic
 from tkdebug.compiler.frontend.arithmetic import is_true
-from tkdebug.compiler.frontend.assignments import assign
 from tkdebug.compiler.frontend.limits import bounded, check_format, check_steps, check_tuple
+from tkdebug.compiler.frontend.statements import assign
 from tkdebug.compiler.frontend.values import has_runtime, known_constant
 from tkdebug.compiler.frontend.visitor import ExpressionHandler, Visitor
 from tkdebug.compiler.ops import operators
@@ -69,7 +69,7 @@ def index_constant(value: Any, index: Any) -> Any:
     is_place = isinstance(value, tuple) and isinstance(index, int)
     if is_place and not -len(value) <= index < len(value):
         raise SemanticError(f"index {index} is out of range for a tuple of {len(value)}")
-    return folding.fold(lambda a, b: a[b], "indexing", value, index)
+    return arithmetic.fold(lambda a, b: a[b], "indexing", value, index)
 
 
 def _visit_slice(v: Visitor, node: ast.Slice) -> slice:
@@ -136,7 +136,7 @@ def _visit_f_string(v: Visitor, node: ast.JoinedStr) -> str:
             value = _CONVERSIONS[part.conversion](value)
         spec = "" if part.format_spec is None else v.expression(part.format_spec)
         check_format(spec)
-        parts.append(folding.fold(format, "formatting", value, spec))
+        parts.append(arithmetic.fold(format, "formatting", value, spec))
     return "".join(parts)
 
 

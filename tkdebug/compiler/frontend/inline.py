@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tkdebug.compiler.frontend.arguments import JitCallable, Parameter, unwrap_deep
-from tkdebug.compiler.frontend.flow import END_OF_FUNCTION, Flow
 from tkdebug.compiler.frontend.values import has_runtime, kind
-from tkdebug.compiler.frontend.visitor import Program, Visitor
+from tkdebug.compiler.frontend.visitor import END_OF_FUNCTION, Flow, Program, Visitor
 from tkdebug.compiler.ir import Location
 from tkdebug.compiler.ops.spec import SemanticError
 

@@ -13,7 +13,6 @@ from typing import Any
 from tkdebug.compiler.describe import describe
 from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.dtypes import dtype
-from tkdebug.compiler.frontend.assignments import assign
 from tkdebug.compiler.frontend.branches import condition, decide
 from tkdebug.compiler.frontend.calls import call_arguments
 from tkdebug.compiler.frontend.carrying import (
@@ -28,17 +27,17 @@ from tkdebug.compiler.frontend.carrying import (
     seal,
     split_unchanged,
 )
-from tkdebug.compiler.frontend.flow import Flow, Outcome, Rest
 from tkdebug.compiler.frontend.limits import MAX_ITEMS, bounded
 from tkdebug.compiler.frontend.scope import Scope, stored_names
+from tkdebug.compiler.frontend.statements import assign
 from tkdebug.compiler.frontend.values import (
     is_number,
     known_constant,
     scalar_int_type,
 )
-from tkdebug.compiler.frontend.visitor import Visitor, discard
+from tkdebug.compiler.frontend.visitor import Flow, Outcome, Rest, Visitor, discard
 from tkdebug.compiler.ir import Block, Region, Value
-from tkdebug.compiler.ops import conversion, operators, promotion
+from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.ops.table import LANGUAGE
 from tkdebug.compiler.tensor import tensor
@@ -254,7 +253,7 @@ def _bounds(v: Visitor, iteration: Iteration, step: Any) -> tuple[tensor, tensor
                 f"range: {what} must be a scalar integer, got {describe(bound)}{hint}"
             )
         bounds.append(bound)
-        common = found if common is None else promotion.promote(common, found)
+        common = found if common is None else conversion.promote(common, found)
     assert common is not None
     lower, upper, stride = (conversion.cast(v.emit, bound, common) for bound in bounds)
     return lower, upper, stride

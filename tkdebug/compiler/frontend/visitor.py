@@ -12,15 +12,14 @@ import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend.arguments import JitCallable
-from tkdebug.compiler.frontend.flow import END_OF_FUNCTION, FALLS, Flow, Outcome, Rest
 from tkdebug.compiler.frontend.scope import Binding, Scope, Surroundings, UsedGlobals, undefined
 from tkdebug.compiler.frontend.source import KernelSource
-from tkdebug.compiler.frontend.unsupported import ADVICE
 from tkdebug.compiler.frontend.values import has_number, is_number, map_numbers
 from tkdebug.compiler.ir import Block, Builder, SourceLocation
 from tkdebug.compiler.ops import conversion
@@ -32,6 +31,79 @@ from tkdebug.errors import CompileError, IRError, TkError
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.variables import VariableRecorder
     from tkdebug.compiler.frontend.watching import Watching
+
+
+class Flow(Enum):
+    """Where control goes at the end of some statements."""
+
+    FALLS = auto()
+    RETURNS = auto()
+    # Some paths returned and some fell through: the ops emitted so far are of no use, the caller
+    # compiles the statements again with what follows them.
+    MIXED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a statement list.
+
+    Attributes:
+        value: what was returned, None for nothing.
+        node: the `return` statement, or None when the function's end was reached.
+    """
+
+    flow: Flow
+    value: Any = None
+    node: ast.Return | None = None
+
+
+FALLS = Outcome(Flow.FALLS)
+MIXED = Outcome(Flow.MIXED)
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Statements from `index` on, then `after`; `after` None means that control falls through."""
+
+    statements: Sequence[ast.stmt]
+    index: int
+    after: Rest | None
+
+
+# What follows a function's body: its end, which returns nothing.
+END_OF_FUNCTION = Rest((), 0, None)
+
+
+ADVICE: dict[type[ast.AST], str] = {
+    ast.Break: "`break` is not supported in kernels; use a `while` loop whose condition ends it, "
+    "or mask the work of the remaining iterations",
+    ast.Continue: "`continue` is not supported in kernels; put the rest of the body under an `if`",
+    ast.Lambda: "`lambda` is not supported in kernels; define a function with @triton.jit",
+    ast.NamedExpr: "`:=` is not supported in kernels; assign on a line of its own",
+    ast.Dict: "dicts are not supported in kernels; use a tuple or a named tuple",
+    ast.DictComp: "dict comprehensions are not supported in kernels; use a tuple",
+    ast.Set: "sets are not supported in kernels; use a tuple",
+    ast.SetComp: "set comprehensions are not supported in kernels; use a tuple",
+    ast.Try: "`try` is not supported in kernels; test the condition with `if` or tl.device_assert",
+    ast.FunctionDef: "a function cannot be defined inside a kernel; "
+    "move it to the module and decorate it with @triton.jit",
+    ast.AsyncFunctionDef: "`async def` is not supported in kernels",
+    ast.ClassDef: "a class cannot be defined inside a kernel; move it to the module",
+    ast.Delete: "`del` is not supported in kernels; leave the line out, unused values cost nothing",
+    ast.Global: "`global` is not supported in kernels; return the value or store it to memory",
+    ast.Nonlocal: "`nonlocal` is not supported in kernels; return the value instead",
+    ast.Import: "`import` is not supported inside a kernel; move it to the top of the file",
+    ast.ImportFrom: "`import` is not supported inside a kernel; move it to the top of the file",
+    ast.Yield: "`yield` is not supported in kernels; return a tuple",
+    ast.YieldFrom: "`yield from` is not supported in kernels; return a tuple",
+    ast.Await: "`await` is not supported in kernels",
+    ast.AsyncFor: "`async for` is not supported in kernels",
+    ast.AsyncWith: "`async with` is not supported in kernels",
+    ast.With: "`with` is not supported in kernels; call the function on a line of its own",
+    ast.Match: "`match` is not supported in kernels; use if/elif on constants",
+    ast.Starred: "`*` unpacking is not supported here; name each element",
+}
+
 
 _BUILTIN_NAMES = (
     "range min max len abs sum print float int bool str tuple list isinstance issubclass getattr "

@@ -1,8 +1,8 @@
 """Linear layouts: where each element of a tensor lives in registers and shared memory.
 
 `linear` is the algebra, `distributed` and `shared` the layouts that the hardware wants, `views`
-what shape operations do to a layout, `conversion` how data gets from one layout to another (by
-`shuffles` or through a `swizzle`d buffer). `f2` is the linear algebra beneath. Nothing here knows
+layouts after shape operations, `conversion` how data gets from one layout to another (by shuffles
+or through a swizzled buffer). `f2` is the linear algebra beneath. Nothing here knows
 IR, dtypes or targets.
 """
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
         Conversion,
         NoConversion,
         RegisterMoves,
+        SharedTrip,
+        ShufflePlan,
+        ShuffleRound,
+        bank_conflicts,
         classify_conversion,
     )
     from tkdebug.compiler.layouts.distributed import (
@@ -37,10 +41,7 @@ if TYPE_CHECKING:
         turning,
         wgmma,
     )
-    from tkdebug.compiler.layouts.shared import nvmma_shared
-    from tkdebug.compiler.layouts.shared_banks import SharedBanks
-    from tkdebug.compiler.layouts.shuffles import ShufflePlan, ShuffleRound
-    from tkdebug.compiler.layouts.swizzle import SharedTrip, bank_conflicts
+    from tkdebug.compiler.layouts.shared import SharedBanks, nvmma_shared
     from tkdebug.compiler.layouts.views import (
         broadcast_source,
         concatenate,
@@ -54,12 +55,16 @@ if TYPE_CHECKING:
         transpose,
     )
 
-# What loads when it is first asked for: types of values need `linear` alone.
+# Modules that load at first use, by name: types of values need `linear` alone.
 _HOMES = {
     "conversion": (
         "Conversion",
         "NoConversion",
         "RegisterMoves",
+        "SharedTrip",
+        "ShufflePlan",
+        "ShuffleRound",
+        "bank_conflicts",
         "classify_conversion",
     ),
     "distributed": (
@@ -71,16 +76,7 @@ _HOMES = {
         "turning",
         "wgmma",
     ),
-    "shared": ("nvmma_shared",),
-    "shared_banks": ("SharedBanks",),
-    "shuffles": (
-        "ShufflePlan",
-        "ShuffleRound",
-    ),
-    "swizzle": (
-        "SharedTrip",
-        "bank_conflicts",
-    ),
+    "shared": ("SharedBanks", "nvmma_shared"),
     "views": (
         "broadcast_source",
         "concatenate",

@@ -10,7 +10,7 @@ from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects import math as math_ops
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir.op_view import OpName
-from tkdebug.compiler.ops import conversion, operators, promotion
+from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
@@ -143,13 +143,13 @@ def _ternary_operands(
     common = None
     for value in values:
         element = scalar_dtype(value)
-        common = element if common is None else promotion.promote(common, element)
+        common = element if common is None else conversion.promote(common, element)
     numbers = [value for value in (x, y, z) if not isinstance(value, tensor)]
     if common is None or not emit.is_before(3, 9):
         for number in numbers:
             assert isinstance(number, bool | int | float)
-            natural = promotion.natural_dtype(number)
-            common = natural if common is None else promotion.promote_weak(common, number)
+            natural = conversion.natural_dtype(number)
+            common = natural if common is None else conversion.promote_weak(common, number)
     assert common is not None
     made = [
         conversion.cast(emit, value, common)

@@ -1,17 +1,18 @@
 """What `+`, `<`, `and` and `x[:, None]` mean on run-time values: which ops they become.
 
-Which dtype two operands meet in is `promotion`'s, how they get there `conversion`'s.
+The common dtype of two operands, and how they get there, is `conversion`'s.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import describe
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dtypes import LanguageType, dtype, pointer_type
-from tkdebug.compiler.ops import promotion
+from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.conversion import (
     broadcast_pair,
     cast,
@@ -24,7 +25,7 @@ from tkdebug.compiler.ops.conversion import (
     with_scalar,
 )
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import SemanticError
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
 
 
@@ -40,7 +41,7 @@ def binary_operands(
     lhs, rhs = _weak_to_strong(emit, left, right, divide)
     a, b = scalar_dtype(lhs), scalar_dtype(rhs)
     both_run_time = isinstance(left, tensor) and isinstance(right, tensor)
-    common = promotion.promote(a, b, divide)
+    common = conversion.promote(a, b, divide)
     if mixed_sign_error and both_run_time and a.is_int() and b.is_int():
         if is_signed(a) != is_signed(b):
             raise SemanticError(
@@ -67,7 +68,7 @@ def _weak_to_strong(
 def _weak_dtype(strong: tensor, weak: object, divide: bool) -> dtype:
     if not isinstance(weak, bool | int | float):
         raise SemanticError(f"unsupported operand {weak!r} beside a tensor of {strong.dtype}")
-    return promotion.promote_weak(scalar_dtype(strong), weak, divide)
+    return conversion.promote_weak(scalar_dtype(strong), weak, divide)
 
 
 def weak_constant(emit: Emitter, value: Any, element: dtype, strong: dtype | None = None) -> tensor:
@@ -352,3 +353,50 @@ def pointee(pointer: tensor) -> LanguageType:
     type_ = pointer.type.scalar
     assert isinstance(type_, pointer_type)
     return type_.element_ty
+
+
+_BINARY = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod"),
+    *("lshift", "rshift", "and", "or", "xor"),
+)
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_UNARY = ("neg", "invert")
+
+
+def _binary(name: str) -> Callable[..., tensor]:
+    def emit_binary(emit: Emitter, self: tensor, other: object) -> tensor:
+        return written_binary(emit, name, self, other)
+
+    return emit_binary
+
+
+def _reflected(name: str) -> Callable[..., tensor]:
+    def emit_reflected(emit: Emitter, self: tensor, other: object) -> tensor:
+        return written_binary(emit, name, other, self)
+
+    return emit_reflected
+
+
+def _comparison(name: str) -> Callable[..., tensor]:
+    def emit_comparison(emit: Emitter, self: tensor, other: object) -> tensor:
+        return compare(emit, name, self, other)
+
+    return emit_comparison
+
+
+def _unary(name: str) -> Callable[..., tensor]:
+    def emit_unary(emit: Emitter, self: tensor) -> tensor:
+        return unary(emit, name, self)
+
+    return emit_unary
+
+
+_EMITTERS = {
+    **{f"__{name}__": _binary(name) for name in _BINARY},
+    **{f"__r{name}__": _reflected(name) for name in _BINARY},
+    **{f"__{name}__": _comparison(name) for name in _COMPARISONS},
+    **{f"__{name}__": _unary(name) for name in _UNARY},
+    "logical_and": logical_and,
+    "logical_or": logical_or,
+}
+OPERATOR_METHODS = {name: Builtin(name, emit, member=True) for name, emit in _EMITTERS.items()}

@@ -1,7 +1,10 @@
-"""Reductions and scans with built-in or custom combine functions.
+"""Reductions and scans with built-in or custom combine functions, and sorting.
 
-The combine function is a region; `combiner` names the well-known ones so that an evaluator may
-take a direct path. The region is the truth: it is what a custom combine has, and what is lowered.
+The combine function is a region; `combiner` names the well-known ones so that an evaluator may take
+a direct path. The region is the truth: it is what a custom combine has, and what is lowered.
+
+Sort, topk and the merge of a bitonic sequence are ops of their own rather than networks of reshapes
+and selects, so that every executor may sort in its own best way.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tkdebug.compiler import dtypes as dt
-from tkdebug.compiler.describe import describe
+from tkdebug.compiler.describe import as_given, describe
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects import math as math_ops
 from tkdebug.compiler.dtypes import block_type, dtype
@@ -18,7 +21,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ir.op_view import OpName
 from tkdebug.compiler.ops import conversion, math, operators
-from tkdebug.compiler.ops.arguments import axis_argument, type_argument
+from tkdebug.compiler.ops.arguments import axis_argument, tile_argument, type_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.shape import reshape
 from tkdebug.compiler.ops.spec import Builtin, SemanticError
@@ -364,6 +367,85 @@ def _emit_softmax(
     return math.LANGUAGE["fdiv"].emit(emit, numerator, total, ieee_rounding)  # type: ignore[no-any-return]
 
 
+def _sortable(x: object, dim: object, what: str) -> tensor:
+    value = tile_argument(x, what)
+    rank = len(value.shape)
+    if dim is not None and axis_argument(dim, rank, what) != rank - 1:
+        raise SemanticError(
+            f"{what}: only the last axis can be sorted, got dim {dim} of {rank} axes; "
+            "permute the tile first"
+        )
+    return value
+
+
+def _sort_order(value: tensor, descending: object) -> dict[str, Attribute]:
+    attributes: dict[str, Attribute] = {}
+    if isinstance(descending, tensor):
+        raise SemanticError(f"descending must be a constant, got {as_given(descending)}")
+    if descending:
+        attributes["descending"] = True
+    element = scalar_dtype(value)
+    if element.is_int_unsigned():
+        attributes["unsigned"] = True
+    return attributes
+
+
+def _emit_sort(emit: Emitter, x: object, dim: object = None, descending: object = False) -> tensor:
+    """The elements of `x` in order along its last axis.
+
+    Args:
+        emit: where to emit.
+        x: tile.
+        dim: the last axis, or None for it.
+        descending: constant; whether the largest comes first.
+    """
+    value = _sortable(x, dim, "sort")
+    return emit.value(tt.Sort, [value], value.type, **_sort_order(value, descending))
+
+
+def _emit_topk(
+    emit: Emitter, x: object, k: object, dim: object = None, descending: object = True
+) -> tensor:
+    """The `k` largest elements of `x` along its last axis, largest first.
+
+    Below 32 bits the result widens, as `tl.max` does, unless `k` is the whole axis.
+
+    Args:
+        emit: where to emit.
+        x: tile.
+        k: constant power of 2, at most the axis' extent.
+        dim: the last axis, or None for it.
+        descending: constant; if false, the `k` smallest, smallest first.
+    """
+    value = _sortable(x, dim, "topk")
+    extent = value.shape[-1]
+    if not isinstance(k, int) or k <= 0 or k & (k - 1) or k > extent:
+        raise SemanticError(
+            f"topk: k must be a constant power of 2 from 1 to {extent} (the last axis), "
+            f"got {as_given(k)}"
+        )
+    if k == extent:
+        return emit.value(tt.Sort, [value], value.type, **_sort_order(value, descending))
+    value = conversion.cast(emit, value, widen_for_extremum(scalar_dtype(value)))
+    result = block_type(value.type.scalar, (*value.shape[:-1], k))
+    return emit.value(tt.TopK, [value], result, k=k, **_sort_order(value, descending))
+
+
+def _emit_bitonic_merge(
+    emit: Emitter, x: object, dim: object = None, descending: object = False
+) -> tensor:
+    """Sorts the last axis of `x` where it is bitonic: rises, then falls (or a rotation of that).
+
+    Args:
+        emit: where to emit.
+        x: tile.
+        dim: the last axis, or None for it.
+        descending: constant; whether the largest comes first.
+    """
+    value = _sortable(x, dim, "bitonic_merge")
+    return emit.value(tt.BitonicMerge, [value], value.type, **_sort_order(value, descending))
+
+
 _BUILTINS: tuple[Builtin, ...] = (
     Builtin("reduce", _emit_reduce, member=True),
     Builtin("associative_scan", _emit_associative_scan, member=True),
@@ -377,5 +459,8 @@ _BUILTINS: tuple[Builtin, ...] = (
     _scan("cumsum", "add", "Inclusive prefix sum along `axis`."),
     _scan("cumprod", "mul", "Inclusive prefix product along `axis`."),
     Builtin("softmax", _emit_softmax, member=True),
+    Builtin("sort", _emit_sort, member=True),
+    Builtin("topk", _emit_topk),
+    Builtin("bitonic_merge", _emit_bitonic_merge),
 )
 LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}

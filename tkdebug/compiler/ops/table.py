@@ -8,25 +8,18 @@ from __future__ import annotations
 
 from tkdebug.compiler.ops import (
     atomics,
-    block_pointers,
-    control,
     conversion,
-    cuda,
     debug,
     descriptors,
     elementwise,
-    indexing,
-    libdevice,
+    extra,
     linalg,
     math,
     memory,
-    polling,
     program,
     random,
     reduce,
-    scaled,
     shape,
-    sorting,
 )
 from tkdebug.compiler.ops.spec import Builtin
 
@@ -34,19 +27,13 @@ FAMILIES = (
     math,
     shape,
     memory,
-    block_pointers,
     descriptors,
     linalg,
-    scaled,
     reduce,
-    indexing,
-    sorting,
     atomics,
-    polling,
     random,
     program,
     debug,
-    control,
     elementwise,
     conversion,
 )
@@ -58,6 +45,6 @@ LANGUAGE: dict[str, Builtin] = {
 NAMESPACES: dict[str, dict[str, Builtin]] = {
     "tl": LANGUAGE,
     "tl.core": conversion.BUILTINS,
-    "tl.extra.libdevice": libdevice.BUILTINS,
-    "tl.extra.cuda": cuda.BUILTINS,
+    "tl.extra.libdevice": extra.LIBDEVICE,
+    "tl.extra.cuda": extra.CUDA,
 }

@@ -14,8 +14,8 @@ from typing import ClassVar
 
 from tkdebug.checks import RACE
 from tkdebug.compiler.analysis.axis_facts import unit_of
+from tkdebug.compiler.analysis.global_memory import Origin, pointer_origin
 from tkdebug.compiler.analysis.launch_slice import decided_values, is_decided
-from tkdebug.compiler.analysis.pointer_origins import Origin, pointer_origin
 from tkdebug.compiler.analysis.written_infs import written_infs
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects.interfaces import (
@@ -31,8 +31,8 @@ from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
 from tkdebug.compiler.passes.pass_run import PassRun, RunCallback
 from tkdebug.compiler.passes.pipeline import SnapshotCallback, run_pipeline
+from tkdebug.compiler.rewriting.copies import copy_module
 from tkdebug.compiler.rewriting.rewriter import Rewriter
-from tkdebug.compiler.rewriting.saved_module import copy_module
 from tkdebug.compiler.sites.checks import (
     BOUNDS_KINDS,
     UNWRITTEN,
@@ -43,7 +43,7 @@ from tkdebug.compiler.sites.checks import (
     check_sites,
 )
 from tkdebug.compiler.sites.live_memory import MARKS
-from tkdebug.compiler.sites.symptoms import HINT, SYMPTOM_KINDS, SYMPTOMS
+from tkdebug.compiler.sites.table import HINT, SYMPTOM_KINDS, SYMPTOMS
 from tkdebug.compiler.sites.texts import site_text
 from tkdebug.compiler.sites.watches import watch_sites
 

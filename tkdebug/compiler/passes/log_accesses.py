@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from tkdebug.compiler.analysis.pointer_origins import Origin, may_meet, pointer_origin
+from tkdebug.compiler.analysis.global_memory import Origin, may_meet, pointer_origin
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, stored
 from tkdebug.compiler.ir import Module, Operation, Value

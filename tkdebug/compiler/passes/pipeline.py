@@ -29,7 +29,7 @@ from tkdebug.plugins import names
 from tkdebug.process.apart_imports import import_apart
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.passes.invariants import Inventory
+    from tkdebug.compiler.passes.checked_runs import Inventory
 
 Pipeline = Literal["tile", "gpu"]
 _CHECKS = "tkdebug.compiler.passes.checked_runs"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tkdebug.compiler.analysis.broadcast_products import BroadcastProduct
+from tkdebug.compiler.analysis.dot_use import BroadcastProduct
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Module, Operation

@@ -17,7 +17,7 @@ from tkdebug.compiler.dialects import arith, scf
 from tkdebug.compiler.ir.constants import constant_value, constant_values
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import I64
-from tkdebug.compiler.rewriting.cloning import clone_before
+from tkdebug.compiler.rewriting.copies import clone_before
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 

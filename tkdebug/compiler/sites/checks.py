@@ -15,8 +15,7 @@ from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.sites.clocks import TimelineOptions, TimelinePlan
 from tkdebug.compiler.sites.live_memory import MEMORY
-from tkdebug.compiler.sites.symptoms import SYMPTOM_KINDS
-from tkdebug.compiler.sites.table import PLACES, table_bytes
+from tkdebug.compiler.sites.table import PLACES, SYMPTOM_KINDS, table_bytes
 from tkdebug.compiler.sites.texts import read_sites
 from tkdebug.compiler.sites.watches import WORD_BYTES, WatchSite
 from tkdebug.records.running_faults import SiteText

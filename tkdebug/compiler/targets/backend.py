@@ -13,19 +13,20 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from tkdebug.compiler.ir.core import Module
+from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import Frame
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.ir import Module
     from tkdebug.compiler.ir.core import Operation
     from tkdebug.compiler.passes.pass_run import Pass, PassRun, RunCallback
     from tkdebug.compiler.passes.pipeline import SnapshotCallback
     from tkdebug.compiler.sites.checks import CheckOptions, CheckPlan
     from tkdebug.compiler.targets.machine_parts import MachineParts
-    from tkdebug.compiler.targets.target import Target
     from tkdebug.linemap.line_table import LineTable
     from tkdebug.linemap.op_place import OpPlace
     from tkdebug.linemap.resources import Occupancy
+
 
 # (stage, text) -> an edited text to go on with, or None.
 StageCallback = Callable[[str, str], str | None]
@@ -336,3 +337,18 @@ class Backend(Protocol):
     def prestart(self) -> None:
         """Load what the first compile will need, in a thread of its own."""
         ...
+
+
+def note_options(module: Module, options: NativeOptions, target: Target) -> None:
+    """Say in a module of Tile IR for which target, and with which options, it is compiled."""
+    from tkdebug.compiler.dialects import tt  # commands ask backends without it
+
+    function = tt.Func(module.function)
+    function.num_warps = options.num_warps
+    function.target = target.name
+    if target.threads_per_warp != function.threads_per_warp:
+        function.threads_per_warp = target.threads_per_warp
+    if not options.fp_fusion:
+        function.fp_fusion = False
+    if not options.flush_subnormals:
+        function.flush_subnormals = False

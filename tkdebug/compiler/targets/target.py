@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tkdebug.compiler.layouts.shared_banks import SharedBanks
+from tkdebug.compiler.layouts.shared import SharedBanks
 
 # The capabilities that our passes and lowerings ask for. A backend may have others, for its own.
 ASYNC_COPIES = "async_copies"  # `cp.async`

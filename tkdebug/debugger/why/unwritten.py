@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.analysis.vectorization import mask_of
+from tkdebug.compiler.analysis.global_memory import mask_of
 from tkdebug.compiler.dialects import scf, tt, ttng
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, accessed
 from tkdebug.compiler.dialects.op import Effects

@@ -18,7 +18,7 @@ from torch import Tensor
 from tkdebug.compiler.analysis.data_flow import backward, traced
 from tkdebug.compiler.dialects import arith, math, tt
 from tkdebug.compiler.dialects.interfaces import Cast
-from tkdebug.compiler.faults.access_hints import argument_name
+from tkdebug.compiler.faults.hints import argument_name
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value

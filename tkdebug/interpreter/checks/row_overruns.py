@@ -20,10 +20,9 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.faults.access_hints import counted
 from tkdebug.compiler.faults.facts import Offender
+from tkdebug.compiler.faults.hints import counted, stride_hint
 from tkdebug.compiler.faults.messages import FaultText, access_verb, named
-from tkdebug.compiler.faults.stride_hints import stride_hint
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.checks.access_pattern_check import AccessPatternCheck
 from tkdebug.interpreter.checks.dimension_ranges import dimensions

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.checks import THREAD_ORDER
 from tkdebug.compiler.dialects import scf
-from tkdebug.compiler.sites.symptoms import HINT, INDEX
+from tkdebug.compiler.sites.table import HINT, INDEX
 from tkdebug.interpreter.closer_looks.reports import symptoms
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.launch import run_programs

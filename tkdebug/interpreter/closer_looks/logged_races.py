@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.analysis.axis_facts import unit_of
-from tkdebug.compiler.analysis.pointer_origins import Origin, pointer_origin
+from tkdebug.compiler.analysis.global_memory import Origin, pointer_origin
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation, Value

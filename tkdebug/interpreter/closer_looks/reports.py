@@ -14,8 +14,14 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.types import DescriptorType, PointerType, element_of
 from tkdebug.compiler.sites.checks import BOUNDS_KINDS, UNWRITTEN
-from tkdebug.compiler.sites.symptoms import SYMPTOMS, unpacked_symptoms
-from tkdebug.compiler.sites.table import SLOT_BYTES, Report, reports, table_bytes
+from tkdebug.compiler.sites.table import (
+    SLOT_BYTES,
+    SYMPTOMS,
+    Report,
+    reports,
+    table_bytes,
+    unpacked_symptoms,
+)
 from tkdebug.interpreter.arguments import signless
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS
 from tkdebug.interpreter.checks.unwritten.uninitialised_reads import is_used

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tkdebug.errors import Frame
-from tkdebug.linemap.nvidia.cubins import INSTRUCTION_BYTES, CubinError, read_line_info
+from tkdebug.linemap.nvidia.cubins import CubinError, read_line_info
 from tkdebug.linemap.nvidia.elf_sections import (
     ET_EXEC,
     SHT_NOBITS,
@@ -19,7 +19,7 @@ from tkdebug.linemap.nvidia.elf_sections import (
     SectionsError,
     sections,
 )
-from tkdebug.linemap.nvidia.line_programs import LineProgramError
+from tkdebug.linemap.nvidia.line_programs import INSTRUCTION_BYTES, LineProgramError
 from tkdebug.linemap.nvidia.ptx_locations import GENERATED_FILE
 
 # (the driver's handle of a module, its relocated cubin)

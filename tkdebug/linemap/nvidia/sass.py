@@ -1,13 +1,22 @@
-"""SASS as nvdisasm prints it: instructions by function, what each does, how wide it accesses.
+"""SASS: instructions by function, the work, width and pipe of each, and its scheduling bits.
 
-Responsible for reading text; running nvdisasm is the compiler's. What an instruction does is read
-off its opcode. Sources: CUDA Binary Utilities, "Instruction Set Reference" (Ampere, Hopper);
-nvdisasm's `-lrm count` columns are live registers as its own data-flow analysis finds them.
+Reads nvdisasm's text, whose caller runs it, and the 128 bits of an instruction: when it issues and
+where it branches to. What an instruction does is read off its opcode.
+
+Sources: CUDA Binary Utilities, "Instruction Set Reference" (Ampere, Hopper); nvdisasm's `-lrm
+count` columns are live registers as its own data-flow analysis finds them. Pipes: CUDA C++
+Programming Guide, "Arithmetic Instructions", and Nsight Compute, "Hardware Model", for what ALU and
+FMA execute: products of integers go to the latter, comparisons and packed conversions of floats to
+the former. Bits: Z. Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
+Microbenchmarking", 2018, section 2.1: the stall count and the barriers in an instruction's control
+bits. Later architectures have the same. Opcodes and branches are read off `nvdisasm -hex` for sm_75
+to sm_121a.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -201,3 +210,117 @@ def stored_register(text: str) -> int | None:
         return None
     found = re.search(r",\s*R(\d+)(?:\.\w+)*\s*$", text)
     return int(found[1]) if found else None
+
+
+_BY_OPCODE: Mapping[str, str] = {
+    **dict.fromkeys(("FADD", "FMUL", "FFMA", "HADD2", "HMUL2", "HFMA2"), "fp32"),
+    **dict.fromkeys(("IMAD", "IMUL"), "imad"),
+    **dict.fromkeys(("DADD", "DMUL", "DFMA", "DSETP"), "fp64"),
+    **dict.fromkeys(("F2F", "F2I", "I2F", "FRND", "POPC", "FLO", "I2I"), "convert"),
+    **dict.fromkeys(("IADD3", "IADD", "LEA", "ISETP", "IABS", "IMNMX", "VIMNMX"), "alu"),
+    **dict.fromkeys(("LOP3", "SHF", "PRMT", "SEL", "VIADD", "BMSK", "SGXT", "VIADDMNMX"), "alu"),
+    **dict.fromkeys(("FSETP", "FMNMX", "FSEL", "FSET", "FCHK", "HSETP2", "HMNMX2", "F2FP"), "alu"),
+    **dict.fromkeys(("MOV", "PLOP3"), "alu"),
+}
+_MEMORY = (
+    "global-load",
+    "global-store",
+    "shared-load",
+    "shared-store",
+    "shared-copy",
+    "local-load",
+    "local-store",
+    "atomic",
+)
+
+
+def pipe_of(text: str) -> str:
+    """The pipe of an instruction: fp32, imad, alu, fp64, special, convert, lsu, tensor or other."""
+    kind = kind_of(text)
+    if kind == "special":
+        return "special"
+    if kind == "tensor-core":
+        return "tensor"
+    if kind in _MEMORY:
+        return "lsu"
+    name = opcode(text)
+    return "lsu" if name == "SHFL" else _BY_OPCODE.get(name, "other")
+
+
+WORDS = struct.Struct("<QQ")
+BRANCH, CALL, NOP = 0x947, 0x944, 0x918
+BARRIERS = 6
+NO_BARRIER = 7
+_OPCODE = 0xFFF
+_CONTROL_AT, _CONTROL_BITS = 41, 17
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The control bits of an instruction, with the reuse flags left out.
+
+    Attributes:
+        bits: of them, the lowest first: stall count, yield, barriers, mask of barriers.
+    """
+
+    bits: int
+
+    @property
+    def stall_cycles(self) -> int:
+        """Cycles until the warp's next instruction may issue."""
+        return self.bits & 0xF
+
+    @property
+    def write_barrier(self) -> int:
+        """The barrier that is signalled when the result is there; 7 for none."""
+        return self.bits >> 5 & 7
+
+    @property
+    def read_barrier(self) -> int:
+        """The barrier that is signalled when the operands have been read; 7 for none."""
+        return self.bits >> 8 & 7
+
+    @property
+    def waits_for(self) -> tuple[int, ...]:
+        """The barriers that have to be signalled before it issues."""
+        mask = self.bits >> 11
+        return tuple(bit for bit in range(BARRIERS) if mask >> bit & 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """An instruction's bits."""
+
+    low: int
+    high: int
+
+    @property
+    def opcode(self) -> int:
+        """The number of its name and form."""
+        return self.low & _OPCODE
+
+    @property
+    def control(self) -> Control:
+        """When it issues."""
+        return Control(self.high >> _CONTROL_AT & ((1 << _CONTROL_BITS) - 1))
+
+    @property
+    def branch_bytes(self) -> int:
+        """Distance of a branch or call, from the instruction after it."""
+        units = (self.high & 0x3FFFF) << 30 | self.low >> 34
+        if units >> 47:
+            units -= 1 << 48
+        return units << 10 | (self.low >> 16 & 0xFF) << 2
+
+    def target_from(self, address: int) -> int | None:
+        """The address that the instruction at `address` jumps to or calls; None for no jump."""
+        if self.opcode not in (BRANCH, CALL):
+            return None
+        return address + WORDS.size + self.branch_bytes
+
+
+def encoded_at(code: bytes, address: int) -> Encoded | None:
+    """The bits of the instruction at a byte offset; None outside of the code."""
+    if not 0 <= address <= len(code) - WORDS.size:
+        return None
+    return Encoded(*WORDS.unpack_from(code, address))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tkdebug.advice.facts import LoopFacts
-from tkdebug.compiler.analysis.pointer_origins import Origin, may_meet, pointer_origin
+from tkdebug.compiler.analysis.global_memory import Origin, may_meet, pointer_origin
 from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.dialects.interfaces import ElementFunction, PointerAccess
 from tkdebug.compiler.dialects.table import OPS, is_effect_free

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.checks import RACE
 from tkdebug.compiler.sites.checks import KINDS, UNWRITTEN
-from tkdebug.compiler.sites.symptoms import SYMPTOMS
-from tkdebug.compiler.sites.table import table_bytes
+from tkdebug.compiler.sites.table import SYMPTOMS, table_bytes
 from tkdebug.compiler.sites.watches import is_logged
 from tkdebug.errors import TkError
 from tkdebug.fault_printing.text import counted

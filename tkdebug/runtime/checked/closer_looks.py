@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tkdebug.checks import CHECKS_ON_COPIES, NO_CHECKS, RACE, THREAD_ORDER
 from tkdebug.compiler.analysis.thread_order import MeetingAccesses
 from tkdebug.compiler.sites.checks import UNWRITTEN
-from tkdebug.compiler.sites.symptoms import SYMPTOMS
+from tkdebug.compiler.sites.table import SYMPTOMS
 from tkdebug.errors import TkError
 from tkdebug.findings.reporting import checks_in_force
 from tkdebug.knobs import KNOBS

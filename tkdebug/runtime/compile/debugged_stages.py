@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.ir import DescriptorType
-from tkdebug.compiler.targets.backend import NativeOptions
-from tkdebug.compiler.targets.function_options import note_options
+from tkdebug.compiler.targets.backend import NativeOptions, note_options
 from tkdebug.compiler.targets.registered_backends import backend_of
 from tkdebug.errors import UsageError
 from tkdebug.runtime.arguments.specialize import alignment_key

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from tkdebug.compiler.analysis.pointer_origins import hands_out_addresses
+from tkdebug.compiler.analysis.global_memory import hands_out_addresses
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.registered_backends import backend_of, target_of
 from tkdebug.errors import UnsupportedError

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from tkdebug.compiler.analysis.thread_order import ThreadOrder, thread_order
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.pipeline import PassManager
-from tkdebug.compiler.rewriting.saved_module import copy_module
-from tkdebug.compiler.targets.backend import Observers
-from tkdebug.compiler.targets.function_options import note_options
+from tkdebug.compiler.rewriting.copies import copy_module
+from tkdebug.compiler.targets.backend import Observers, note_options
 from tkdebug.compiler.targets.registered_backends import backend_of
 from tkdebug.errors import TkError
 from tkdebug.runtime.compile.compilation import note_arguments

@@ -89,7 +89,7 @@ class CudaCrashDumps:
 
     def read_hang(self, path: Path, launches: InFlight, waited: str) -> tuple[Fault, ...]:
         """A fault for each line where warps wait."""
-        from tkdebug.linemap.nvidia.core_dump_reader import read_core_dump
+        from tkdebug.linemap.nvidia.core_dumps import read_core_dump
         from tkdebug.runtime.cuda.hangs import hang_faults
 
         return hang_faults(read_core_dump(path), launches, waited)

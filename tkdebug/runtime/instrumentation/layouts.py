@@ -14,7 +14,7 @@ from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ir.types import encoding_of
 from tkdebug.compiler.layouts import LinearLayout
 from tkdebug.compiler.passes.pipeline import run_pipeline
-from tkdebug.compiler.rewriting.saved_module import copy_module
+from tkdebug.compiler.rewriting.copies import copy_module
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.registered_backends import backend_of, target_of
 

@@ -18,8 +18,7 @@ from tkdebug.instrument.passes.stage_lines import (
 )
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.session import Session
-from tkdebug.linemap.line_columns import cost_text
-from tkdebug.linemap.line_counts import count_lines
+from tkdebug.linemap.line_counts import cost_text, count_lines
 from tkdebug.linemap.line_table import LineTable
 from tkdebug.tui.drawing.highlight import highlight_ir, highlight_python, highlight_sass
 from tkdebug.tui.drawing.lines import Code, lines_of

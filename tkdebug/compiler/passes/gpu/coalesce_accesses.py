@@ -17,13 +17,13 @@ from typing import ClassVar
 from tkdebug.compiler.analysis.axis_facts import AxisInfo, unit_of
 from tkdebug.compiler.analysis.axis_info import analyse
 from tkdebug.compiler.analysis.dot_use import feeds_dot
-from tkdebug.compiler.analysis.layout_inference import num_warps_of
-from tkdebug.compiler.analysis.tensor_map_use import LOAD
-from tkdebug.compiler.analysis.vectorization import (
+from tkdebug.compiler.analysis.global_memory import (
     MAX_ACCESS_BYTES,
     accessible_elems,
     mask_of,
 )
+from tkdebug.compiler.analysis.layout_inference import num_warps_of
+from tkdebug.compiler.analysis.tensor_maps import LOAD
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir.core import Module, Operation, Value

@@ -3,7 +3,7 @@
 A hazard is a read after a write, a write after a read or a write after a write of overlapping
 bytes with no barrier in between on some path, loops included. The barrier goes right before the
 later of the two. An op with scratch memory writes it, has a barrier of its own, and reads it.
-The bytes are those of shared memory, and of global memory where `analysis/memory_tiles.py` says
+The bytes are those of shared memory, and of global memory where `analysis/global_memory.py` says
 so.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.aliasing import BufferAliases, Region, buffer_aliases
-from tkdebug.compiler.analysis.memory_tiles import Tile, contended_tiles
+from tkdebug.compiler.analysis.global_memory import Tile, contended_tiles
 from tkdebug.compiler.analysis.shared_hazards import (
     QUEUE_OPS,
     Accesses,

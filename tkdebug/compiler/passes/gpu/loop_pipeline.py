@@ -33,25 +33,80 @@ unused afterwards. Which loops are rewritten, and how far ahead they run, is `pi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from tkdebug.compiler.dialects import arith, scf, tt, ttg
+from tkdebug.compiler.dialects import arith, scf, tt, ttg, ttng
 from tkdebug.compiler.dialects.arith import wrap
 from tkdebug.compiler.ir.constants import constant_value
-from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.core import Block, Operation, Value
 from tkdebug.compiler.ir.location import fuse
-from tkdebug.compiler.ir.types import I1, I32, I64, TOKEN, element_of
-from tkdebug.compiler.passes.gpu.dot_fences import fences_of_loads, reads_landed
-from tkdebug.compiler.passes.gpu.mbarrier_ring import FENCE, MbarrierRing, holds_block, make_mutable
+from tkdebug.compiler.ir.types import I1, I32, I64, TOKEN, MemDescType, element_of
+from tkdebug.compiler.passes.gpu.mbarrier_ring import (
+    FENCE,
+    MbarrierRing,
+    holds_block,
+    is_landed,
+    make_mutable,
+)
 from tkdebug.compiler.passes.gpu.pipeline_wgmma import DOT, is_carried
 from tkdebug.compiler.passes.gpu.pipelined_loads import PipelinedLoad
 from tkdebug.compiler.passes.gpu.prologue import BackwardSlice, Lookups, Prologue, masked
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
+# Fences before warpgroup dots, which make what threads wrote to buffers visible to them. One fence
+# after the wait serves all dots of a pipelined loop, or none where bulk copies bring the operands.
+# They are found before the loop is rewritten.
+
+
+def fences_of_loads(body: Block, loaded: Collection[Value]) -> list[Operation]:
+    """The fences of a loop's body before dots that read nothing which the body itself writes.
+
+    Args:
+        body: of the loop.
+        loaded: what will lie in rings, so that no thread stores it.
+    """
+    return [
+        fence
+        for fence, dot in _fenced_dots(body)
+        if all(_lasts(value, body, loaded) for value in _buffers(dot))
+    ]
+
+
+def reads_landed(body: Block, fences: Sequence[Operation]) -> bool:
+    """Whether bulk copies bring all that the dots after `fences` read from buffers."""
+    dots = [dot for fence, dot in _fenced_dots(body) if fence in fences]
+    return bool(fences) and all(is_landed(buffer) for dot in dots for buffer in _buffers(dot))
+
+
+def _fenced_dots(body: Block) -> Iterator[tuple[Operation, Operation]]:
+    """Each fence with the dot after it; buffers of later dots may be filled in between."""
+    waiting: list[Operation] = []
+    for op in body.operations:
+        if op.name == FENCE:
+            waiting.append(op)
+        elif ttng.WarpGroupDot.matches(op):
+            yield from ((fence, op) for fence in waiting)
+            waiting.clear()
+
+
+def _buffers(dot: Operation) -> list[Value]:
+    return [value for value in dot.operands if isinstance(value.type, MemDescType)]
+
+
+def _lasts(buffer: Value, body: Block, loaded: Collection[Value]) -> bool:
+    """Whether a buffer is from outside the loop, or will be one of a ring's."""
+    op = buffer.defining_op
+    while op is not None and op.block is body and op.operands:
+        (source, *_) = op.operands
+        if ttg.LocalAlloc.matches(op):
+            return source in loaded
+        op = source.defining_op
+    return op is None or op.block is not body
+
 
 def trip_count(loop: Operation) -> int | None:
-    """How often an `scf.for` runs, None where that is not known."""
+    """The iterations of an `scf.for`, or None if they are unknown."""
     numbers = [constant_value(value) for value in scf.For(loop).bounds]
     lower, upper, step = numbers
     if not (isinstance(lower, int) and isinstance(upper, int) and isinstance(step, int)):

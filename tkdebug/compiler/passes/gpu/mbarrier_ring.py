@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tkdebug.compiler.analysis.data_flow import traced
-from tkdebug.compiler.analysis.tensor_map_use import LOAD
-from tkdebug.compiler.analysis.tensor_maps import landing_layout
+from tkdebug.compiler.analysis.tensor_maps import LOAD, landing_layout
 from tkdebug.compiler.dialects import tt, ttg, ttng
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.location import Location, fuse

@@ -37,6 +37,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.analysis.layout_inference import register_words
 from tkdebug.compiler.dialects import scf, tt, ttg
 from tkdebug.compiler.dialects.table import is_effect_free
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
@@ -51,7 +52,6 @@ from tkdebug.compiler.ir.types import (
     shape_of,
 )
 from tkdebug.compiler.layouts import OFFSET, REGISTER, dot_operand
-from tkdebug.compiler.passes.gpu.register_words import register_words
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 

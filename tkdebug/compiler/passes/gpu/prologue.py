@@ -14,7 +14,7 @@ from tkdebug.compiler.dialects.table import is_effect_free
 from tkdebug.compiler.ir.control_flow import IterArg, iter_arg, iter_args
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.types import I1, TensorType
-from tkdebug.compiler.rewriting.cloning import clone_before
+from tkdebug.compiler.rewriting.copies import clone_before
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 

@@ -4,38 +4,113 @@
         total = total + reduce(x)      =>          parts = parts + reduce_in_thread(x)
                                                total = total + reduce(parts)
 
-Each thread combines what it holds along the axis; the parts of the threads meet behind the loop. So
+Each thread combines what it holds along the axis; the parts of the threads meet after the loop. So
 shuffles, shared memory and barriers leave the loop. What lies in a thread is cut out by views,
 which move nothing: an axis whose bits belong to registers and to threads becomes two axes.
 
 The combination must be commutative and associative, as `tl.reduce` asks for anyway; sums of floats
-round in another order. A sum may be rescaled before an iteration adds to it (`rescaled_sums`).
+round in another order. An iteration may rescale the sum before it adds to it, as an online softmax
+does: `total = total * weight + sum(x, axis)`. As every part is multiplied by the weight, the parts
+of all threads add up to the total after the loop. The loop's initial value is in the first part of
+each row. Only weights that are an exponential are taken: a factor that may well be infinite makes
+NaN of the parts that are zero.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import prod
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.layout_inference import axis_of
-from tkdebug.compiler.dialects import arith, scf, tt, ttg
+from tkdebug.compiler.dialects import arith, math, scf, tt, ttg
 from tkdebug.compiler.ir.control_flow import IterArg, iter_args
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.location import Location, fuse
-from tkdebug.compiler.ir.types import TensorType, Type
+from tkdebug.compiler.ir.types import I1, I32, TensorType, Type, element_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, views
-from tkdebug.compiler.passes.gpu.rescaled_sums import (
-    in_first_part,
-    of_parts,
-    rescaling,
-    weight,
-)
-from tkdebug.compiler.rewriting.cloning import clone_region
+from tkdebug.compiler.rewriting.copies import clone_region
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
+
+
+def rescaling(value: Value, user: Operation) -> Operation | None:
+    """`user`, if it multiplies `value` by an exponential of the same iteration."""
+    if not arith.MulF.matches(user):
+        return None
+    made = weight(user, value).defining_op
+    if made is None or made.block is not user.block:
+        return None
+    return user if math.Exponential.matches(made) else None
+
+
+def weight(rescale: Operation, value: Value) -> Value:
+    """The factor of `value` in a multiplication."""
+    pair = arith.Binary(rescale)
+    return pair.rhs if pair.lhs is value else pair.lhs
+
+
+def of_parts(build: OpBuilder, value: Value, type_: TensorType, axis: int) -> Value:
+    """A number of each row, or the only number, for each of its parts.
+
+    Args:
+        build: where to.
+        value: a number, or a tile of them, without axis `axis` of the parts.
+        type_: of the parts.
+        axis: along which a row's parts lie.
+    """
+    if not isinstance(value.type, TensorType):
+        spread = TensorType(type_.shape, element_of(value.type), type_.encoding)
+        return build.op(tt.Splat, (value,), spread)
+    shape = (*type_.shape[:axis], 1, *type_.shape[axis + 1 :])
+    element = value.type.element
+    narrow = TensorType(shape, element, views.broadcast_source(_layout(type_), shape))
+    value = build.op(tt.ExpandDims, (value,), narrow, axis=axis)
+    if shape == type_.shape:
+        return value
+    return build.op(tt.Broadcast, (value,), TensorType(type_.shape, element, type_.encoding))
+
+
+def in_first_part(
+    build: OpBuilder, initial: Value, type_: TensorType, axis: int, identity: float
+) -> Value:
+    """Parts that add up to `initial`: it itself and numbers that change nothing."""
+    whole = of_parts(build, initial, type_, axis)
+    places = _places(build, type_, axis)
+    is_first = build.op(
+        arith.CmpI,
+        (places, build.constant(places.type, 0)),
+        TensorType(type_.shape, I1, type_.encoding),
+        predicate="eq",
+    )
+    return build.op(arith.Select, (is_first, whole, build.constant(type_, identity)), type_)
+
+
+def _places(build: OpBuilder, type_: TensorType, axis: int) -> Value:
+    """The index of each part in its row."""
+    shape = tuple(size if d == axis else 1 for d, size in enumerate(type_.shape))
+    layouts = [views.broadcast_source(_layout(type_), shape)]
+    missing = [d for d in range(len(shape)) if d != axis]
+    for d in reversed(missing):
+        layouts.append(views.slice_layout(layouts[-1], d))
+    extent = type_.shape[axis]
+    range_type = TensorType((extent,), I32, layouts.pop())
+    value = build.op(tt.MakeRange, (), range_type, start=0, end=extent)
+    for d in missing:
+        layout = layouts.pop()
+        value = build.op(tt.ExpandDims, (value,), TensorType(layout.shape, I32, layout), axis=d)
+    if shape == type_.shape:
+        return value
+    return build.op(tt.Broadcast, (value,), TensorType(type_.shape, I32, type_.encoding))
+
+
+def _layout(type_: TensorType) -> LinearLayout:
+    layout = type_.encoding
+    assert isinstance(layout, LinearLayout)
+    return layout
+
 
 _RULE = "sink-reduction"
 
@@ -338,7 +413,7 @@ def _in_thread(term: _Term, rewriter: Rewriter) -> Value:
     order = (*range(axis), *places[True], *after, *places[False])
     value = _view(build, tt.Trans.name, value, [_shape(value)[d] for d in order], order=order)
     threads, registers = (
-        math.prod(size for size, (by, _) in zip(sizes, term.groups, strict=True) if by is wanted)
+        prod(size for size, (by, _) in zip(sizes, term.groups, strict=True) if by is wanted)
         for wanted in (True, False)
     )
     merged = [*shape[:axis], threads, *shape[axis + 1 :], registers]

@@ -1,17 +1,19 @@
-"""The NVIDIA architectures that tkdebug compiles for, and the sentence for the others.
+"""The NVIDIA architectures that tkdebug compiles for, the sentence for the others, and occupancy.
 
 Sources: CUDA C++ Programming Guide, appendix "Compute Capabilities", table "Technical
 Specifications per Compute Capability" (limits; the same as `arch_traits` of NVIDIA's CCCL), and
 tables "Arithmetic Instructions" and "Feature Support per Compute Capability"; PTX ISA, "Target ISA
 Notes" of each instruction (features) and "Release Notes" (versions); CUDA Occupancy Calculator,
-cuda_occupancy.h (allocation units).
+cuda_occupancy.h (allocation units): registers are given to warps by the unit and each of the four
+partitions of a multiprocessor has a quarter of them; shared memory is given to blocks by the unit,
+with the system's reserve.
 """
 
 from __future__ import annotations
 
 import re
 
-from tkdebug.compiler.layouts.shared_banks import SharedBanks
+from tkdebug.compiler.layouts.shared import SharedBanks
 from tkdebug.compiler.targets.target import (
     ASYNC_COPIES,
     BF16_ARITHMETIC,
@@ -29,6 +31,7 @@ from tkdebug.compiler.targets.target import (
     WGMMA,
     Target,
 )
+from tkdebug.linemap.resources import Occupancy
 
 BACKEND = "nvptx"
 WARP_SIZE = 32
@@ -149,3 +152,48 @@ def unsupported(asked: object) -> str | None:
         f"sm_{major}{minor} (compute capability {major}.{minor}) is {place} the GPUs that this "
         f"version of tkdebug compiles for ({', '.join(TARGETS)})"
     )
+
+
+_PARTITIONS = 4
+
+
+def occupancy(target: Target, threads: int, registers: int, shared_bytes: int) -> Occupancy:
+    """The occupancy of a kernel.
+
+    Args:
+        target: the architecture.
+        threads: of a block.
+        registers: of a thread.
+        shared_bytes: of a block, static and dynamic.
+    """
+    warps = -(-threads // target.threads_per_warp)
+    shared = _up(shared_bytes + target.shared_bytes_reserved, target.shared_unit_bytes)
+    limits = {
+        "registers": _by_registers(target, warps, registers),
+        # Before sm_80 a block without any takes none, and other limits are lower.
+        "shared memory": target.shared_bytes_per_sm // (shared or target.shared_unit_bytes),
+        "warps": target.warps_per_sm // warps,
+        "blocks": target.blocks_per_sm,
+    }
+    if shared_bytes > target.shared_bytes_per_block:
+        limits["shared memory"] = 0
+    blocks = min(limits.values())
+    return Occupancy(
+        blocks=blocks,
+        warps=blocks * warps,
+        max_warps=target.warps_per_sm,
+        limits=limits,
+        limited_by=tuple(name for name, most in limits.items() if most == blocks),
+    )
+
+
+def _by_registers(target: Target, warps: int, registers: int) -> int:
+    if registers > target.registers_per_thread:
+        return 0
+    per_warp = _up(max(registers, 1) * target.threads_per_warp, target.register_unit)
+    per_partition = target.registers_per_sm // _PARTITIONS // per_warp
+    return per_partition * _PARTITIONS // warps
+
+
+def _up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

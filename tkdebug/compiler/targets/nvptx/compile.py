@@ -21,8 +21,8 @@ from tkdebug.compiler.targets.backend import (
     NativeOptions,
     ResourceCallback,
     StageCallback,
+    note_options,
 )
-from tkdebug.compiler.targets.function_options import note_options
 from tkdebug.compiler.targets.nvptx.binary import Binary
 from tkdebug.compiler.targets.nvptx.codegen.generation import NativeCode, generate
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module

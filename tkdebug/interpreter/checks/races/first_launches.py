@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable
 
-from tkdebug.compiler.analysis.pointer_origins import Origin, pointer_origin
+from tkdebug.compiler.analysis.global_memory import Origin, pointer_origin
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Module, Operation, Value

@@ -11,7 +11,7 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import accessed
 from tkdebug.compiler.dialects.op import Effects
 from tkdebug.compiler.dialects.table import OPS
-from tkdebug.compiler.faults.access_hints import counted
+from tkdebug.compiler.faults.hints import counted
 from tkdebug.compiler.faults.messages import FaultText, named
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS, has_nan

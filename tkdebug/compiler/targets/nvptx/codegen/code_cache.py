@@ -3,8 +3,15 @@
 One file per kernel, named by the hash of everything that went in: LLVM text, target, options,
 locations, versions of the libraries. Invariants: a file is whole or not there (written beside, then
 renamed); a damaged file costs a line on stderr and a compile, nothing else; nothing in a file is
-executed here, and what others can have written is not used (`private_files`). The directory is kept
-under a size by removing what was used longest ago.
+executed here. The directory is kept under a size by removing the files least recently used.
+
+The cache's code runs on the GPU, so a file is read only if nobody but this user, or root, can have
+written it. Owner and mode decide; the check costs some 40 µs a file, a tenth of its hash. An HMAC
+under a key of the user's was weighed: where others can write the folder they can replace the key,
+so its owner would have to be checked in the same way, and keys get lost. Where owners differ (a
+container that runs as root over a user's folder, NFS that maps root to nobody) either refuses. The
+folder is held open from its check to that of the file, so that nobody can replace it in between.
+Folders above it need no check: whoever replaces one still lacks a file of ours.
 """
 
 from __future__ import annotations
@@ -12,9 +19,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import tempfile
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
@@ -23,16 +31,76 @@ import tkdebug
 from tkdebug import __version__
 from tkdebug.compiler.targets.nvptx.codegen import ptxas, wire
 from tkdebug.compiler.targets.nvptx.codegen.libdevice import find_libdevice
-from tkdebug.compiler.targets.nvptx.codegen.private_files import (
-    NotPrivateError,
-    check_folder,
-    read_private,
-)
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode, native_code
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap.nvidia.elf_sections import SectionsError, check_cubin
 from tkdebug.linemap.nvidia.ptx_locations import PtxLine
 from tkdebug.terminal.text import tell
+
+_ROOT = 0
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class NotPrivateError(Exception):
+    """Somebody else could have written it.
+
+    Args:
+        path: the folder or file.
+        why: "its owner is user 1234", "others can write it".
+    """
+
+    def __init__(self, path: Path, why: str) -> None:
+        self.path = path
+        self.why = why
+        super().__init__(f"{path}: {why}")
+
+
+def read_private(path: Path) -> bytes:
+    """The bytes of a file.
+
+    Raises:
+        NotPrivateError: somebody else can write the file, or replace it in its folder.
+        OSError: it cannot be read.
+    """
+    if os.name != "posix":  # where the access lists of the user's folder say it
+        return path.read_bytes()
+    with _opened(path.parent, os.O_DIRECTORY, None) as folder:
+        # Without O_NONBLOCK the opening of a FIFO would wait for a writer.
+        with _opened(path, os.O_NONBLOCK, folder) as file, open(file, "rb", closefd=False) as data:
+            return data.read()
+
+
+def check_folder(path: Path) -> None:
+    """Look whether somebody else can put files into a folder.
+
+    Raises:
+        NotPrivateError: they can.
+        OSError: there is no such folder.
+    """
+    if os.name == "posix":
+        with _opened(path, os.O_DIRECTORY, None):
+            pass
+
+
+@contextmanager
+def _opened(path: Path, flags: int, folder: int | None) -> Iterator[int]:
+    name = path if folder is None else path.name
+    handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC | flags, dir_fd=folder)
+    try:
+        _check(path, os.fstat(handle))
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _check(path: Path, status: os.stat_result) -> None:
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise NotPrivateError(path, "it is not a regular file")
+    if status.st_uid not in (os.geteuid(), _ROOT):
+        raise NotPrivateError(path, f"its owner is user {status.st_uid}")
+    if status.st_mode & _WRITABLE_BY_OTHERS:
+        raise NotPrivateError(path, "others can write it")
+
 
 _FORMAT = 2
 _SUFFIX = ".tkc"
@@ -51,12 +119,9 @@ STAGES = (
             "codegen.ptx_stage",
             "codegen.ptxas",
             "cubins.debug_info",
-            "cubins.inline_rows",
             "cubins.sections",
             "cubins.warp_time",
-            "cubins.wgmma_lines",
             "cubins.wgmma_rows",
-            "occupancy",
         )
     ),
     *(
@@ -64,12 +129,10 @@ STAGES = (
         for name in (
             "cubins",
             "elf_sections",
-            "encoding",
-            "line_program_rows",
             "line_programs",
             "packages",
             "ptx_locations",
-            "wgmma_code",
+            "sass",
         )
     ),
 )

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 
 from tkdebug.compiler.targets.nvptx.architectures import ptx_versions
 from tkdebug.compiler.targets.nvptx.codegen import code_cache, diagnosis, wire
-from tkdebug.compiler.targets.nvptx.codegen.deadly_ops import deadly_op
-from tkdebug.compiler.targets.nvptx.codegen.diagnosis import CodegenError
+from tkdebug.compiler.targets.nvptx.codegen.diagnosis import CodegenError, deadly_op
 from tkdebug.compiler.targets.nvptx.codegen.worker_process import POOL, WorkerDied
 from tkdebug.compiler.targets.nvptx.cubins.debug_info import with_debug_info
 from tkdebug.compiler.targets.nvptx.cubins.wgmma_rows import with_wgmma_rows

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.targets.nvptx.codegen.libdevice import Libdevice, find_libdevice
-from tkdebug.compiler.targets.nvptx.codegen.stage_error import StageError
+from tkdebug.compiler.targets.nvptx.codegen.wire import StageError
 
 if TYPE_CHECKING:
     from llvmlite import binding as llvm

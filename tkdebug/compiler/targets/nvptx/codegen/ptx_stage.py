@@ -25,11 +25,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from tkdebug.compiler.targets.nvptx.architectures import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS, occupancy
 from tkdebug.compiler.targets.nvptx.codegen import ptxas
-from tkdebug.compiler.targets.nvptx.codegen.stage_error import StageError
+from tkdebug.compiler.targets.nvptx.codegen.wire import StageError
 from tkdebug.compiler.targets.nvptx.cubins.warp_time import WarpTime
-from tkdebug.compiler.targets.nvptx.occupancy import occupancy
 from tkdebug.compiler.targets.target import Target
 from tkdebug.linemap.nvidia.elf_sections import SectionsError
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from tkdebug.compiler.targets.nvptx.codegen.stage_error import StageError
+from tkdebug.compiler.targets.nvptx.codegen.wire import StageError
 from tkdebug.linemap.nvidia.packages import nvidia_folders, package_folders
 from tkdebug.process.temporary_folders import temporary_folder
 

@@ -10,6 +10,22 @@ import json
 import struct
 from collections.abc import Callable, Mapping
 
+
+class StageError(Exception):
+    """A stage refuses its input.
+
+    Args:
+        stage: which: parse, libdevice, optimise, emit, assemble, worker.
+        message: one line.
+        log: what the stage's library wrote, whole.
+    """
+
+    def __init__(self, stage: str, message: str, log: str = "") -> None:
+        self.stage = stage
+        self.log = log
+        super().__init__(message)
+
+
 _PREFIX = struct.Struct("<4sIQ")
 _MAGIC = b"TKF1"
 MAX_HEADER_BYTES = 16 << 20

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.targets.nvptx.codegen import wire
-from tkdebug.compiler.targets.nvptx.codegen.stage_error import StageError
+from tkdebug.compiler.targets.nvptx.codegen.wire import StageError
 
 if TYPE_CHECKING:
     from tkdebug.compiler.targets.nvptx.codegen.llvm_stage import LlvmStage

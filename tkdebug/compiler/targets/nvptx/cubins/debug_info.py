@@ -1,27 +1,132 @@
-"""What debuggers read in a cubin: compile units that say which function is inlined where.
+"""Debug information of a cubin: compile units that say which function is inlined where.
 
 With `-lineinfo` ptxas writes a line table and no unit. cuda-gdb then shows lines and one frame;
-with units it shows a frame for each inlined function, breaks on them by name, and leaves them. What
-they say is read off the cubin's own line table, instruction by instruction, so it holds for
+with units it shows a frame for each inlined function, breaks on them by name, and leaves them.
+Their contents are read off the cubin's own line table, instruction by instruction, so they hold for
 optimised code. They name functions, no variables: where a value lies is not known.
 
 Off unless asked for: compute-sanitizer (2025.3) prints no error in a kernel with units, and ncu
 counts the first instruction of a nested call twice for the call's line.
+
+Rows of the line table are put so that cuda-gdb shows the innermost function's line. Where inlined
+functions are nested, ptxas writes a row for each call on the way to an instruction, all at its
+address, outermost first. cuda-gdb (13.0, `find_pc_sect_line`) goes back from the last one as long
+as the row before it is of an inlined function too, and so shows the outermost of them. A row of no
+inlined function before the last one ends that walk. It covers no instruction: a tool that takes the
+last row of an address, as nvdisasm does, sees no difference.
+
 Sources: DWARF 3, 2.17 (ranges), 3.3.8 (inlined calls), 7.5 (forms); relocations as of nvcc -G.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tkdebug import __version__
-from tkdebug.compiler.targets.nvptx.cubins.inline_rows import separate_inlined_rows
 from tkdebug.compiler.targets.nvptx.cubins.sections import CubinSections, Relocation
 from tkdebug.errors import Frame
 from tkdebug.linemap.nvidia.cubins import FunctionLines, read_line_info
-from tkdebug.linemap.nvidia.line_programs import file_numbers
+from tkdebug.linemap.nvidia.line_programs import (
+    LineProgramError,
+    Row,
+    Step,
+    file_numbers,
+    inlined_call,
+    steps,
+)
+
+_LENGTH_BYTES = 4
+_COPY = b"\x01"  # DW_LNS_copy
+_NO_CALL = (0, 0)
+
+
+def separate_inlined_rows(lines: bytes, relocated: Sequence[int]) -> tuple[bytes, tuple[int, ...]]:
+    """The table with such rows; one of several functions as it is.
+
+    Args:
+        lines: `.debug_line`, one program.
+        relocated: offsets in it of addresses that are relocated.
+
+    Returns:
+        The table, and the offsets of those addresses in it.
+
+    Raises:
+        LineProgramError: it is cut short, not one program, or names a row that does not exist.
+    """
+    operations = tuple(steps(lines))
+    rows = [step.row for step in operations if step.row is not None]
+    wanted = _ends_of_walks(rows)
+    if not wanted or sum(row.end for row in rows) != 1:
+        return lines, tuple(relocated)
+    writer = _RowWriter(lines, wanted)
+    for step in operations:
+        writer.step(step)
+    return writer.finished(), tuple(at + writer.shift_at(at) for at in relocated)
+
+
+class _RowWriter:
+    """The new table, as it is written; rows count from 1, 0 is no row."""
+
+    def __init__(self, lines: bytes, wanted: frozenset[int]) -> None:
+        self.lines = lines
+        self.wanted = wanted
+        self.program = bytearray()
+        self.shifts: list[tuple[int, int]] = []
+        self.numbers = [0]  # of each row of the old table
+        self.rows = 0
+        self.call = self.written = _NO_CALL
+
+    def step(self, step: Step) -> None:
+        """Copy an operation, and add a row behind it where one is wanted."""
+        if not self.shifts:
+            self.program += self.lines[: step.start]
+        if step.call is not None:
+            context, name = step.call
+            if context >= len(self.numbers):
+                raise LineProgramError(f"line table: a call at row {context}, which does not exist")
+            self.call = self.numbers[context], name
+            return
+        if step.row is not None:
+            self._put_call(self.call)
+        self.shifts.append((step.start, len(self.program) - step.start))
+        self.program += self.lines[step.start : step.stop]
+        if step.row is not None:
+            self.rows += 1
+            self.numbers.append(self.rows)
+            if len(self.numbers) - 1 in self.wanted:
+                self._put_call(_NO_CALL)
+                self.program += _COPY
+                self.rows += 1
+
+    def _put_call(self, call: tuple[int, int]) -> None:
+        if call != self.written:
+            self.program += inlined_call(*call)
+            self.written = call
+
+    def shift_at(self, at: int) -> int:
+        """How far the old table's byte `at` moved."""
+        return next((shift for start, shift in reversed(self.shifts) if start <= at), 0)
+
+    def finished(self) -> bytes:
+        """The table, its length in its first bytes."""
+        length = len(self.program) - _LENGTH_BYTES
+        self.program[:_LENGTH_BYTES] = length.to_bytes(_LENGTH_BYTES, "little")
+        return bytes(self.program)
+
+
+def _ends_of_walks(rows: Sequence[Row]) -> frozenset[int]:
+    """Numbers of the inlined rows before an address's last row, where that is inlined, too."""
+    wanted = set()
+    for number, row in enumerate(rows[:-1], 1):
+        last = rows[number]
+        is_last = number + 1 == len(rows) or rows[number + 1].address != last.address
+        if row.address == last.address and is_last and not last.end:
+            if row.context is not None and last.context is not None:
+                wanted.add(number)
+    return frozenset(wanted)
+
 
 _DWARF_VERSION = 3
 _ADDRESS_BYTES = 8
@@ -94,7 +199,7 @@ def debug_sections(
         functions: their lines; addresses are offsets in the function.
         files: path -> number of the file in the line table.
     """
-    writer = _Writer(files)
+    writer = _UnitWriter(files)
     for function in functions.values():
         if any(chain for _, chain in function.source):
             writer.unit(function)
@@ -105,7 +210,7 @@ def debug_sections(
     }
 
 
-class _Writer:
+class _UnitWriter:
     """Units and ranges, as they are written."""
 
     def __init__(self, files: Mapping[str, int]) -> None:

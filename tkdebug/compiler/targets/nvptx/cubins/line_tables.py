@@ -6,27 +6,44 @@ read by `linemap.nvidia.unread_code`, when somebody asks for it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.op_facts import op_places
 from tkdebug.compiler.rewriting.rewriter import RewriteRecord
-from tkdebug.compiler.targets.nvptx.occupancy import occupancy
+from tkdebug.compiler.targets.nvptx.architectures import occupancy
 from tkdebug.compiler.targets.registered_backends import target_of
 from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import UnsupportedError
 from tkdebug.linemap.line_table import AssemblerNote, LineTable
-from tkdebug.linemap.llvm_locations import llvm_ops
-from tkdebug.linemap.nvidia.call_credits import credit_calls
-from tkdebug.linemap.nvidia.cubin_resources import CubinKernel, read_kernels
-from tkdebug.linemap.nvidia.cubins import read_line_info
-from tkdebug.linemap.nvidia.unread_code import UnreadCode, plain_instructions, read_sass
+from tkdebug.linemap.nvidia.cubins import CubinKernel, read_kernels, read_line_info
+from tkdebug.linemap.nvidia.unread_code import (
+    UnreadCode,
+    credit_calls,
+    plain_instructions,
+    read_sass,
+)
 from tkdebug.linemap.op_place import Frames, OpPlace
 from tkdebug.linemap.resources import Resources
 
 if TYPE_CHECKING:
     from tkdebug.compiler.targets.nvptx.compile import CompiledModule
+
+
+_LOCATION = re.compile(r"^!(\d+) = (?:distinct )?!DILocation\(line: (\d+)", re.MULTILINE)
+_USE = re.compile(r", !dbg !(\d+)\s*$")
+
+
+def llvm_ops(llvm_ir: str) -> dict[int, int]:
+    """Text line (1-based) -> op id, for each instruction of LLVM IR that tkdebug lowered."""
+    ops = {number: int(line) for number, line in _LOCATION.findall(llvm_ir)}
+    return {
+        number: ops[used[1]]
+        for number, text in enumerate(llvm_ir.splitlines(), start=1)
+        if (used := _USE.search(text)) and used[1] in ops
+    }
 
 
 def unread_code(

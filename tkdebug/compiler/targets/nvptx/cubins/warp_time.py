@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tkdebug.linemap.nvidia.elf_sections import ET_EXEC, sections
-from tkdebug.linemap.nvidia.encoding import BARRIERS, BRANCH, NOP, WORDS, Encoded
+from tkdebug.linemap.nvidia.sass import BARRIERS, BRANCH, NOP, WORDS, Encoded
 
 _NAMES_AT = 62
 _GLOBAL_LOADS = frozenset((0x381, 0x981))

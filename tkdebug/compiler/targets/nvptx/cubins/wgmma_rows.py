@@ -1,11 +1,15 @@
 """Rows for wgmma instructions in a cubin's line tables, into which ptxas writes none.
 
 With them nvdisasm, ncu and cuda-gdb show the dot's line at HGMMA, too. Each wgmma instruction gets
-a row, and the instruction behind it the row that was in force before, unless it has its own.
+a row, and the instruction after it the row that was in force before, unless it has its own.
 Nothing else changes: neither the code, nor any other instruction's row.
 
 The source row is a copy of one that ptxas wrote for an instruction under the same `.loc`, so file,
 line and chain of calls are ptxas's own. A wgmma that has none is left without a row.
+
+PTX lines of wgmma instructions are found by the fences. WARPGROUP.ARRIVE, which `wgmma.fence`
+becomes, has a row in ptxas's tables, and no wgmma moves over it; between two of them they stay in
+order. So a fence's row shows where in the PTX its wgmma are.
 """
 
 from __future__ import annotations
@@ -15,9 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from tkdebug.compiler.targets.nvptx.cubins.sections import CubinSections
-from tkdebug.compiler.targets.nvptx.cubins.wgmma_lines import wgmma_ptx_lines
-from tkdebug.linemap.nvidia.cubins import FunctionLines, read_line_info
-from tkdebug.linemap.nvidia.line_program_rows import LineProgram, ProgramRow
+from tkdebug.linemap.nvidia.cubins import FunctionLines, read_line_info, wgmma_instructions
+from tkdebug.linemap.nvidia.line_programs import LineProgram, ProgramRow
 
 _SOURCE, _PTX = ".debug_line", ".nv_debug_line_sass"
 _LOC = re.compile(r"\s*\.loc\s+(.*\S)")
@@ -92,3 +95,43 @@ def _locations(ptx: Sequence[str]) -> Iterator[str]:
         if directive := _LOC.match(text):
             current = directive[1]
         yield current
+
+
+_PTX_FENCE, _MULTIPLY = "wgmma.fence", "wgmma.mma_async"
+
+
+def wgmma_ptx_lines(code: bytes, lines: FunctionLines, ptx: Sequence[str]) -> dict[int, int]:
+    """PTX line (1-based) of each wgmma instruction for which it is known, by address.
+
+    Args:
+        code: the function's machine code.
+        lines: what its tables say.
+        ptx: the lines of the PTX text.
+    """
+    found: dict[int, int] = {}
+    block: list[int] = []
+    fence: int | None = None
+    for address, kind in wgmma_instructions(code):
+        if kind == "multiply":
+            block.append(address)
+            continue
+        found.update(_lines_of_block(block, fence, ptx))
+        block, fence = [], lines.ptx_line_at(address)
+    found.update(_lines_of_block(block, fence, ptx))
+    return found
+
+
+def _lines_of_block(
+    block: Sequence[int], fence: int | None, ptx: Sequence[str]
+) -> Mapping[int, int]:
+    """The wgmma of the PTX up to the next fence, where there are as many of them."""
+    if fence is None or not 0 < fence <= len(ptx) or _PTX_FENCE not in ptx[fence - 1]:
+        return {}
+    lines = []
+    for number in range(fence + 1, len(ptx) + 1):
+        text = ptx[number - 1]
+        if _PTX_FENCE in text:
+            break
+        if text.lstrip().startswith(_MULTIPLY):
+            lines.append(number)
+    return dict(zip(block, lines, strict=True)) if len(lines) == len(block) else {}

@@ -1,4 +1,7 @@
-"""Lowering of arithmetic, comparisons, selects and pointer arithmetic.
+"""Lowering of constants, arithmetic, comparisons, selects and pointer arithmetic.
+
+`per_element` makes a rule for one element a rule for all registers of a tile. Constants are rounded
+here, once, to nearest even: LLVM's text takes only exact numbers.
 
 Float sums and products may contract to FMA and round to their own type. `/` of fp32 is div.full
 (2 ulp), as upstream's; tt.precise_divf rounds to nearest. bfloat16 has arithmetic of its own from
@@ -9,23 +12,120 @@ Source: PTX ISA, "Floating Point Instructions: div", "Logic and Shift Instructio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import struct
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from tkdebug.compiler.dialects import arith, tt
-from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ir.types import PointerType, element_of
-from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
+from tkdebug.compiler.layouts import REGISTER, LinearLayout
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, floating, integer
 from tkdebug.compiler.targets.nvptx.lowering import floats8
-from tkdebug.compiler.targets.nvptx.lowering.constants import constant
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.elements import ElementRule, per_element
-from tkdebug.compiler.targets.nvptx.lowering.float_formats import FORMATS
+from tkdebug.compiler.targets.nvptx.lowering.floats8 import FORMATS
 from tkdebug.compiler.targets.nvptx.lowering.types import (
     Lower,
     Registers,
     llvm_scalar,
     memory_bits,
 )
+
+_LARGEST_FLOAT32 = float.fromhex("0x1.fffffefp127")
+
+
+def constant(type_: ScalarType, value: float | int) -> LLVMValue:
+    """`value` as a constant of `type_`; the fp8 types saturate."""
+    llvm = llvm_scalar(type_)
+    if type_.is_integer:
+        return integer(llvm, int(value))
+    number = float(value)
+    if type_.bits == 8:
+        return integer(llvm, FORMATS[type_.name].encode(number))
+    if llvm == "float" and math.isfinite(number) and abs(number) >= _LARGEST_FLOAT32:
+        number = math.copysign(math.inf, number)
+    if llvm == "half":
+        return LLVMValue(llvm, f"0xH{_half_bits(number):04X}")
+    if llvm == "bfloat":
+        return LLVMValue(llvm, f"0xR{_bfloat_bits(number):04X}")
+    return floating(llvm, number)
+
+
+def _half_bits(value: float) -> int:
+    try:
+        return int(struct.unpack("<H", struct.pack("<e", value))[0])
+    except OverflowError:
+        return 0x7C00 | (0x8000 if value < 0 else 0)
+
+
+def _bfloat_bits(value: float) -> int:
+    """Bits of a bfloat16; a double is rounded once, not by way of fp32."""
+    if math.isnan(value):
+        return 0x7FC0
+    if math.isinf(value):
+        return 0x7F80 | (0x8000 if value < 0 else 0)
+    sign = 0x8000 if math.copysign(1.0, value) < 0 else 0
+    if value == 0:
+        return sign
+    fraction, exponent = math.frexp(abs(value))
+    # 8 significant bits from 2**-126 up, fixed steps of 2**-133 below.
+    step = max(exponent - 8, -133)
+    steps = round(math.ldexp(fraction, exponent - step))
+    return sign | min(0x7F80, steps + (step + 133 << 7))
+
+
+# (kernel, op, one element of each operand) -> the element of the result.
+ElementRule = Callable[..., LLVMValue]
+
+
+def per_element(rule: ElementRule) -> Lower:
+    """The lowering of an op without side effects that does the same for every element.
+
+    Registers that are known to be equal are computed once: those of a splat by their operands,
+    those of a mask such as `offsets < n`, where n has a known divisor, by what `analysis/axis_info`
+    says of the result.
+    """
+
+    def lower(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
+        known: dict[tuple[LLVMValue, ...], LLVMValue] = {}
+        results: list[LLVMValue] = []
+        ignored = _ignored_bits(ctx, op.result)
+        for index, elements in enumerate(zip(*operands, strict=True)):
+            if index & ignored:
+                results.append(results[index & ~ignored])
+                continue
+            result = known.get(elements)
+            if result is None:
+                result = known[elements] = rule(ctx, op, *elements)
+            results.append(result)
+        return (results,)
+
+    lower.__doc__ = rule.__doc__
+    return lower
+
+
+def _ignored_bits(ctx: Lowering, value: Value) -> int:
+    """Bits of the register's index on which no integer in `value` depends."""
+    element = element_of(value.type)
+    is_whole = isinstance(element, ScalarType) and element.is_integer
+    if not is_whole or not isinstance(value.type, TensorType):
+        return 0
+    layout = ctx.layout(value)
+    info = ctx.axis_info.get(value) if layout.in_size(REGISTER) > 1 else None
+    return 0 if info is None else _bits_inside(layout, info.constancy)
+
+
+@lru_cache(maxsize=1024)
+def _bits_inside(layout: LinearLayout, constancy: tuple[int, ...]) -> int:
+    """The bits of the register's index that stay in one aligned group of so many elements."""
+    aligned = [count & -count for count in constancy]
+    return sum(
+        1 << bit
+        for bit, basis in enumerate(layout.bases(REGISTER))
+        if all(step < count for step, count in zip(basis, aligned, strict=True))
+    )
+
 
 FLOAT_SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 _WORD_BITS = 32

@@ -16,8 +16,8 @@ from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering import floats8
+from tkdebug.compiler.targets.nvptx.lowering.arithmetic import ElementRule, per_element
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.elements import ElementRule, per_element
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_scalar
 from tkdebug.compiler.targets.target import BF16_CONVERSIONS
 

@@ -20,11 +20,11 @@ from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, eleme
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout, f2
 from tkdebug.compiler.targets import Target
 from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue, integer
-from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
 from tkdebug.compiler.targets.nvptx.lowering.observers import AccessGuard, LoweringObserver
 from tkdebug.compiler.targets.nvptx.lowering.types import (
     SHARED_POINTER,
     Lower,
+    LoweringError,
     Registers,
     llvm_scalar,
     llvm_type,

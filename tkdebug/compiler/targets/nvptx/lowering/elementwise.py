@@ -12,8 +12,7 @@ from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
-from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_type
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, LoweringError, Registers, llvm_type
 
 _ALLOWED_INSIDE = Effects.READ | Effects.TERMINATOR
 _REGISTER_BITS = 32

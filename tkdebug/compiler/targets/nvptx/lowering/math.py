@@ -17,9 +17,13 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, floating, integer
-from tkdebug.compiler.targets.nvptx.lowering.arithmetic import FLOAT_SUFFIX, in_float32
+from tkdebug.compiler.targets.nvptx.lowering.arithmetic import (
+    FLOAT_SUFFIX,
+    ElementRule,
+    in_float32,
+    per_element,
+)
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.elements import ElementRule, per_element
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, llvm_type
 
 

@@ -14,15 +14,15 @@ from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import element_of, encoding_of
 from tkdebug.compiler.layouts import OFFSET, SharedTrip, classify_conversion
 from tkdebug.compiler.targets.nvptx.architectures import BANKS
-from tkdebug.compiler.targets.nvptx.lowering.indexing import (
-    flip_scratch_bytes,
-    gather_scratch_bytes,
-    histogram_scratch_bytes,
-)
 from tkdebug.compiler.targets.nvptx.lowering.memory.atomics import atomic_scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.memory.tensor_maps import map_scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.reductions.reduce import reduce_scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.reductions.scan import scan_scratch_bytes
+from tkdebug.compiler.targets.nvptx.lowering.shapes import (
+    flip_scratch_bytes,
+    gather_scratch_bytes,
+    histogram_scratch_bytes,
+)
 from tkdebug.compiler.targets.nvptx.lowering.sorting import sort_scratch_bytes, topk_scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.types import memory_bits
 

@@ -1,4 +1,4 @@
-"""Lowering of ops that make, reshape and rearrange tiles without moving data between threads."""
+"""Lowering of ops that make, reshape and rearrange tiles, and of gather, histogram and flip."""
 
 from __future__ import annotations
 
@@ -7,11 +7,29 @@ from functools import lru_cache
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, f2
-from tkdebug.compiler.targets.nvptx.emitter import integer
-from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
-from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.reductions.steps import (
+    axis_vectors,
+    split_place,
+    thread_columns,
+)
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import load_vector
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.exchange import (
+    distance_bytes,
+    from_distance,
+    read_rows,
+    tile_bytes,
+    write_rows,
+)
+from tkdebug.compiler.targets.nvptx.lowering.types import (
+    Lower,
+    LoweringError,
+    Registers,
+    memory_bits,
+)
 
 
 def lower_make_range(ctx: Lowering, op: Operation) -> Sequence[Registers]:
@@ -86,6 +104,129 @@ def lower_hint(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers
     return (x,)
 
 
+_BIN_BYTES = 4
+
+
+def _element_bytes(op: Operation) -> int:
+    return memory_bits(element_of(tt.AlongAxis(op).source.type)) // 8
+
+
+# Gather
+
+
+def lower_gather(
+    ctx: Lowering, op: Operation, source: Registers, index: Registers
+) -> Sequence[Registers]:
+    """The source in shared memory, read at the index; indices wrap, so that none reads beyond."""
+    layout = ctx.layout(op.result)
+    if ctx.layout(tt.Gather(op).indices) != layout:
+        raise LoweringError.at(op, "tt.gather: the index lies in another layout than the result")
+    base = ctx.scratch(op)
+    element_bytes = _element_bytes(op)
+    write_rows(ctx, base, ctx.layout(tt.Gather(op).source), source, element_bytes)
+    ctx.barrier()
+    emit, axis = ctx.emit, tt.Gather(op).axis
+    shape = shape_of(tt.Gather(op).source.type)
+    gathered = []
+    for place, coordinates in zip(index, ctx.coordinates(layout), strict=True):
+        width = TYPE_BITS[place.type]
+        wanted = emit.cast("trunc" if width > 32 else "zext", place, "i32")
+        at = list(coordinates)
+        at[axis] = emit.bit_and(wanted, shape[axis] - 1)
+        offset = integer("i32", 0)
+        for extent, coordinate in zip(shape, at, strict=True):
+            offset = emit.add(emit.mul(offset, extent), coordinate)
+        address = emit.gep(base, "i8", emit.mul(offset, element_bytes))
+        gathered += load_vector(ctx, address, source[0].type, 1)
+    return (gathered,)
+
+
+def gather_scratch_bytes(op: Operation) -> int:
+    """Bytes of shared memory that a tt.gather needs."""
+    return tile_bytes(shape_of(tt.Gather(op).source.type), _element_bytes(op))
+
+
+# Histogram
+
+
+def lower_histogram(
+    ctx: Lowering, op: Operation, values: Registers, mask: Registers | None = None
+) -> Sequence[Registers]:
+    """Atomic additions in shared memory."""
+    bins = tt.Histogram(op).bins
+    base, layout = ctx.scratch(op), ctx.layout(op.result)
+    zeros = [integer("i32", 0)] * ctx.register_count(op.result)
+    write_rows(ctx, base, layout, zeros, _BIN_BYTES)
+    ctx.barrier()
+    owner = ctx.owner(ctx.layout(tt.Histogram(op).source))
+    for register, value in enumerate(values):
+        if register in _copies(ctx.layout(tt.Histogram(op).source)):
+            continue
+        wide, counted = _bin(ctx, op, value, bins)
+        for condition in (owner, None if mask is None else mask[register]):
+            if condition is not None:
+                counted = ctx.emit.binary("and", counted, condition)
+        address = ctx.emit.gep(base, "i8", ctx.emit.mul(wide, _BIN_BYTES))
+        pointer = ctx.emit.cast("ptrtoint", address, "i32")
+        ctx.emit.asm("@$1 red.shared.add.u32 [$0], 1;", "r,b,~{memory}", "void", (pointer, counted))
+    ctx.barrier()
+    return (read_rows(ctx, base, layout, "i32", _BIN_BYTES),)
+
+
+def _bin(ctx: Lowering, op: Operation, value: LLVMValue, bins: int) -> tuple[LLVMValue, LLVMValue]:
+    """The number of a value's bin (i32), and whether it has one (i1)."""
+    emit = ctx.emit
+    is_unsigned = tt.Histogram(op).unsigned or value.type == "i1"
+    width = TYPE_BITS[value.type]
+    if width < 32:
+        value = emit.cast("zext" if is_unsigned else "sext", value, "i32")
+    # Negative numbers are large unsigned ones.
+    counted = emit.icmp("ult", value, bins)
+    return emit.cast("trunc", value, "i32"), counted
+
+
+def _copies(layout: LinearLayout) -> frozenset[int]:
+    """Registers that hold what another one holds."""
+    mask = layout.free_masks.get("register", 0)
+    return frozenset(r for r in range(layout.in_size("register")) if r & mask)
+
+
+def histogram_scratch_bytes(op: Operation) -> int:
+    """Bytes of shared memory that a tt.histogram needs."""
+    return tile_bytes(shape_of(op.result.type), _BIN_BYTES)
+
+
+# Flip
+
+
+def lower_flip(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
+    """The other end of the axis is at one distance from every element: all bits of it differ."""
+    layout = ctx.layout(op.result)
+    register, lane, warp = _flip_distance(op)
+    base = ctx.scratch(op) if warp else None
+    moved = from_distance(ctx, base, layout, x, lane, warp, _element_bytes(op))
+    return ([moved[index ^ register] for index in range(len(moved))],)
+
+
+def _flip_distance(op: Operation) -> tuple[int, int, int]:
+    layout = Lowering.layout(op.result)
+    first, bits = axis_vectors(layout, tt.Flip(op).axis)
+    return axis_distance(layout, ((1 << bits) - 1) << first)
+
+
+def axis_distance(layout: LinearLayout, moved: int) -> tuple[int, int, int]:
+    """(register, lane, warp) that differ where packed coordinates differ by `moved`."""
+    found = layout.solve(moved)
+    known = len(thread_columns(layout))
+    assert not found >> known, "the blocks of a cluster hold parts of the axis"
+    return split_place(layout, found)
+
+
+def flip_scratch_bytes(op: Operation) -> int:
+    """Bytes of shared memory that a tt.flip needs."""
+    return distance_bytes(Lowering.layout(op.result), _element_bytes(op), _flip_distance(op)[2])
+
+
 LOWERINGS: dict[str, Lower] = {
     tt.MakeRange.name: lower_make_range,
     tt.Splat.name: lower_splat,
@@ -98,4 +239,7 @@ LOWERINGS: dict[str, Lower] = {
     tt.Split.name: lower_split,
     tt.Cat.name: lower_cat,
     tt.Hint.name: lower_hint,
+    tt.Gather.name: lower_gather,
+    tt.Histogram.name: lower_histogram,
+    tt.Flip.name: lower_flip,
 }

@@ -1,7 +1,9 @@
 """Lowering of tt.sort, tt.topk and tt.bitonic_merge: bitonic networks over the bits of the axis.
 
 A round compares elements whose positions differ in one bit: registers of a thread, lanes
-(shuffles), or warps (shared memory), wherever the layout has that bit.
+(shuffles), or warps (shared memory), wherever the layout has that bit. Elements are compared as
+integers of the same order: a float's bits with the lower ones of negative numbers flipped. NaN
+counts as the largest.
 """
 
 from __future__ import annotations
@@ -11,18 +13,19 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ir.types import element_of, shape_of
+from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
 from tkdebug.compiler.layouts import LinearLayout
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering import floats8
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.indexing import axis_distance
-from tkdebug.compiler.targets.nvptx.lowering.reductions.combine import thread_parity
-from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_steps import (
+from tkdebug.compiler.targets.nvptx.lowering.reductions.steps import (
     Parity,
     axis_vectors,
     split_place,
     thread_columns,
+    thread_parity,
 )
+from tkdebug.compiler.targets.nvptx.lowering.shapes import axis_distance
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import store_vector
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.exchange import (
     distance_bytes,
@@ -30,8 +33,88 @@ from tkdebug.compiler.targets.nvptx.lowering.shared_memory.exchange import (
     read_rows,
     tile_bytes,
 )
-from tkdebug.compiler.targets.nvptx.lowering.sort_keys import SortKeys
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
+
+
+@dataclass(frozen=True, slots=True)
+class SortKeys:
+    """How the elements of one op are compared.
+
+    Attributes:
+        element: their type.
+        is_unsigned: whether integers are.
+    """
+
+    ctx: Lowering
+    element: ScalarType
+    is_unsigned: bool
+
+    @staticmethod
+    def of(ctx: Lowering, op: Operation) -> SortKeys:
+        """The keys of a tt.sort, tt.topk or tt.bitonic_merge."""
+        element = element_of(tt.Sorting(op).source.type)
+        assert isinstance(element, ScalarType)
+        is_unsigned = tt.Sorting(op).unsigned or element.bits == 1
+        return SortKeys(ctx, element, is_unsigned)
+
+    @property
+    def _is_float8(self) -> bool:
+        return self.element.is_float and self.element.bits == 8
+
+    def comparable(self, values: Registers) -> Registers:
+        """Values as numbers that the hardware compares: no fp8, no single bits."""
+        if self._is_float8:
+            return floats8.readable(self.ctx, self.element, values)
+        if self.element.bits == 1:
+            return [self.ctx.emit.cast("zext", value, "i8") for value in values]
+        return values
+
+    def restored(self, values: Registers) -> Registers:
+        """The inverse of `comparable`."""
+        if self._is_float8:
+            return floats8.narrowed(self.ctx, values, self.element.name, False)
+        if self.element.bits == 1:
+            return [self.ctx.emit.cast("trunc", value, "i1") for value in values]
+        return values
+
+    def key(self, value: LLVMValue) -> LLVMValue:
+        """A comparable value as an integer of the same order."""
+        if not self.element.is_float:
+            return value
+        emit = self.ctx.emit
+        width = TYPE_BITS[value.type]
+        key = self._flipped(self.ctx.to_bits(value))
+        largest = integer(key.type, (1 << (width - 1)) - 1)
+        return emit.select(emit.fcmp("uno", value, value), largest, key)
+
+    def value(self, key: LLVMValue, type_: str) -> LLVMValue:
+        """The inverse of `key`; of NaN one of them."""
+        return self.ctx.from_bits(self._flipped(key), type_) if self.element.is_float else key
+
+    def _flipped(self, bits: LLVMValue) -> LLVMValue:
+        emit = self.ctx.emit
+        width = int(bits.type[1:])
+        sign = emit.binary("ashr", bits, integer(bits.type, width - 1))
+        return emit.xor(bits, emit.bit_and(sign, (1 << (width - 1)) - 1))
+
+    def smaller(self, a: LLVMValue, b: LLVMValue) -> LLVMValue:
+        """The smaller of two keys."""
+        return self._extremum("min", a, b)
+
+    def larger(self, a: LLVMValue, b: LLVMValue) -> LLVMValue:
+        """The larger of two keys."""
+        return self._extremum("max", a, b)
+
+    def _extremum(self, name: str, a: LLVMValue, b: LLVMValue) -> LLVMValue:
+        letter = "u" if self.is_unsigned else "s"
+        return self.ctx.emit.intrinsic(f"llvm.{letter}{name}.{a.type}", a, b)
+
+    def is_greater(self, a: LLVMValue, b: LLVMValue) -> LLVMValue:
+        """i1: a > b of comparable values, as the hardware compares them: false with NaN."""
+        if a.type[0] != "i":
+            return self.ctx.emit.fcmp("ogt", a, b)
+        return self.ctx.emit.icmp("ugt" if self.is_unsigned else "sgt", a, b)
+
 
 # (own value, other value, i1: whether own comes second in memory and order) -> what stays here.
 Swap = Callable[[LLVMValue, LLVMValue, LLVMValue], LLVMValue]

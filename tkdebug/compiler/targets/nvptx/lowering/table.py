@@ -9,7 +9,6 @@ from tkdebug.compiler.targets.nvptx.lowering import (
     conversions,
     debug,
     elementwise,
-    indexing,
     math,
     shapes,
     sorting,
@@ -39,7 +38,6 @@ _FAMILIES = (
     bulk_copies,
     tensor_maps,
     mma,
-    indexing,
     sorting,
 )
 LOWERINGS: dict[str, Lower] = {

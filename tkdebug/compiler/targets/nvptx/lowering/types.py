@@ -1,12 +1,24 @@
-"""What lowerings hand each other: LLVM types, registers, and how an access is written."""
+"""Types that lowerings share: LLVM types, registers, how an access is written, and their error."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import PointerType, ScalarType, Type, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
+from tkdebug.errors import CompileError
+
+
+class LoweringError(CompileError):
+    """An op that native mode does not support, or not in this form."""
+
+    @classmethod
+    def at(cls, op: Operation, message: str) -> LoweringError:
+        """The error at the op's place in the source."""
+        return cls(message, frames=op.location.frames)
+
 
 # What a thread holds of a value: one entry for each register of its layout, one for a scalar.
 Registers = list[LLVMValue]

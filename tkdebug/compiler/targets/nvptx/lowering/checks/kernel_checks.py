@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from tkdebug.compiler.analysis.pointer_origins import loaded_root
+from tkdebug.compiler.analysis.global_memory import loaded_root
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.op_view import OpView

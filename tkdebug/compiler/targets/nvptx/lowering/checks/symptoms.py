@@ -2,7 +2,7 @@
 
 Each test sets bits of one word of the thread, which LLVM keeps in a register; at its end a kernel
 that has set any reports them. Nothing branches before, so loops stay as they are. A test may be
-true where there is no fault, as the launch is looked at again (`compiler.sites.symptoms`), but
+true where there is no fault, as the launch is looked at again (`compiler.sites.table`), but
 never misses one of its kind, but for what `_hint` says.
 """
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tkdebug.compiler.analysis.data_flow import source_of
+from tkdebug.compiler.analysis.global_memory import mask_of, vector_elems
 from tkdebug.compiler.analysis.offset_arithmetic import offset_arithmetic
-from tkdebug.compiler.analysis.vectorization import mask_of, vector_elems
 from tkdebug.compiler.dialects import arith, tt, ttg, ttng
 from tkdebug.compiler.dialects.interfaces import PointerAccess, SameElements
 from tkdebug.compiler.ir import Operation, Value
@@ -24,7 +24,7 @@ from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, eleme
 from tkdebug.compiler.layouts import LANE, REGISTER, LinearLayout, f2
 from tkdebug.compiler.sites import table
 from tkdebug.compiler.sites.checks import CheckSite, check_sites
-from tkdebug.compiler.sites.symptoms import (
+from tkdebug.compiler.sites.table import (
     HINT,
     INDEX,
     SEEN_SOME,

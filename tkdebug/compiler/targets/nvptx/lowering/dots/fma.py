@@ -18,7 +18,7 @@ from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering import floats8
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.dots.places import Place
-from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access_plans import widened
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import widened
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.buffers import (
     buffer_place,
     buffer_type,

@@ -21,12 +21,11 @@ from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.dots.fma import by_fma, lower_local_dot
 from tkdebug.compiler.targets.nvptx.lowering.dots.places import Place
-from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import (
     elements_of_word,
     word_of_elements,
 )
-from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_type
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, LoweringError, Registers, llvm_type
 from tkdebug.compiler.targets.target import MMA_SM80
 
 _WORD_BITS = 32

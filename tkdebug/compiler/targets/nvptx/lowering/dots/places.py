@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, f2
-from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.types import LoweringError
 
 
 @dataclass(frozen=True, slots=True)

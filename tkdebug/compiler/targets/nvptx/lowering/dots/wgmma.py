@@ -23,8 +23,7 @@ from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
 from tkdebug.compiler.layouts import OFFSET, REGISTER, WARP, LinearLayout, f2
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
-from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, LoweringError, Registers
 
 _PTX_TYPES = {
     "f16": "f16",

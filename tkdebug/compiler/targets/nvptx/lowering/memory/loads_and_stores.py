@@ -12,15 +12,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tkdebug.compiler.analysis.vectorization import vector_elems
+from tkdebug.compiler.analysis.global_memory import vector_elems
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import MaskedAccess
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.memory.modifiers import modifiers_of
-from tkdebug.compiler.targets.nvptx.lowering.memory.words import CONSTRAINTS, Words, pack, unpack
+from tkdebug.compiler.targets.nvptx.lowering.memory.words import (
+    CONSTRAINTS,
+    Words,
+    modifiers_of,
+    pack,
+    unpack,
+)
 from tkdebug.compiler.targets.nvptx.lowering.types import (
     Good,
     Lower,

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from tkdebug.compiler.analysis.tensor_map_use import UNIT_BYTES
 from tkdebug.compiler.analysis.tensor_maps import (
     MAKE,
     MAP_BYTES,
+    UNIT_BYTES,
     TensorMap,
     is_kernel_made,
     tensor_map,

@@ -1,13 +1,22 @@
-"""Elements of registers as the words of an access to memory, and back."""
+"""Elements of registers as the words of an access to memory and back, and modifiers of accesses.
+
+PTX ISA, "ld" and "st": `.L1::evict_last` and its kin are the priority in L1. The priority in L2 is
+a policy of `createpolicy`, an operand after the address, which `.L2::cache_hint` announces (sm_80).
+A cache operator excludes them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import PointerAccess
+from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, ZEROS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.types import Registers, Vector
+from tkdebug.compiler.targets.nvptx.lowering.types import Modifiers, Registers, Vector
+from tkdebug.compiler.targets.target import L2_POLICIES
 
 # Width of a register -> LLVM's constraint letter, and the register's own width.
 CONSTRAINTS = {8: ("h", 16), 16: ("h", 16), 32: ("r", 32), 64: ("l", 64)}
@@ -100,3 +109,19 @@ def _from_memory(ctx: Lowering, value: LLVMValue, type_: str) -> LLVMValue:
     if type_ == "i1":
         return ctx.emit.icmp("ne", value, 0)
     return value if value.type == type_ else ctx.from_bits(value, type_)
+
+
+_PRIORITIES = frozenset(("evict_first", "evict_last"))
+
+
+def modifiers_of(ctx: Lowering, op: Operation) -> Modifiers:
+    """Those of a tt.load or tt.store."""
+    access = PointerAccess(op)
+    if tt.Load.matches(op) and tt.Load(op).volatile:
+        return Modifiers(".volatile.global")
+    if access.cache or access.eviction not in _PRIORITIES:
+        return Modifiers(f".global{access.cache}")
+    text = f".global.L1::{access.eviction}"
+    if not ctx.target.has(L2_POLICIES):
+        return Modifiers(text)
+    return Modifiers(f"{text}.L2::cache_hint", ctx.l2_policy(access.eviction))

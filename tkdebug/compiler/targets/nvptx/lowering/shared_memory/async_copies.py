@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tkdebug.compiler.analysis.vectorization import vector_elems
+from tkdebug.compiler.analysis.global_memory import vector_elems
 from tkdebug.compiler.dialects import ttg
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import PointerType, ScalarType
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import ZEROS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
-from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
 from tkdebug.compiler.targets.nvptx.lowering.memory.loads_and_stores import (
     fill_words,
     load_good,
@@ -24,16 +23,17 @@ from tkdebug.compiler.targets.nvptx.lowering.memory.loads_and_stores import (
 )
 from tkdebug.compiler.targets.nvptx.lowering.memory.words import Words
 from tkdebug.compiler.targets.nvptx.lowering.observers import AccessGuard
-from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import store_vector
-from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access_plans import (
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import (
     VectorPlan,
     plan_vectors,
+    store_vector,
     widened,
 )
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.buffers import buffer_place, buffer_type
 from tkdebug.compiler.targets.nvptx.lowering.types import (
     Good,
     Lower,
+    LoweringError,
     Modifiers,
     Registers,
     memory_bits,

@@ -10,25 +10,20 @@ from tkdebug.compiler.layouts import OFFSET, LinearLayout
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.conversions import matrix_addresses, shared_addresses
-from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import (
     MAX_ACCESS_BYTES,
-    elements_of_word,
-    load_vector,
-    store_matrices,
-    store_vector,
-)
-from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access_plans import (
+    WORD_BYTES,
     MatrixPlan,
+    elements_of_word,
+    load_bytes,
+    load_vector,
     plan_matrices,
     plan_vectors,
+    store_matrices,
+    store_vector,
     widened,
 )
-from tkdebug.compiler.targets.nvptx.lowering.shared_memory.packed_bytes import (
-    WORD_BYTES,
-    load_bytes,
-)
-from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_type
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, LoweringError, Registers, llvm_type
 from tkdebug.compiler.targets.target import STMATRIX
 
 

@@ -11,14 +11,17 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from tkdebug.compiler.layouts import LANE, OFFSET, WARP, LinearLayout, SharedTrip, f2
+from tkdebug.compiler.layouts.conversion import plan_shared_trip
 from tkdebug.compiler.layouts.shared import shared
-from tkdebug.compiler.layouts.swizzle import plan_shared_trip
 from tkdebug.compiler.targets.nvptx.architectures import BANKS
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
-from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import load_vector, store_vector
-from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access_plans import plan_vectors
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import (
+    load_vector,
+    plan_vectors,
+    store_vector,
+)
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 SCRATCH_ALIGNMENT_BYTES = 16
@@ -27,7 +30,7 @@ _CACHED_PLANS = 256
 
 @lru_cache(_CACHED_PLANS)
 def planned_trip(source: LinearLayout, target: LinearLayout, element_bytes: int) -> SharedTrip:
-    """The trip from `source` to `target` (see `layouts.swizzle`), remembered."""
+    """The trip from `source` to `target` (see `layouts.conversion`), remembered."""
     return plan_shared_trip(source, target, element_bytes, BANKS)
 
 

@@ -1,15 +1,24 @@
-"""What to change in the source for an access that left its tensor; never fails."""
+"""Hints for accesses that left their tensor: what to change in the source, never failing.
+
+Reads the kernel's source lines, and says less where they cannot be had. Strides are named where the
+kernel multiplies by them, as in `b + k * sbk + n * sbn`, and not in the tensor's own order.
+"""
 
 from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 
 from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, scf, tt, ttng
 from tkdebug.compiler.dialects.interfaces import PointerAccess, accessed
-from tkdebug.compiler.faults.call_source import call_name, mask_argument, mask_text
 from tkdebug.compiler.faults.facts import AccessedTensor, Offender
 from tkdebug.compiler.ir import Block, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.errors import Frame
+from tkdebug.process.named_files import source_line, source_lines
 
 # What makes pointers of the pointers that are their first operand.
 _POINTER_STEPS = names_of(tt.AddPtr, tt.Rearrangement)
@@ -236,3 +245,189 @@ def _find_varying_axes(value: Value, known: dict[Value, list[bool]], depth: int)
         return unknown
     each = [_varying_axes(source, known, depth + 1) for source in sources]
     return [any(axis) for axis in zip(*each, strict=True)]
+
+
+def stride_hint(
+    op: Operation, accessed: AccessedTensor, arguments: Mapping[str, object]
+) -> str | None:
+    """Such as "sbk=1 is b.stride(1), sbn=48 is b.stride(0)", for an access that went astray.
+
+    Args:
+        op: the access.
+        accessed: the tensor that it left.
+        arguments: of the launch, by name.
+    """
+    kernel = _kernel(op.location.frames[0])
+    if kernel is None or accessed.name is None or len(accessed.shape) < 2:
+        return None
+    strides = accessed.strides
+    axes: list[int] = []
+    facts: list[str] = []
+    is_odd = False
+    line = op.location.frames[0].line
+    factors = list(_factors(kernel, accessed.name, line)) or _factors(kernel, accessed.name)
+    for factor in dict.fromkeys(factors):
+        value = arguments.get(factor)
+        if not isinstance(value, int) or isinstance(value, bool):
+            continue
+        if value in strides:
+            axes.append(strides.index(value))
+            facts.append(f"{factor}={value} is {accessed.name}.stride({axes[-1]})")
+        elif "stride" in factor.lower():
+            is_odd = True
+            facts.append(f"{factor}={value} is none of {accessed.name}'s strides {strides}")
+    return ", ".join(facts) if is_odd or axes != sorted(axes) else None
+
+
+def _kernel(place: Frame) -> ast.FunctionDef | None:
+    """The function around a place; the innermost of its name."""
+    try:
+        tree = ast.parse("".join(source_lines(place.file)))
+    except SyntaxError:
+        return None
+    found = None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == place.function:
+            if node.lineno <= place.line <= (node.end_lineno or node.lineno):
+                found = node
+    return found
+
+
+def _factors(kernel: ast.FunctionDef, tensor: str, line: int | None = None) -> Iterator[str]:
+    """The names that indices are multiplied by in sums that begin with `tensor`, in order.
+
+    Those of the statement at `line` alone, if one is given.
+    """
+    pointers = {tensor}
+    places = [
+        node for node in ast.walk(kernel) if isinstance(node, ast.Assign | ast.AugAssign | ast.Call)
+    ]
+    places.sort(key=lambda node: (node.lineno, node.col_offset))
+    for node in places:
+        if line is not None and not node.lineno <= line <= (node.end_lineno or node.lineno):
+            continue
+        for value in node.args if isinstance(node, ast.Call) else [node.value]:
+            terms = list(_terms(value))
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            if isinstance(node, ast.AugAssign):
+                terms.append(node.target)
+            if not any(isinstance(term, ast.Name) and term.id in pointers for term in terms):
+                continue
+            pointers.update(target.id for target in targets if isinstance(target, ast.Name))
+            for term in terms:
+                yield from _names_of_product(term)
+                if isinstance(term, ast.Name) and term.id not in pointers:
+                    for part in _offset(places, term.id, node.lineno):
+                        yield from _names_of_product(part)
+
+
+def _offset(places: Sequence[ast.stmt | ast.expr], name: str, line: int) -> Iterator[ast.expr]:
+    """The terms of the sum that a name stands for, which it was given last before `line`."""
+    given = [
+        node.value
+        for node in places
+        if isinstance(node, ast.Assign)
+        and node.lineno < line
+        and any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+    ]
+    if given and isinstance(given[-1], ast.BinOp) and isinstance(given[-1].op, ast.Add):
+        yield from _terms(given[-1])
+
+
+def _terms(value: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        yield from _terms(value.left)
+        yield from _terms(value.right)
+    else:
+        yield value
+
+
+def _names_of_product(term: ast.expr) -> Iterator[str]:
+    if isinstance(term, ast.BinOp) and isinstance(term.op, ast.Mult):
+        for factor in (term.left, term.right):
+            if isinstance(factor, ast.Name):
+                yield factor.id
+            else:
+                yield from _names_of_product(factor)
+
+
+# How far around an op's line its statement is looked for.
+_STATEMENT_LINES = 12
+# Where a mask stands that is passed without its name, in calls by their last name.
+_MASK_POSITIONS = {"load": 1, "store": 2}
+_ATOMIC_MASK_POSITION = 2
+_BROADCASTS = names_of(tt.Broadcast, tt.ExpandDims, tt.Splat)
+
+
+def call_name(op: Operation) -> str:
+    """What the source calls `op`: "tl.atomic_add" rather than "tt.atomic_rmw"."""
+    found = _call(op)
+    if found is not None:
+        return ast.unparse(found[0].func)
+    return op.name.replace("tt.", "tl.")
+
+
+def mask_argument(op: Operation) -> str | None:
+    """The mask that the call of `op` is given, as its text; None when it is given none."""
+    found = _call(op)
+    if found is None:
+        return None
+    call, text = found
+    for keyword in call.keywords:
+        if keyword.arg == "mask":
+            return ast.get_source_segment(text, keyword.value)
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    place = _ATOMIC_MASK_POSITION if name.startswith("atomic_") else _MASK_POSITIONS.get(name)
+    if place is None or name == "atomic_cas" or len(call.args) <= place:
+        return None
+    return ast.get_source_segment(text, call.args[place])
+
+
+def mask_text(op: Operation, mask: Value) -> str | None:
+    """The text of a mask: of the argument, or of what was assigned to its variable."""
+    found = mask_argument(op)
+    if found is not None and not found.isidentifier():
+        return found
+    defined = traced(mask, _BROADCASTS).defining_op
+    if defined is not None:
+        place = defined.location.primary
+        for statement, text, _, _ in _statements(place.file, place.line):
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                if found is None or statement.targets[0].id == found:
+                    return ast.get_source_segment(text, statement.value)
+    return found or mask.name
+
+
+def _call(op: Operation) -> tuple[ast.Call, str] | None:
+    """The call at an op's line and column, with the text it was parsed from."""
+    place = op.location.primary
+    for statement, text, first, indent in _statements(place.file, place.line):
+        for node in ast.walk(statement):
+            if not isinstance(node, ast.Call) or first + node.lineno - 1 != place.line:
+                continue
+            # The outer one of `tl.load(…).to(…)` begins at the same place.
+            if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
+                continue
+            row = text.splitlines()[node.lineno - 1].encode()
+            if len(row[: node.col_offset].decode()) + indent + 1 == place.column:
+                return node, text
+    return None
+
+
+def _statements(file: str, line: int) -> Iterator[tuple[ast.stmt, str, int, int]]:
+    """The statement that covers a line: with its text, first line and indent; none or one."""
+    for first in range(line, max(0, line - _STATEMENT_LINES), -1):
+        text = ""
+        for last in range(first, first + _STATEMENT_LINES):
+            text += source_line(file, last)
+            if last < line:
+                continue
+            dedented = textwrap.dedent(text)
+            try:
+                parsed = ast.parse(dedented)
+            except SyntaxError:
+                continue
+            if parsed.body:
+                begin = source_line(file, first)
+                yield parsed.body[-1], dedented, first, len(begin) - len(begin.lstrip())
+                return

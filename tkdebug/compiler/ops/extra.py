@@ -1,8 +1,9 @@
-"""`tl.extra.libdevice`: NVIDIA's device library of elementwise functions.
+"""Functions of `tl.extra`: NVIDIA's device library, and what only NVIDIA GPUs have.
 
-The functions and what each computes are in `dialects.libdevice`; here is how a call finds the
-overload of its arguments and what the op does. Argument types must be those of an overload: half
-precision has none, and Python numbers are fp32 and int32, as in Triton since 3.6.
+`tl.extra.libdevice` are elementwise functions, declared in `dialects.libdevice`; a call finds the
+overload of its arguments. Argument types must be those of an overload: half precision has none, and
+Python numbers are fp32 and int32, as in Triton since 3.6. `tl.extra.cuda` are special registers and
+dependent launches.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import describe
-from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects import nvvm, tt
 from tkdebug.compiler.dialects.libdevice import FUNCTIONS, Function, Overload
-from tkdebug.compiler.ops import conversion, promotion
+from tkdebug.compiler.dtypes import LanguageType
+from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
@@ -51,7 +53,7 @@ def _no_overload(function: Function, given: tuple[dt.dtype, ...]) -> str:
 
 def _with_casts(function: Function, given: tuple[dt.dtype, ...]) -> str:
     """The call with the casts that arithmetic would make, "" where no overload is of that type."""
-    common = reduce(promotion.promote, given)
+    common = reduce(conversion.promote, given)
     if common in (dt.float16, dt.bfloat16):
         common = dt.float32
     if _find(function, (common,) * len(given)) is None:
@@ -95,4 +97,64 @@ def _builtin(function: Function) -> Builtin:
     return Builtin(f"extra.libdevice.{function.name}", emit_function, doc=function.doc)
 
 
-BUILTINS: dict[str, Builtin] = {name: _builtin(function) for name, function in FUNCTIONS.items()}
+LIBDEVICE: dict[str, Builtin] = {name: _builtin(function) for name, function in FUNCTIONS.items()}
+
+
+def _emit_smid(emit: Emitter) -> tensor:
+    """Number of the multiprocessor that runs the program, int32."""
+    return emit.value(nvvm.MultiprocessorId, (), dt.int32)
+
+
+def _emit_globaltimer(emit: Emitter) -> tensor:
+    """A clock of the GPU in nanoseconds, int64."""
+    return emit.value(nvvm.GlobalTimer, (), dt.int64)
+
+
+def _emit_num_warps(emit: Emitter) -> int:
+    """Warps of the program, a constant."""
+    return emit.options.num_warps
+
+
+def _emit_num_threads(emit: Emitter) -> int:
+    """Threads of the program, a constant."""
+    return emit.options.num_warps * emit.options.threads_per_warp
+
+
+def _emit_gdc_wait(emit: Emitter) -> None:
+    """Wait until the launch before this one has completed and its writes are visible."""
+    emit.op(nvvm.GridDependencyControl, kind="wait")
+
+
+def _emit_gdc_launch_dependents(emit: Emitter) -> None:
+    """Let the launch after this one begin."""
+    emit.op(nvvm.GridDependencyControl, kind="launch_dependents")
+
+
+def _emit_convert_custom_float8(
+    emit: Emitter, arg: object, dst_ty: object, fp_downcast_rounding: object = None
+) -> tensor:
+    """Convert between fp8e4b15 and fp16 or fp32."""
+    value, target = conversion.to_tensor(emit, arg), dst_ty
+    if not isinstance(target, LanguageType) or dt.float8e4b15 not in (
+        value.type.scalar,
+        target.scalar,
+    ):
+        raise SemanticError(
+            f"convert_custom_float8 converts from or to fp8e4b15, got {value.dtype} to {target}"
+        )
+    return conversion.cast(emit, value, target.scalar)
+
+
+CUDA: dict[str, Builtin] = {
+    name: Builtin(f"extra.cuda.{name}", emit)
+    for name, emit in (
+        ("smid", _emit_smid),
+        ("globaltimer", _emit_globaltimer),
+        ("num_threads", _emit_num_threads),
+        ("num_warps", _emit_num_warps),
+        ("gdc_wait", _emit_gdc_wait),
+        ("gdc_launch_dependents", _emit_gdc_launch_dependents),
+        ("convert_custom_float8_sm70", _emit_convert_custom_float8),
+        ("convert_custom_float8_sm80", _emit_convert_custom_float8),
+    )
+}

@@ -1,10 +1,10 @@
-"""Copies of ops with everything inside them, on other values."""
+"""Copies of ops with everything inside them: clones on other values, and whole modules."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tkdebug.compiler.ir.core import Block, Operation, Region, Value
+from tkdebug.compiler.ir.core import Block, Module, Operation, Region, Value
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 
@@ -20,8 +20,8 @@ def clone_before(
     Args:
         anchor: where to.
         ops: with their regions.
-        known: what stands for values in the clones; others stand for themselves. What stands for
-            the results of `ops` is added.
+        known: the values to use in the clones instead of others, which are kept where absent; the
+            clones' results are added to it.
         rewriter: builds the clones.
         rule: under which they are recorded.
     """
@@ -78,3 +78,57 @@ def _match(old: Iterable[Value], new: Iterable[Value], known: dict[Value, Value]
     for before, after in zip(old, new, strict=True):
         after.name = before.name
         known[before] = after
+
+
+class SavedModule:
+    """The ops of `module` as they are now, with their ids, names and places."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._operations = list(module.body.operations)
+        self._copies = [_copy(op, {}) for op in self._operations]
+
+    def restore(self) -> None:
+        """Restore the module; its top-level ops are the same objects as before."""
+        self._module.body.operations[:] = self._operations
+        for op, copy in zip(self._operations, self._copies, strict=True):
+            op.block = self._module.body
+            op.attributes = copy.attributes
+            op.location = copy.location
+            op.regions = copy.regions
+            for region in op.regions:
+                region.parent = op
+
+
+def copy_module(module: Module) -> Module:
+    """The module as it is now, in ops of its own, with the same ids and names."""
+    copy = Module(module.name)
+    for op in module.body.operations:
+        copy.body.append(_copy(op, {}))
+    copy.reserve_ids(max((op.id for op in module.walk()), default=0))
+    return copy
+
+
+def _copy(op: Operation, known: dict[Value, Value]) -> Operation:
+    copy = Operation(
+        op.name,
+        [known[value] for value in op.operands],
+        [result.type for result in op.results],
+        op.attributes,
+        [_copy_region(region, known) for region in op.regions],
+        op.location,
+        op.id,
+    )
+    _match(op.results, copy.results, known)
+    return copy
+
+
+def _copy_region(region: Region, known: dict[Value, Value]) -> Region:
+    blocks = []
+    for old in region.blocks:
+        new = Block([argument.type for argument in old.arguments])
+        _match(old.arguments, new.arguments, known)
+        for op in old.operations:
+            new.append(_copy(op, known))
+        blocks.append(new)
+    return Region(blocks)
