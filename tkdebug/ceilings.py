@@ -96,7 +96,7 @@ class Timing(Protocol):
     """The source of times and clocks."""
 
     def time_ns(self, run: Callable[[], object]) -> float:
-        """What `run` takes on the device."""
+        """The time of `run` on the device."""
         ...
 
     def sm_mhz(self, run: Callable[[], object]) -> int | None:
@@ -106,7 +106,7 @@ class Timing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is asked for.
+    """The sizes of the measured work.
 
     Attributes:
         copied: elements of fp32 that are copied, a multiple of `block`.
@@ -137,7 +137,7 @@ class Load:
 
 
 def loads(sms: int, capability: int, sizes: Sizes, device: str) -> Iterator[Load]:
-    """What is measured, each made when it is asked for, since it takes memory.
+    """The loads to measure, each made when it is asked for, since it takes memory.
 
     Several of a name are ways to ask for the same thing: the best counts. Data are random, since
     a GPU takes less power, and so is faster, on zeros.

@@ -1,4 +1,4 @@
-"""How error messages name the values of a kernel."""
+"""Names of a kernel's values in error messages."""
 
 from __future__ import annotations
 

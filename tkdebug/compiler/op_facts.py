@@ -1,6 +1,6 @@
-"""What the ops of a module are at one time, as plain values that outlive the module.
+"""Facts of a module's ops at one time, as plain values that outlive the module.
 
-What diffs between passes are made of: an op is known by its id, never by its text.
+Diffs between passes are made of them: an op is known by its id, never by its text.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _attributes(op: Operation, aliases: LayoutAliases) -> dict[str, str]:
 
 
 def plain_rewrites(run: PassRun) -> tuple[Rewrite, ...]:
-    """What a pass recorded, without the compiler's own types."""
+    """The records of a pass, without the compiler's own types."""
     return tuple(
         Rewrite(
             record.rule,

@@ -1,4 +1,4 @@
-"""What `device_print` shows of tiles: each element, or one line with what it says of them all.
+"""Printed forms of tiles in `device_print`: each element, or one line that sums them up.
 
 The interpreter writes that line as it prints; for native code `passes.summarise_prints` makes ops
 of it.
@@ -35,7 +35,7 @@ def is_summarised(op: Operation, value: Value, most: int) -> bool:
 
 
 def summary_template(prefix: str, type_: str, is_float: bool) -> str:
-    """What `%` and printf make the line of, after the program: of the numbers of a summary."""
+    """The format of a summary's line after the program, for `%` and for printf."""
     prefix, number = prefix.replace("%", "%%"), "%g" if is_float else "%.0f"
     return f"{prefix}{type_}: min {number}, max {number}, mean %g, %d NaN, %d Inf, %d zeros"
 

@@ -1,4 +1,4 @@
-"""What a kernel's run-time values are while its Python is being compiled.
+"""A kernel's run-time values while its Python is being compiled.
 
 `tensor` wraps an IR value with its language type; a plain Python object in the same place is a
 compile-time constant. `constexpr` only marks: annotations, and constants made outside kernels.
@@ -189,7 +189,7 @@ class block_pointer:
 
     @property
     def dtype(self) -> pointer_type:
-        """The same as `type`: a block pointer is one pointer."""
+        """Its type, as a block pointer is one pointer."""
         return self.type
 
 

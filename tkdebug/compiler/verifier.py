@@ -230,7 +230,7 @@ def _error(op: Operation, message: str) -> IRError:
 
 
 def broken_declaration(op: Operation, view: type[OpView]) -> str | None:
-    """What of `op` does not fit the declaration of its op, None where all does.
+    """The first mismatch between `op` and the declaration of its op, or None.
 
     Attributes that are not declared are let through: they mean nothing to the op.
     """
@@ -331,7 +331,7 @@ def _is_tile(value: Value) -> bool:
 def _problem(
     layout: LinearLayout, shape: tuple[int, ...], num_warps: int, warp_size: int
 ) -> str | None:
-    """What is wrong with one layout."""
+    """The first fault of one layout, or None."""
     outs = tuple((f"dim{axis}", size) for axis, size in enumerate(shape))
     if layout.in_dims != _IN_DIMS:
         return f"inputs {', '.join(layout.in_dims)}, expected {', '.join(_IN_DIMS)}"
@@ -348,7 +348,7 @@ def _problem(
 
 
 def _broken_rule(op: Operation) -> str | None:
-    """Which convention `op` breaks, in words; None when it breaks none."""
+    """The convention that `op` breaks, in words, or None if it breaks none."""
     if OPS[op.name].takes_any_layout:
         return None
     if op.name in CONTROL_FLOW:

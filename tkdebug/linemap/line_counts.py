@@ -27,7 +27,7 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class LineCounts:
-    """What the instructions of one source line are.
+    """Counts of the instructions of one source line.
 
     Attributes:
         instructions: all of them.
@@ -166,7 +166,7 @@ def cell(counts: LineCounts, column: Column) -> str:
 
 
 def local_title(resources: Resources | None) -> str:
-    """What traffic of local memory is: `spill`, or `stack` of a kernel that spills nothing."""
+    """The name of local-memory traffic: `spill`, or `stack` in a kernel that spills nothing."""
     return "spill" if resources is None or resources.may_spill else "stack"
 
 
@@ -177,7 +177,7 @@ def local_cell(counts: LineCounts) -> str:
 
 
 def cost_text(counts: LineCounts, resources: Resources | None) -> str:
-    """What a line of a kernel that takes `resources` costs: `108 SASS, 163 regs, load 16x16`."""
+    """The costs of a line in a kernel of `resources`: `108 SASS, 163 regs, load 16x16`."""
     return ", ".join(_costs(counts, local_title(resources)))
 
 
@@ -197,7 +197,7 @@ def _costs(counts: LineCounts, title: str) -> Iterator[str]:
 
 
 def resources_short(resources: Resources) -> str:
-    """What a kernel takes, in a few words: `167 registers, 8,192 bytes shared, occupancy 19 %`."""
+    """The resources in a few words: `167 registers, 8,192 bytes shared, occupancy 19 %`."""
     parts = [f"{resources.registers} registers"]
     if resources.shared_bytes:
         parts.append(f"{resources.shared_bytes:,} bytes shared")

@@ -60,12 +60,12 @@ class Instruction:
 
     @property
     def kind(self) -> sass.Kind:
-        """What it does: loads, arithmetic, control flow."""
+        """Its kind: loads, arithmetic, control flow."""
         return sass.kind_of(self.text)
 
     @property
     def pipe(self) -> str:
-        """What of a multiprocessor executes it."""
+        """The pipe of a multiprocessor that executes it."""
         return pipe_of(self.text)
 
     @property
@@ -81,7 +81,7 @@ def is_source(frame: Frame) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What belongs together, seen from one place.
+    """The source places, ops, lines and instructions that belong to one place.
 
     Attributes:
         chains: source places, each a call chain, outermost first.
@@ -180,7 +180,7 @@ class LineTable:
     # From one place to all others
 
     def of_line(self, file: str, line: int) -> Trace:
-        """What was made of a source line, calls on it included."""
+        """The trace of a source line, calls on it included."""
         on_line = {op.id for op in self.ops.values() if op.is_on(file, line)}
         gpu = {i for i in on_line if self.ops[i].gpu_name}
         tile = {i for i in on_line if self.ops[i].tile_name}
@@ -195,15 +195,15 @@ class LineTable:
         )
 
     def of_tile_op(self, op_id: int) -> Trace:
-        """What a Tile IR op became."""
+        """The trace of a Tile IR op."""
         return self._of_ops({op_id}, {op.id for op in self._gpu_ops() if op_id in op.origins})
 
     def of_gpu_op(self, op_id: int) -> Trace:
-        """Where a GPU IR op comes from, and what it became."""
+        """The trace of a GPU IR op."""
         return self._of_ops(self._origins(op_id), {op_id} & self.ops.keys())
 
     def of_llvm_line(self, line: int) -> Trace:
-        """What belongs to the op of an LLVM instruction."""
+        """The trace of the op of an LLVM instruction."""
         op_id = self.llvm_ops.get(line)
         return Trace() if op_id is None else self.of_gpu_op(op_id)
 
@@ -216,7 +216,7 @@ class LineTable:
         return replace(trace, ptx_lines=lines)
 
     def of_address(self, address: int) -> Trace:
-        """Where the SASS instruction at `address` comes from."""
+        """The trace of the SASS instruction at `address`."""
         instruction = self.at(address)
         if instruction is None:
             return Trace()

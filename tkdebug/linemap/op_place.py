@@ -1,4 +1,4 @@
-"""Where an op of a kernel comes from, in all stages; what a line table is made of."""
+"""Origins of a kernel's ops in all stages, which line tables are made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel needs of a multiprocessor, as records that sessions keep."""
+"""A kernel's resources of a multiprocessor, as records that sessions keep."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one kernel needs.
+    """The resources of one kernel.
 
     Attributes:
         registers: 32-bit registers of a thread.

@@ -1,1 +1,1 @@
-"""What passes and lowering ask of the IR without changing it."""
+"""Analyses of the IR for passes and lowering; none changes it."""

@@ -38,7 +38,7 @@ class RingIndex:
 
 
 def ring_index(value: Value, stages: int) -> RingIndex | None:
-    """How `value` steps through a ring of `stages` buffers; None where that is not known."""
+    """The step of index `value` through a ring of `stages` buffers, or None if it is unknown."""
     before = _wrapped_increment(value, stages)
     if before is not None:
         ring = ring_index(before, stages)
@@ -142,12 +142,12 @@ ALLOC = ttg.LocalAlloc.name
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of what one op owns in shared memory.
+    """A part of one op's shared memory.
 
     Attributes:
-        owner: the `ttg.local_alloc`, or the op whose scratch memory it is.
-        start_bytes: from the beginning of what the owner has.
-        ring: which of the buffers in this region, where it is known how a loop steps through them.
+        owner: the `ttg.local_alloc`, or the op that owns the scratch memory.
+        start_bytes: from the beginning of the owner's memory.
+        ring: the step of a loop through the buffers in this region, if it is known.
     """
 
     owner: Operation
@@ -172,7 +172,7 @@ class Region:
 
 
 def offset_of(owner: Operation) -> int | None:
-    """Where AllocateShared put an op's buffer or scratch memory, in bytes."""
+    """The byte offset that AllocateShared gave an op's buffer or scratch memory."""
     name = "offset" if owner.name == ALLOC else "scratch_offset"
     offset = owner.attributes.get(name)
     return offset if isinstance(offset, int) else None
@@ -185,7 +185,7 @@ class BufferAliases:
         self._regions = regions
 
     def regions(self, value: Value) -> frozenset[Region]:
-        """What `value` may show; nothing for values that are no buffers."""
+        """The regions that `value` may show; none for values that are no buffers."""
         return self._regions.get(value, frozenset())
 
     def owners(self, value: Value) -> frozenset[Operation]:

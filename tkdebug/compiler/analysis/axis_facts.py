@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.ir.types import I1, PointerType, TensorType, Type, element_of, shape_of
 
-# What 0 is divisible by, and the largest divisor that is noted.
+# The divisor of 0, and the largest that is noted.
 MAX_DIVISIBILITY = 1 << 40
 
 
@@ -31,19 +31,19 @@ class AxisInfo:
     non_negative: bool = False
 
     def first_divisor(self, axis: int, group: int, unit: int = 1) -> int:
-        """What divides the first element of each aligned group of `group` elements along `axis`.
+        """The divisor of the first element of each aligned group of `group` elements along `axis`.
 
         Args:
             axis: the axis.
             group: a power of two.
-            unit: what the next element of a run adds: the element's bytes for pointers.
+            unit: the step between elements of a run: the element's bytes for pointers.
         """
         if group >= self.contiguity[axis]:
             return self.divisibility[axis]
         return max(min(self.divisibility[axis], group * unit), self.every_divisor(unit))
 
     def every_divisor(self, unit: int = 1) -> int:
-        """What divides every element."""
+        """The divisor of every element."""
         return max(
             divisor if run == 1 else min(divisor, unit)
             for run, divisor in zip(self.contiguity, self.divisibility, strict=True)
@@ -65,13 +65,13 @@ def extents(type_: Type) -> tuple[int, ...]:
 
 
 def unit_of(type_: Type) -> int:
-    """What the next element of a run adds: the bytes of the element a pointer points to, else 1."""
+    """The step between elements of a run: the bytes of the element a pointer points to, else 1."""
     element = element_of(type_)
     return max(1, element.pointee.bits // 8) if isinstance(element, PointerType) else 1
 
 
 def unknown(type_: Type, divisor: int = 1, non_negative: bool = False) -> AxisInfo:
-    """What is known of any value of `type_`, of whose elements all are multiples of `divisor`."""
+    """The facts about any value of `type_` whose elements are all multiples of `divisor`."""
     ones = (1,) * len(extents(type_))
     return AxisInfo(ones, (divisor,) * len(ones), ones, None, non_negative)
 
@@ -89,7 +89,7 @@ def uniform(type_: Type, constant: int) -> AxisInfo:
 
 
 def join(a: AxisInfo, b: AxisInfo, unit: int) -> AxisInfo:
-    """What holds of a value that is one or the other."""
+    """The facts about a value that has either those of `a` or those of `b`."""
     runs = tuple(map(min, a.contiguity, b.contiguity))
     return AxisInfo(
         runs,

@@ -14,7 +14,7 @@ and:
 Without the former, runs still hold as far as they are aligned (`AxisInfo.run`), for no power of two
 lets an aligned run cross a wrap, and that is the part that wide accesses rely on.
 
-Of assumptions, those about scalar integers are read: divisors and signs. One holds wherever its
+Assumptions about scalar integers are read: divisors and signs. One holds wherever its
 value is defined, if that is in the block of the assume, and in the whole function if the assume
 always runs.
 """
@@ -43,7 +43,7 @@ _SIGNS = {arith.AddI.name: 1, arith.SubI.name: -1}
 
 
 def first_count(op: Operation) -> Value | None:
-    """The least value of `op`, a sum that counts a carried value of a loop up; None for others."""
+    """The least value of `op`, if it is a sum that increments a loop-carried value; else None."""
     if not arith.AddI.matches(op):
         return None
     for carried, step in arith.AddI(op).both_orders:
@@ -57,7 +57,7 @@ def first_count(op: Operation) -> Value | None:
 
 
 def _below(value: Value, count: int) -> Value | None:
-    """The value of which `value` is less by `count`, if it is plain to see."""
+    """The value that exceeds `value` by `count`, if an addition of a constant shows one."""
     op = value.defining_op
     if op is None or op.name not in _SIGNS:
         return None
@@ -72,7 +72,7 @@ _MIRRORED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle", "eq": "eq"}
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """What the kernel lets the compiler assume about a scalar integer.
+    """An assumption that the kernel allows about a scalar integer.
 
     Attributes:
         divisor: a power of two that divides it.
@@ -145,8 +145,8 @@ def analyse(function: Operation, non_negative: Collection[Value] = ()) -> Mappin
     pointers).
 
     Args:
-        function: what is analysed.
-        non_negative: arguments of which it is assumed.
+        function: the analysed function.
+        non_negative: arguments that are assumed not to be negative.
     """
     analysis = _Analysis(assumptions(function))
     body = function.regions[0].block
@@ -164,11 +164,11 @@ class _Analysis(ForwardAnalysis[AxisInfo]):
     def __init__(self, assumed: Mapping[Value, Assumption]) -> None:
         super().__init__()
         self._assumed = assumed
-        # The facts that an op was visited with last, but for sums that go by others' facts, too.
+        # The operands' facts at an op's last visit; sums that use other values' facts are left out.
         self._visited: dict[Operation, list[AxisInfo]] = {}
 
     def set(self, value: Value, fact: AxisInfo) -> None:
-        """Note the facts of `value`, with what is assumed of it."""
+        """Note the facts of `value`, and the assumptions about it."""
         assumption = self._assumed.get(value)
         if assumption is not None:
             fact = replace(
@@ -179,7 +179,7 @@ class _Analysis(ForwardAnalysis[AxisInfo]):
         self.facts[value] = fact
 
     def join(self, value: Value, known: AxisInfo, fact: AxisInfo) -> AxisInfo:
-        """What holds of `value` if either may."""
+        """The facts that hold whichever of the two holds."""
         return join(known, fact, unit_of(value.type))
 
     def visit(self, op: Operation) -> None:
@@ -194,7 +194,7 @@ class _Analysis(ForwardAnalysis[AxisInfo]):
 
     def _visit_other(self, op: Operation) -> None:
         known = [self.facts[value] for value in op.operands]
-        # Most of a loop is as it was when it is walked once more.
+        # Most of a loop has not changed when it is walked again.
         if self._visited.get(op) == known:
             return
         self._visited[op] = known

@@ -71,7 +71,7 @@ def _spread(op: Operation, operands: Infos) -> list[AxisInfo]:
 
 
 def _equal(infos: Infos) -> tuple[int, ...]:
-    """Where all operands are constant, so is what each element is computed of."""
+    """The groups along each axis in which all operands are constant."""
     return tuple(min(sizes) for sizes in zip(*(i.constancy for i in infos), strict=True))
 
 
@@ -445,7 +445,7 @@ def _reshape(op: Operation, operands: Infos) -> AxisInfo:
 def _walk(
     a: AxisInfo, source: tuple[int, ...], step: int, size: int
 ) -> tuple[int, int, int | None]:
-    """How `size` steps of `step` elements through a row-major tile go.
+    """Follow `size` steps of `step` elements through a row-major tile.
 
     Returns:
         Length of runs, length of equal groups, and the axis along which each step is 1, if any.
@@ -497,7 +497,7 @@ def _split(op: Operation, operands: Infos) -> AxisInfo:
 
 
 def _cat(op: Operation, operands: Infos) -> AxisInfo:
-    """What holds in both tiles."""
+    """The facts that hold in both tiles."""
     a, b = operands
     return join(a, b, unit_of(op.result.type))
 

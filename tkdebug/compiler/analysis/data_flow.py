@@ -28,18 +28,18 @@ class ForwardAnalysis(ABC, Generic[Fact]):
 
     @abstractmethod
     def visit(self, op: Operation) -> None:
-        """Set the facts of what `op` gives, but for what edges forward."""
+        """Set the facts of the results of `op`, except those that edges forward."""
 
     @abstractmethod
     def join(self, value: Value, known: Fact, fact: Fact) -> Fact:
-        """What holds of `value` if either may."""
+        """The fact that holds of `value` if either `known` or `fact` does."""
 
     def set(self, value: Value, fact: Fact) -> None:
         """Note the facts of a value."""
         self.facts[value] = fact
 
     def run(self, block: Block) -> bool:
-        """Work through a block; whether a loop that it belongs to has to be walked once more."""
+        """Work through a block, and return whether a loop around it must be walked again."""
         again = False
         for op in block.operations:
             self.visit(op)
@@ -50,7 +50,7 @@ class ForwardAnalysis(ABC, Generic[Fact]):
         return again
 
     def _follow_edges(self, branch: Operation) -> bool:
-        """Forward along all edges from an op; whether that changed anything on a back edge."""
+        """Forward along all edges from an op, and return whether a fact on a back edge changed."""
         again = False
         for edge in edges_from(branch):
             for source, target in zip(edge.operands, edge.values, strict=True):
@@ -65,11 +65,11 @@ class ForwardAnalysis(ABC, Generic[Fact]):
 
 
 def backward(values: Iterable[Value], needs: Callable[[Value], Iterable[Value]]) -> set[Value]:
-    """All that `values` need, themselves included.
+    """All values that `values` need, themselves included.
 
     Args:
         values: where to begin.
-        needs: what one value needs directly; asked once of each.
+        needs: returns the values that one value needs directly; called once for each.
     """
     found = set(values)
     pending = list(found)
@@ -88,7 +88,7 @@ def source_of(value: Value, names: frozenset[str]) -> Value | None:
 
 
 def traced(value: Value, names: frozenset[str]) -> Value:
-    """What `value` was before ops of `names`, which forward their first operand."""
+    """The value that ops of `names`, which forward their first operand, made `value` of."""
     while (source := source_of(value, names)) is not None:
         value = source
     return value

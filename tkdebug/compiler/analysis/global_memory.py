@@ -1,4 +1,4 @@
-"""Accesses to global memory: the pointers behind them, their width, and which must wait for others.
+"""Accesses to global memory: origins of their pointers, widths, and which must wait for others.
 
 In the order of its program a load gives the value that was stored before it. Each thread keeps that
 order for itself: where another thread stored an element than the one that loads it, the two must
@@ -38,12 +38,12 @@ _STEPS = names_of(tt.AddPtr, tt.Hint, ttg.ConvertLayout)
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What an access touches.
+    """The memory that an access touches.
 
     Attributes:
-        base: what its pointers are computed from.
+        base: the value that its pointers are computed from.
         layout: of its pointers; None for a scalar's.
-        kind: what is done there.
+        kind: the kind of the access.
     """
 
     base: Value
@@ -69,7 +69,7 @@ class Tile:
 
 
 def contended_tiles(function: Operation) -> Mapping[Operation, Tile]:
-    """The accesses of `function` that may have to wait for another, with what they touch."""
+    """The accesses of `function` that may have to wait for another, with their tiles."""
     by_base: dict[Value, dict[Operation, Tile]] = {}
     for op in function.walk():
         access = PointerAccess.cast(op)
@@ -97,7 +97,7 @@ def waits_for_others(op: Operation) -> bool:
 
 
 def pointer_base(value: Value) -> Value:
-    """What a pointer was computed from: an argument of the function, if that is plain to see."""
+    """The value that a pointer is an offset from: the function's argument, if ops show it."""
     while True:
         value = traced(value, POINTER_VIEWS)
         if value.defining_op is not None:
@@ -119,7 +119,7 @@ def _is_stepped(value: Value, start: Value) -> bool:
 
 
 class Origin(Enum):
-    """What is not a parameter.
+    """The origin of a pointer that comes from no parameter.
 
     Attributes:
         LOADED: memory, or numbers that no pointer of the kernel was turned into.
@@ -134,7 +134,7 @@ _INTEGER_OPS: Final = ("arith.", tt.Splat.name, tt.Broadcast.name, tt.ExpandDims
 
 
 def pointer_origin(pointer: Value) -> Value | Origin:
-    """The parameter of the function that a pointer is an offset from, or what else it is."""
+    """The function's parameter that a pointer is an offset from, or its other origin."""
     base = pointer_base(pointer)
     maker = base.defining_op
     if maker is None:
@@ -152,10 +152,10 @@ def pointer_origin(pointer: Value) -> Value | Origin:
 
 
 def loaded_root(access: Operation) -> Value | None:
-    """The one pointer that all those of an access are offsets from.
+    """The one pointer that all pointers of an access are offsets from.
 
     Returns:
-        None where that is a parameter, where there is none, and of all other ops.
+        None if that is a parameter, if there is none, and for all other ops.
     """
     if not PointerAccess.matches(access):
         return None
@@ -181,7 +181,7 @@ def may_meet(a: Value | Origin, b: Value | Origin) -> bool:
 
 
 def _is_number(value: Value) -> bool:
-    """Whether an integer was computed of loaded ones and of arguments, and of no pointer."""
+    """Whether an integer was computed from loaded integers and arguments, and from no pointer."""
     seen, pending = {value}, [value]
     while pending:
         current = pending.pop()
@@ -214,7 +214,7 @@ def mask_of(op: Operation) -> Value | None:
 def accessible_elems(
     op: Operation, axis: int, pointers: AxisInfo, mask: AxisInfo | None = None
 ) -> int:
-    """How many elements along `axis` one access can move, wherever the layout puts them.
+    """The most elements along `axis` that one access can move, in whichever layout.
 
     The address must be a multiple of the access's size, and the mask one for all its elements.
     """
@@ -226,7 +226,7 @@ def accessible_elems(
 def vector_elems(
     op: Operation, layout: LinearLayout, info: AxisInfo, mask_info: AxisInfo | None = None
 ) -> int:
-    """How many consecutive registers of a tile one access can move.
+    """The number of consecutive registers of a tile that one access can move.
 
     Args:
         op: a load, store or atomic on tiles.
@@ -245,14 +245,14 @@ def vector_elems(
 
 
 def neighbouring_elems(layout: LinearLayout, info: AxisInfo) -> int:
-    """How many consecutive registers of a tile are neighbours in memory, wherever they begin."""
+    """The number of consecutive registers that are neighbours in memory, aligned or not."""
     return max(
         min(together, info.contiguity[axis]) for axis, together in enumerate(_together(layout))
     )
 
 
 def _together(layout: LinearLayout) -> list[int]:
-    """By axis, how many consecutive registers follow each other along it."""
+    """The number of consecutive registers that follow each other along each axis."""
     names = layout.out_dims
     orders = [[name, *(other for other in names if other != name)] for name in names]
     return [min(layout.consecutive_elements(o), layout.out_size(o[0])) for o in orders]

@@ -1,6 +1,6 @@
-"""What arguments and program ids alone decide: it is the same however often a launch is computed.
+"""Values that arguments and program ids alone decide: they are the same each time a launch runs.
 
-Such values can be computed again on the host after a launch, from what the launch was given. What
+Such values can be computed again on the host after a launch, from the launch's arguments. What
 is loaded, floats (which round as the device does), and addresses as numbers are left out; so is
 what only runs where one of these decides.
 """
@@ -39,7 +39,7 @@ class Slice:
 
     Attributes:
         ops: those that have to run, with what encloses them.
-        values: what they need of each other.
+        values: the values that they take from each other.
     """
 
     ops: frozenset[Operation]
@@ -68,7 +68,7 @@ def is_decided(op: Operation, values: Iterable[Value], decided: frozenset[Value]
 
 
 def slice_of(accesses: Iterable[tuple[Operation, Iterable[Value]]]) -> Slice:
-    """What has to run so that some accesses have the values that are named with them."""
+    """The ops that must run to compute the values that are given with some accesses."""
     ops: set[Operation] = set()
 
     def run(op: Operation | None) -> Iterator[Value]:
@@ -99,7 +99,7 @@ def slice_of(accesses: Iterable[tuple[Operation, Iterable[Value]]]) -> Slice:
 
 
 def _deciding_within(op: Operation) -> Iterator[Value]:
-    """What decides where control goes in a control-flow op."""
+    """The values that decide which way control goes in a control-flow op."""
     yield from deciding(op)
     for region in op.regions:
         block = region.block

@@ -1,7 +1,7 @@
-"""Derives layouts: how those of an op's results and operands follow from each other.
+"""Derives the layouts of an op's results from those of its operands, and the other way round.
 
 One rule per op, in both directions: `result_layout` forward, `operand_layout` backward. Ops that
-no rule covers (accesses, dots, control flow) are anchors: passes decide. What a view does to a
+no rule covers (accesses, dots, control flow) are anchors: passes decide. The effect of a view on a
 layout is `layouts.views`; whether the layouts of finished GPU IR fit together is checked by
 the verifier.
 """
@@ -107,7 +107,7 @@ def operand_layout(op: Operation, result: LinearLayout) -> LinearLayout | None:
 
 
 def num_warps_of(module: Module) -> int:
-    """How many warps run the kernel.
+    """The number of warps of the kernel's blocks.
 
     Raises:
         IRError: the function does not say.

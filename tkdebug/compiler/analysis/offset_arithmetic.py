@@ -18,7 +18,7 @@ from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
 from tkdebug.compiler.ir.op_view import names_of
 
 REMAINDER = arith.RemSI.name
-# What an offset may go through on its way to a pointer. Zero extension is not there: such values
+# Ops that an offset may pass on its way to a pointer. Zero extension is left out: its values
 # are unsigned, and have one bit more.
 CARRIERS = names_of(arith.ExtSI, arith.Select, tt.Rearrangement, arith.WrappingBinary)
 # How far a difference is looked into.
@@ -27,7 +27,7 @@ _MOST_STEPS = 64
 
 @dataclass(frozen=True, slots=True)
 class OffsetArithmetic:
-    """What the offsets of a module's pointers are made by.
+    """The arithmetic that makes the offsets of a module's pointers.
 
     Attributes:
         sums: sums, differences and products below 64 bits that pointers are moved by.
@@ -70,7 +70,7 @@ def _made_of(values: Iterable[Value]) -> tuple[set[Operation], set[Operation]]:
 
 
 def is_remainder(op: Operation) -> bool:
-    """Whether `op` takes from a value what was made of it by division, shifts or bits."""
+    """Whether `op` subtracts a part of a value from it: a quotient's multiple, or masked bits."""
     if not arith.SubI.matches(op):
         return False
     whole, taken = (traced(operand, tt.Rearrangement.names) for operand in op.operands)
@@ -92,7 +92,7 @@ def is_remainder(op: Operation) -> bool:
 
 
 def _is_lowest_part(op: Operation) -> bool:
-    """Whether `op` gives a remainder or low bits: less them, a value is aligned and not limited."""
+    """Whether `op` gives a remainder or low bits; a value minus these is aligned, not bounded."""
     if arith.AndI.matches(op):
         constants = [
             constant_value(traced(operand, tt.Rearrangement.names)) for operand in op.operands

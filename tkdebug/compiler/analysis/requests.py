@@ -24,7 +24,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What one execution of an access asks of memory.
+    """The memory requests of one execution of an access.
 
     Attributes:
         count: instructions of a warp with at least one thread that accesses.
@@ -83,7 +83,7 @@ def requests_of(
 
 
 def _distinct(grouped: Integers, used: NDArray[np.bool_], unit: int) -> Integers:
-    """How many pieces of `unit` bytes each row touches."""
+    """The number of pieces of `unit` bytes that each row touches."""
     if not grouped.shape[0]:
         return np.zeros(0, np.int64)
     pieces = np.sort(np.where(used, grouped // unit, _NONE), axis=1)

@@ -1,4 +1,4 @@
-"""What warps may do to shared memory, and to tiles of global memory, before they next wait.
+"""Accesses of warps to shared memory, and to tiles of global memory, before they next wait.
 
 `HazardState` is what may have happened since the last barrier, and what was started and may still
 be under way. An op that conflicts with it needs a barrier before it. Invariant: states only grow
@@ -44,14 +44,14 @@ ScratchBytes = Callable[[Operation], int]
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """What one op does to shared memory when it runs.
+    """The accesses of one op to shared memory when it runs.
 
     Attributes:
-        reads: what it reads at once.
-        writes: what it writes at once.
-        starts: what it begins to write and has not written when it ends.
-        lands_at_barrier: whether all threads wait for what it starts, at an mbarrier.
-        lasting: what it reads on after it ended.
+        reads: memory that it reads at once.
+        writes: memory that it writes at once.
+        starts: memory that it begins to write and has not written when it ends.
+        lands_at_barrier: whether all threads wait for that write at an mbarrier.
+        lasting: memory that it reads on after it ended.
     """
 
     reads: frozenset[Touched] = frozenset()
@@ -62,7 +62,7 @@ class Accesses:
 
 
 def accesses(op: Operation, aliases: BufferAliases) -> Accesses:
-    """What `op` reads and writes, scratch memory not counted."""
+    """The reads and writes of `op`, scratch memory not counted."""
     match op.name:
         case ttg.LocalAlloc.name if op.operands:
             return Accesses(writes=aliases.regions(op.result))
@@ -102,7 +102,7 @@ def scratch_region(op: Operation, size_bytes: int) -> Region | None:
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """How many groups were made after one, at least and at most."""
+    """The number of groups that were made after one, at least and at most."""
 
     least: int = 0
     most: int = 0
@@ -116,7 +116,7 @@ class Ages:
         return self.most >= min(count, _MAX_AGE)
 
     def join(self, other: Ages) -> Ages:
-        """On whichever path one came."""
+        """The ages after either of two paths."""
         return Ages(min(self.least, other.least), max(self.most, other.most))
 
 
@@ -125,7 +125,7 @@ InFlight = Mapping[Region, Ages]
 
 @dataclass(frozen=True)
 class HazardState:
-    """What may have happened and may be under way at one place of a function.
+    """The accesses that may have happened or may be under way at one place of a function.
 
     Attributes:
         reads: since the last barrier.
@@ -144,7 +144,7 @@ class HazardState:
     stores: InFlight = field(default_factory=dict)
 
     def join(self, other: HazardState) -> HazardState:
-        """What may be on either of two paths."""
+        """The state after either of two paths."""
         return HazardState(
             self.reads | other.reads,
             self.writes | other.writes,
@@ -197,15 +197,15 @@ class HazardState:
         return replace(self, writes=self.writes | landed, copies=left)
 
     def inside(self, loop: Operation) -> HazardState:
-        """What comes before `loop` is to its first iteration."""
+        """The state before `loop` as its first iteration sees it."""
         return self._mapped(lambda region: _entering(region, loop))
 
     def next_iteration(self, loop: Operation) -> HazardState:
-        """What the end of an iteration of `loop` is to the beginning of the next."""
+        """The state at the end of an iteration of `loop` as the next one sees it."""
         return self._mapped(lambda region: _later(region, loop))
 
     def outside(self, loop: Operation) -> HazardState:
-        """What the inside of `loop` is to what follows it."""
+        """The state inside `loop` as the ops after it see it."""
         return self._mapped(lambda region: _leaving(region, loop))
 
     def _mapped(self, change: Callable[[Region], Region]) -> HazardState:
@@ -229,7 +229,7 @@ def _with_newest(items: InFlight, regions: Iterable[Region]) -> InFlight:
 
 
 def _waited(items: InFlight, kept: int) -> tuple[set[Region], InFlight]:
-    """What has ended after a wait that leaves `kept` groups, and what may not have."""
+    """The regions whose access a wait that leaves `kept` groups ended, and the unfinished rest."""
     ended = {region for region, ages in items.items() if ages.may_reach(kept)}
     return ended, {region: ages for region, ages in items.items() if ages.least < kept}
 

@@ -47,13 +47,13 @@ LANDING_ALIGNMENT = 1024
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """How the tensor map of a kernel's parameter is encoded.
+    """The encoding of the tensor map of a kernel's parameter.
 
     Attributes:
         element: the IR's name of the element type, such as f16.
-        box: what one copy moves, in elements, the contiguous axis last.
+        box: the elements that one copy moves, by axis, the contiguous axis last.
         swizzle_bytes: 0, 32, 64 or 128.
-        padding: what reads outside the tensor give, "zero" or "nan".
+        padding: the value of reads outside the tensor, "zero" or "nan".
     """
 
     element: str
@@ -129,7 +129,7 @@ def tensor_map(block: TensorType, padding: str) -> TensorMap:
 
 
 def landing_layout(block: TensorType) -> LinearLayout:
-    """How a block lies in shared memory: columns of boxes, swizzled as wgmma reads them."""
+    """The layout of a block in shared memory: columns of boxes, swizzled as wgmma reads them."""
     return nvmma_shared(block.shape, _swizzle(block), block.element.bits)
 
 
@@ -237,7 +237,7 @@ def launch_text(value: Value) -> str | None:
 
 
 def padding_of(names: Sequence[object], nan_padded: Sequence[object], place: int) -> str:
-    """What the descriptor parameter at `place` pads with."""
+    """The padding of the descriptor parameter at `place`, "zero" or "nan"."""
     return "nan" if place < len(names) and names[place] in nan_padded else "zero"
 
 
@@ -247,12 +247,12 @@ def _swizzle(block: TensorType) -> int:
 
 
 LOAD, STORE = tt.DescriptorLoad.name, tt.DescriptorStore.name
-# What bulk stores write at once.
+# The unit of bulk stores.
 UNIT_BYTES = 16
 
 
 def misuse(descriptor: Value) -> str | None:
-    """What is done with a descriptor that bulk copies do not do."""
+    """The use of a descriptor that bulk copies do not support, or None if there is none."""
     kinds = {user.name for user in descriptor.uses}
     for name in sorted(kinds - {LOAD, STORE}):
         if name.startswith("tt.descriptor_"):
@@ -267,7 +267,7 @@ def misuse(descriptor: Value) -> str | None:
 
 
 def misplaced(descriptor: Value, infos: Mapping[Value, AxisInfo]) -> str | None:
-    """Whether an access may begin where bulk copies should not."""
+    """The reason why an access may begin where bulk copies should not, or None."""
     type_ = descriptor.type
     assert isinstance(type_, DescriptorType)
     element_bytes = type_.block.element.bits // 8

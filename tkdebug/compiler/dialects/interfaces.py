@@ -201,7 +201,7 @@ class DotLike(OneResult):
 
     @property
     def factors(self) -> tuple[Value, Value]:
-        """What is multiplied."""
+        """The two factors of the product."""
         return self.a, self.b
 
 

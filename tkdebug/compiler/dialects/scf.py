@@ -76,7 +76,7 @@ class For(Loop):
 
     @property
     def bounds(self) -> tuple[Value, Value, Value]:
-        """Where it starts, where it ends and how far it steps."""
+        """Its lower bound, upper bound and step."""
         return self.lower, self.upper, self.step
 
     @property
@@ -86,7 +86,7 @@ class For(Loop):
 
     @property
     def induction_variable(self) -> Value:
-        """What counts from `lower` by `step`."""
+        """The counter, which starts at `lower` and grows by `step`."""
         return self.body.arguments[0]
 
     @property
@@ -96,7 +96,7 @@ class For(Loop):
 
     @property
     def yielded(self) -> tuple[Value, ...]:
-        """What the body carries on to the next iteration."""
+        """The values that the body hands to the next iteration."""
         return self.body.terminator.operands
 
 

@@ -39,7 +39,7 @@ from tkdebug.errors import IRError
 
 
 class ConvertLayout(SameElements, OneResult):
-    """The same tile in another layout."""
+    """Moves a tile to another layout."""
 
     name = "ttg.convert_layout"
     takes_any_layout = True
@@ -95,7 +95,7 @@ class LocalDealloc(Op):
 
 
 class LocalLoad(OneResult):
-    """What a buffer holds, as a tile."""
+    """Reads a buffer as a tile."""
 
     name = "ttg.local_load"
     takes_any_layout = True
@@ -103,7 +103,7 @@ class LocalLoad(OneResult):
     buffer = operand_def(BUFFERS)
 
     def verify(self) -> None:
-        """Check that the tile is what the buffer holds."""
+        """Check that the tile has the buffer's shape and elements."""
         expect_same_tile(self.op, expect_buffer(self.op.name, self.buffer.type), self.result.type)
 
 

@@ -118,7 +118,7 @@ class InvalBarrier(BarrierOp):
 
 
 class BarrierExpect(BarrierOp):
-    """Where the predicate holds, one thread announces `size_bytes` to an mbarrier and arrives."""
+    """Announces `size_bytes` to an mbarrier, by one thread that arrives, if the predicate holds."""
 
     name = "ttng.barrier_expect"
     predicate = operand_def(I1)
@@ -165,7 +165,7 @@ class BulkCopy(Op):
 
 
 class AsyncTmaCopyGlobalToLocal(BulkCopy):
-    """Where the predicate holds, starts to copy a block to a buffer; it lands at an mbarrier."""
+    """Starts to copy a block to a buffer, where the predicate holds; it lands at an mbarrier."""
 
     name = "ttng.async_tma_copy_global_to_local"
     effects = Effects.READ | Effects.WRITE_SHARED

@@ -1,4 +1,4 @@
-"""What has to be known of an access for its fault to be reported: the element, and the tensor."""
+"""Facts of an access that the report of its fault needs: the element, and the tensor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AccessedTensor(Protocol):
 
     @property
     def name(self) -> str | None:
-        """Of the argument; None for memory that is no argument."""
+        """The argument's name; None for memory that is no argument."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -52,7 +52,7 @@ class AccessedTensor(Protocol):
 
     @property
     def element_type(self) -> str:
-        """Such as "torch.float16"."""
+        """The tensor's element type, such as "torch.float16"."""
 
     @property
     def is_expanded(self) -> bool:

@@ -20,7 +20,7 @@ from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.errors import Frame
 from tkdebug.process.named_files import source_line, source_lines
 
-# What makes pointers of the pointers that are their first operand.
+# Ops that make pointers of their first operand's pointers.
 _POINTER_STEPS = names_of(tt.AddPtr, tt.Rearrangement)
 # How many ops back a mask or a pointer is followed.
 _SEARCH_DEPTH = 100
@@ -250,7 +250,7 @@ def _find_varying_axes(value: Value, known: dict[Value, list[bool]], depth: int)
 def stride_hint(
     op: Operation, accessed: AccessedTensor, arguments: Mapping[str, object]
 ) -> str | None:
-    """Such as "sbk=1 is b.stride(1), sbn=48 is b.stride(0)", for an access that went astray.
+    """The hint on strides, such as "sbk=1 is b.stride(1), sbn=48 is b.stride(0)", or None.
 
     Args:
         op: the access.
@@ -353,14 +353,14 @@ def _names_of_product(term: ast.expr) -> Iterator[str]:
 
 # How far around an op's line its statement is looked for.
 _STATEMENT_LINES = 12
-# Where a mask stands that is passed without its name, in calls by their last name.
+# Positions of masks that are passed without their name, by the last name of the call.
 _MASK_POSITIONS = {"load": 1, "store": 2}
 _ATOMIC_MASK_POSITION = 2
 _BROADCASTS = names_of(tt.Broadcast, tt.ExpandDims, tt.Splat)
 
 
 def call_name(op: Operation) -> str:
-    """What the source calls `op`: "tl.atomic_add" rather than "tt.atomic_rmw"."""
+    """The name of `op` in the source: "tl.atomic_add" rather than "tt.atomic_rmw"."""
     found = _call(op)
     if found is not None:
         return ast.unparse(found[0].func)
@@ -368,7 +368,7 @@ def call_name(op: Operation) -> str:
 
 
 def mask_argument(op: Operation) -> str | None:
-    """The mask that the call of `op` is given, as its text; None when it is given none."""
+    """The text of the mask in the call of `op`, or None if the call has none."""
     found = _call(op)
     if found is None:
         return None
@@ -384,7 +384,7 @@ def mask_argument(op: Operation) -> str | None:
 
 
 def mask_text(op: Operation, mask: Value) -> str | None:
-    """The text of a mask: of the argument, or of what was assigned to its variable."""
+    """The text of a mask: the argument's, or that of the value assigned to its variable."""
     found = mask_argument(op)
     if found is not None and not found.isidentifier():
         return found

@@ -1,6 +1,6 @@
-"""What each kind of fault says: its message, its severity and its hint, from plain facts.
+"""Messages, severities and hints of each kind of fault, from plain facts.
 
-Not responsible for the frames, the program or the count of a fault: what records it adds them.
+Not responsible for the frames, the program or the count of a fault: its recorder adds them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VERBS = {
 
 @dataclass(frozen=True, slots=True)
 class FaultText:
-    """What is the same of a fault wherever it was found; the fields are those of `Fault`."""
+    """The fields of `Fault` that do not depend on how the fault was found."""
 
     kind: FaultKind
     message: str
@@ -50,7 +50,7 @@ def named(tensor: str | None, unnamed: str = "memory") -> str:
 
 
 def access_verb(op: Operation) -> str:
-    """What an access does, such as "load reads"."""
+    """The verb of an access, such as "load reads"."""
     if "atomic" in op.name or "reduce" in op.name:
         return "atomic changes"
     return "store writes" if "store" in op.name or "scatter" in op.name else "load reads"

@@ -1,4 +1,4 @@
-"""What a kernel is compiled for: a language type, a constant or a tuple of such per parameter."""
+"""The specification of a kernel's arguments: a type, a constant or a tuple for each parameter."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Parameter(Protocol):
 
 
 class JitCallable(Protocol):
-    """What the front end needs of a jit function."""
+    """The part of a jit function that the front end uses."""
 
     @property
     def fn(self) -> Any:

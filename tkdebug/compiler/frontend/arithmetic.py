@@ -138,7 +138,7 @@ def apply_binary(v: Visitor, name: str, left: Any, right: Any) -> Any:
 
 
 def _operator_method(v: Visitor, method: str, owner: Any, other: Any) -> tuple[Any] | None:
-    """What an aggregate's method for an operator gives; None where it has none."""
+    """The result of an aggregate's method for an operator, in a tuple; None if it has none."""
     function = method_of(owner, method)
     if function is None:
         return None

@@ -144,7 +144,7 @@ def _merge_returns(v: Visitor, node: ast.If, test: Value, then: _Branch, other: 
 
 
 def _returned(v: Visitor, branch: _Branch, other: Outcome) -> Any:
-    """What a branch returns; one that reaches the function's end asserts that it never runs.
+    """The value that a branch returns; at the function's end it asserts that it never runs.
 
     Upstream leaves the result undefined there, so that `if`/`elif` that cover all cases work.
     """

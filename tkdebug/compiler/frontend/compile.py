@@ -73,7 +73,7 @@ class TileModule(Module):
     Attributes:
         used_globals: module-level names the kernel read; when one has `changed`, compile again.
         breakpoints: where the kernel calls `breakpoint()`; only a debugger stops there.
-        unwatched: what is to be watched and cannot be, a line each.
+        unwatched: a line for each requested watch that is impossible.
     """
 
     def __init__(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""How large compile-time constants may grow, asked before Python makes them.
+"""Limits on the size of compile-time constants, checked before Python makes them.
 
 `(0,) * 10**9` or `1 << (1 << 40)` in a kernel would take all memory, or never end. Python's own
 functions on constants are asked the same; a plain Python function of the script's may do what it

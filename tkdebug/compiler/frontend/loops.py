@@ -1,6 +1,6 @@
 """`for` and `while`: unrolled over constants, `scf.for` and `scf.while` at run time.
 
-What a run-time loop hands from one iteration to the next is `carrying`'s.
+The values that a run-time loop carries are `carrying`'s.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def visit_for(v: Visitor, node: ast.For, rest: Rest) -> Outcome | None:
 
 
 def _iterated(v: Visitor, node: ast.expr) -> Iteration | Sequence[Any]:
-    """What a `for` runs over: a run-time range, or constants to unroll."""
+    """The iterated object of a `for`: a run-time range, or constants to unroll."""
     if isinstance(node, ast.Call):
         function = v.expression(node.func)
         name = function.name if isinstance(function, Builtin) else None
@@ -90,7 +90,7 @@ def _iterated(v: Visitor, node: ast.expr) -> Iteration | Sequence[Any]:
 def _without_keywords(
     v: Visitor, arguments: Sequence[Any], keywords: dict[str, Any]
 ) -> dict[str, Any]:
-    """What is left of the keywords of Python's `range`: Triton's compiler ignores them all."""
+    """The keywords of Python's `range` that count: none, as Triton's compiler ignores them all."""
     if len(arguments) > 3:
         raise SemanticError("range takes 1 to 3 bounds; use tl.range for anything else")
     for name in keywords:

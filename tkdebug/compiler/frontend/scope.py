@@ -100,7 +100,7 @@ UsedGlobals = dict[tuple[str, int], UsedGlobal]
 
 
 class Surroundings:
-    """What a function sees beyond its locals: closure, module globals, allowed builtins."""
+    """Names that a function sees beyond its locals: closure, module globals, allowed builtins."""
 
     def __init__(
         self, fn: FunctionType, used_globals: UsedGlobals, known: Mapping[str, Any]

@@ -20,7 +20,7 @@ from tkdebug.process.named_files import STDIN, is_unnamed, source_lines, unnamed
 
 @dataclass(frozen=True, eq=False)
 class KernelSource:
-    """Where a kernel is defined and what it says.
+    """The definition of a kernel: its place and its text.
 
     Attributes:
         file: path as the code object names it.
@@ -88,7 +88,7 @@ class KernelSource:
 
 
 class _SameCode:
-    """Makes functions that share one code object, as closures made anew do, one key."""
+    """One cache key for all functions that share a code object, as closures made repeatedly do."""
 
     __slots__ = ("code", "fn")
 
@@ -155,9 +155,9 @@ def _read(
 
 
 def _indented_block(file_lines: list[str], first_line: int) -> list[str]:
-    """What looks like the function from `first_line` on: `inspect.getblock` reads every token.
+    """The function's lines from `first_line`, by indentation: `inspect.getblock` reads all tokens.
 
-    Where this cuts inside a string or brackets, what is left does not parse.
+    Where this cuts inside a string or brackets, the lines do not parse.
     """
     first = file_lines[first_line - 1]
     indent = first[: len(first) - len(first.lstrip())]

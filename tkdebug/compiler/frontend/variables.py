@@ -1,4 +1,4 @@
-"""What each Python name is bound to at each line of a kernel, noted beside the module.
+"""The binding of each Python name at each line of a kernel, noted beside the module.
 
 Made for debuggers, when one asks for it: the marks are no ops, and a compile without a recorder
 notes nothing. A mark is a place between two ops of a block. There can be several marks before one
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class MarkKind(Enum):
-    """What happens at a mark."""
+    """The event at a mark."""
 
     # A statement begins, or a loop's header is met again.
     LINE = auto()
@@ -149,7 +149,7 @@ class VariableRecorder:
         self._add(MarkKind.LINE, visitor, visitor.locate(node))
 
     def round_begins(self, visitor: Visitor, node: ast.For | ast.While) -> None:
-        """What follows belongs to a loop's header, before any statement of its body."""
+        """Mark that the next ops belong to a loop's header, before any statement of its body."""
         for name in stored_names(node.body):
             self._calls[-1].later[name] = (
                 f"the loop at line {visitor.locate(node).line} binds it, later in its body"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Flow(Enum):
-    """Where control goes at the end of some statements."""
+    """The way that control goes at the end of some statements."""
 
     FALLS = auto()
     RETURNS = auto()
@@ -339,7 +339,7 @@ class Visitor:
         )
 
     def _why_constant(self, name: str, binding: Binding) -> str:
-        """What makes a parameter a constant."""
+        """The reason why a parameter is a constant."""
         if any(p.is_constexpr for p in self.program.chain[-1][0].params if p.name == name):
             return "it is a tl.constexpr"
         if self.is_kernel and binding.value == 1:

@@ -1,4 +1,4 @@
-"""Where a kernel shows values to who watches them: `tt.watch` behind the statement that binds them.
+"""Watches of a kernel's values: `tt.watch` after the statement that binds them.
 
 A statement that binds the name shows what it bound; a loop shows its variable as each round begins;
 any other statement shows the value that the name has as the statement begins. What cannot be shown

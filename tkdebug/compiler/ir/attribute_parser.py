@@ -415,7 +415,7 @@ class AttributeParser(Cursor):
     # Locations
 
     def location(self) -> Location:
-        """What stands inside `loc(...)`."""
+        """The location inside `loc(...)`."""
         if not self.accept_word("fused"):
             return self._place()
         self.expect("[")

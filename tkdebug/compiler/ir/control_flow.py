@@ -1,4 +1,4 @@
-"""Where control goes in `scf.for`, `scf.while` and `scf.if`, and which value becomes which there.
+"""Control flow of `scf.for`, `scf.while` and `scf.if`, and the values that its edges forward.
 
 The one place that knows the shape of these ops, as MLIR's RegionBranchOpInterface does. Control
 branches at the op itself and at the terminator of each of its regions; it goes on at the begin of a
@@ -193,7 +193,7 @@ def tied_values(value: Value) -> TiedValues | None:
 
 
 def incoming(value: Value) -> tuple[Value, ...]:
-    """What may be forwarded to a region argument or a result."""
+    """The values that may be forwarded to a region argument or a result."""
     tied = tied_values(value)
     return () if tied is None else tied.sources
 
@@ -210,7 +210,7 @@ def deciding(op: Operation) -> tuple[Value, ...]:
 
 @dataclass(frozen=True, slots=True)
 class IterArg:
-    """What an `scf.for` carries from one iteration to the next.
+    """A value that an `scf.for` carries from one iteration to the next.
 
     Attributes:
         loop: the `scf.for`.
@@ -222,22 +222,22 @@ class IterArg:
 
     @property
     def initial(self) -> Value:
-        """What the loop begins with."""
+        """The value before the first iteration."""
         return forwarded_operands(self.loop)[self.index]
 
     @property
     def argument(self) -> Value:
-        """What an iteration is given."""
+        """The value at the beginning of an iteration."""
         return self.loop.regions[0].block.arguments[_OWN_ARGUMENTS[FOR] + self.index]
 
     @property
     def yielded(self) -> Value:
-        """What an iteration gives the next one."""
+        """The value that an iteration hands to the next one."""
         return self.loop.regions[0].block.terminator.operands[self.index]
 
     @property
     def result(self) -> Value:
-        """What the loop ends with."""
+        """The value after the last iteration."""
         return self.loop.results[self.index]
 
     def begin_with(self, initial: Value) -> None:
@@ -253,7 +253,7 @@ def iter_args(loop: Operation) -> list[IterArg]:
 
 
 def iter_arg(argument: Value) -> IterArg | None:
-    """Which carried value of an `scf.for` a block argument is; None for its counter and others."""
+    """The carried value of an `scf.for` that a block argument is, or None for all others."""
     loop = None if isinstance(argument.owner, Operation) else argument.owner.parent_op
     if loop is None or loop.name != FOR or argument.index == 0:
         return None
@@ -261,7 +261,7 @@ def iter_arg(argument: Value) -> IterArg | None:
 
 
 def set_arguments(block: Block, values: Sequence[Value]) -> None:
-    """Let `values` be the arguments of a block, numbered anew."""
+    """Let `values` be the arguments of a block, and renumber them."""
     block.arguments = list(values)
     for index, value in enumerate(block.arguments):
         value.index = index

@@ -215,9 +215,9 @@ class Module:
     Attributes:
         name: the kernel's name.
         body: the block that holds the `tt.func`.
-        derived: what others worked out from a module that no longer changes, each under a key of
-            its own. It stands here so that it dies together with the module.
-        follower: who is told what becomes of values while passes run; None for nobody.
+        derived: results computed from a module that no longer changes, each under a key of
+            its own. They are kept here so that they die together with the module.
+        follower: notified of replaced values while passes run; None for nobody.
     """
 
     def __init__(self, name: str) -> None:

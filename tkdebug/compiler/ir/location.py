@@ -1,4 +1,4 @@
-"""Where an op comes from: a place in a source file, a call chain of such, or several fused.
+"""The origin of an op: a place in a source file, a call chain of such, or several fused.
 
 Invariant: a location always names at least one file line; there is no unknown location.
 """

@@ -1,4 +1,4 @@
-"""How values are named in IR text, shared by printer and parser.
+"""Names of values in IR text, shared by printer and parser.
 
 Invariant: both allocate names in the order in which they appear in the text, so that a name read
 back and printed again comes out the same.
@@ -36,7 +36,7 @@ class NameTable:
         return free
 
     def claim(self, text: str) -> str | None:
-        """Take the name read as `text`; returns the variable name behind it, None if it is new.
+        """Take the name read as `text`; return the variable that it names, or None if it is new.
 
         `%x_1` is variable `x` when that is what `allocate("x")` would have answered here.
         Raises KeyError when the name is taken.
@@ -71,7 +71,7 @@ class NameTable:
 
 
 def constant_hint(op: Operation) -> str | None:
-    """What MLIR calls an unnamed constant: `c128_i32`, `true`, `cst`; None for other ops."""
+    """MLIR's name of an unnamed constant: `c128_i32`, `true`, `cst`; None for other ops."""
     if op.name != "arith.constant" or len(op.results) != 1:
         return None
     value, type_ = op.attributes.get("value"), op.results[0].type

@@ -1,4 +1,4 @@
-"""Typed views of operations: what the operands, results and attributes of an op are called.
+"""Typed views of operations: the names of an op's operands, results and attributes.
 
 One `OpView` class per op declares them (`tkdebug.compiler.dialects`); `Load(op).mask` reads through
 the operation and copies nothing. Declarations are in the order of the operands: first those that
@@ -71,7 +71,7 @@ TILES_OR_BUFFERS = Kind(
 
 
 class _Place:
-    """Where in the operands or results of an op a declared name stands."""
+    """The position of a declared name among the operands or results of an op."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -285,7 +285,7 @@ def optional_attribute_def(key: str, type_: type[T]) -> AttributeDef[T | None]:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a view class declares, in order.
+    """The declarations of a view class, in order.
 
     Attributes:
         operands: always there; then come either optional or variadic ones.
@@ -308,7 +308,7 @@ class Declaration:
         return 0 <= rest <= len(self.optional)
 
     def operand_count(self, op: Operation) -> str:
-        """How many operands `op` should have, for messages."""
+        """The number of operands that `op` should have, as text for messages."""
         least = len(self.operands)
         if self.variadic:
             step = len(self.variadic)

@@ -31,7 +31,7 @@ def parse_module(text: str) -> Module:
 
 @dataclass
 class PendingOperation:
-    """What is known of an operation while it is being read."""
+    """The parts of an operation that have been read so far."""
 
     position: int
     id: int

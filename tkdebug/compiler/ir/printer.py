@@ -81,7 +81,7 @@ def attributes_text(attributes: Mapping[str, Attribute], layout: LayoutText = la
 
 
 def location_text(location: Location) -> str:
-    """What stands inside `loc(...)`."""
+    """The text inside `loc(...)`."""
     places = [_place_text(place) for place in location.sources]
     if isinstance(location, SourceLocation):
         return places[0]

@@ -173,7 +173,7 @@ class MemDescType:
 
 @dataclass(frozen=True, slots=True)
 class TokenType:
-    """What async copies give and waits take: it orders them and holds nothing."""
+    """The result of async copies and the operand of waits: it orders them and holds nothing."""
 
     def __str__(self) -> str:
         return "!ttg.async.token"

@@ -71,7 +71,7 @@ class ShufflePlan:
 
     @property
     def instructions(self) -> int:
-        """How many each lane executes: shuffles, and selects of registers that differ by lane."""
+        """The instructions of each lane: shuffles, and selects of registers that differ by lane."""
         return sum(
             len({*each.source_register} - {None}) + len({*each.target_register} - {None})
             for each in self.rounds
@@ -109,7 +109,7 @@ def plan_shuffles(source: LinearLayout, target: LinearLayout) -> ShufflePlan | N
 def _source_of_bits(
     source: LinearLayout, vectors: Sequence[int], keep_lanes: bool
 ) -> tuple[int, ...] | None:
-    """Where `source` keeps each vector, as register + (lane << register bits)."""
+    """The place of each vector in `source`, as register + (lane << register bits)."""
     register_bits = source.in_bits(REGISTER)
     lanes = source.packed_bases(LANE)
     registers = f2.Span(source.packed_bases(REGISTER))
@@ -238,7 +238,7 @@ def _round(
 
 @dataclass(frozen=True, slots=True)
 class SharedTrip:
-    """How a tensor goes through shared memory.
+    """A tensor's trip through shared memory.
 
     Args:
         buffer: offset in elements (and block) -> coordinates.
@@ -358,7 +358,7 @@ def _wavefronts(starts_bytes: Sequence[int], access_bytes: int, banks: SharedBan
 def _vector_basis(
     source: LinearLayout, target: LinearLayout, element_bytes: int, banks: SharedBanks
 ) -> tuple[int, ...]:
-    """What both sides hold in registers, up to one access, and no lane or warp touches.
+    """The vectors that both sides hold in registers, up to one access, and no lane or warp touches.
 
     The last condition keeps the order inside a vector the same in every thread.
     """
@@ -404,7 +404,7 @@ def _offset_basis(
 
 
 def thread_vectors(source: LinearLayout, target: LinearLayout) -> tuple[int, ...]:
-    """What the lanes, warps and blocks of both sides move over."""
+    """The basis vectors of the lanes, warps and blocks of both sides."""
     return tuple(
         vector
         for layout in (source, target)

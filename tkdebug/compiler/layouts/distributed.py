@@ -31,7 +31,7 @@ _CACHED_LAYOUTS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """How the blocks of a cluster share a tensor.
+    """The partition of a tensor among the blocks of a cluster.
 
     Args:
         blocks: blocks along each dimension.

@@ -336,7 +336,7 @@ class LinearLayout:
     # Other views of the same map.
 
     def transpose_outs(self, order: Sequence[str]) -> LinearLayout:
-        """The same map with its output dimensions listed in `order`."""
+        """This map with its output dimensions listed in `order`."""
         if sorted(order) != sorted(self.out_dims):
             raise LayoutError(
                 f"transpose_outs: got {', '.join(order)}, expected the dimensions "
@@ -346,7 +346,7 @@ class LinearLayout:
         return self._map_vectors(lambda v: _pack(self.unpack_out(v), outs), outs)
 
     def rename_outs(self, names: Mapping[str, str]) -> LinearLayout:
-        """The same map with output dimensions renamed; those not in `names` keep theirs."""
+        """This map with output dimensions renamed; those not in `names` keep theirs."""
         return LinearLayout(self.ins, tuple((names.get(d, d), size) for d, size in self.outs))
 
     def reshape_outs(self, outs: Mapping[str, int]) -> LinearLayout:
@@ -414,7 +414,7 @@ class LinearLayout:
         }
 
     def consecutive_elements(self, order: Sequence[str], in_dim: str = REGISTER) -> int:
-        """How many consecutive elements the first indices of `in_dim` hold, aligned everywhere.
+        """The number of consecutive elements in the first indices of `in_dim`, aligned everywhere.
 
         For every setting of the other bits, indices 0..n-1 of `in_dim` (and each following group
         of n) hold n elements that follow each other and start at a multiple of n.

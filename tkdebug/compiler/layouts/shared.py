@@ -15,14 +15,14 @@ from tkdebug.compiler.layouts.linear import OFFSET, LayoutError, LinearLayout, b
 
 @dataclass(frozen=True, slots=True)
 class SharedBanks:
-    """How shared memory serves a warp.
+    """The banks that serve a warp's accesses to shared memory.
 
     Successive words are in successive banks, and in one wavefront each bank gives one word. An
     access of several words per thread is made for fewer lanes at a time, consecutive ones.
 
     Attributes:
         count: banks, a power of two.
-        word_bytes: what a bank gives in one wavefront, a power of two.
+        word_bytes: bytes of a bank in one wavefront, a power of two.
         access_bytes: most that one thread accesses at once.
     """
 
@@ -32,7 +32,7 @@ class SharedBanks:
 
     @property
     def row_bytes(self) -> int:
-        """What all banks give in one wavefront."""
+        """The bytes of all banks in one wavefront."""
         return self.count * self.word_bytes
 
     def lanes_per_wavefront(self, access_bytes: int) -> int:

@@ -1,4 +1,4 @@
-"""What shape operations do to a layout without moving data: slice, expand, transpose and so on.
+"""Layouts after shape operations that move no data: slice, expand, transpose and so on.
 
 `slice_layout` and `expand_dims` are the pair that reductions and broadcasts go through.
 """

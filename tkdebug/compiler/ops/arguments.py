@@ -1,4 +1,4 @@
-"""What functions of the language ask of their arguments: constants, axes, shapes, dtypes, tiles.
+"""Checks of the language's arguments: constants, axes, shapes, dtypes, tiles.
 
 Each check takes what a kernel's author wrote and gives what an `emit` function computes with, or
 names what does not fit; `what` is how the message calls the argument.

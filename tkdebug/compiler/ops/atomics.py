@@ -134,7 +134,7 @@ def _numbers(emit: Emitter, pointers: tensor, what: str) -> tuple[tensor, dt.dty
 def _masked(
     emit: Emitter, what: str, pointers: tensor, mask: object, *values: tensor
 ) -> list[tensor]:
-    """Pointers and values at one shape, and behind them the mask if there is one."""
+    """Pointers and values at one shape, followed by the mask if there is one."""
     limit = None if mask is None else conversion.to_tensor(emit, mask)
     if limit is not None and limit.dtype != dt.int1:
         raise SemanticError(f"{what}: mask must be int1 (a comparison), got {limit.dtype}")

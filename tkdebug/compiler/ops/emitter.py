@@ -90,7 +90,7 @@ class Emitter:
         return op
 
     def call(self, function: object, arguments: Sequence[Any]) -> Any:
-        """What a function of the language, or a jit function, gives for `arguments`."""
+        """The result of a function of the language, or of a jit function, for `arguments`."""
         if isinstance(function, Builtin):
             return function.emit(self, *arguments)
         assert self.call_function is not None

@@ -421,7 +421,7 @@ def _emit_load_descriptor(
 
 
 def rounded_by(emit: Emitter, descriptor: tensor_descriptor, loaded: tensor) -> tensor:
-    """What was loaded through a descriptor, to the nearest tf32 if that is what it asks for.
+    """The value loaded through a descriptor, rounded to tf32 if the descriptor asks for it.
 
     Ties go to the even one, as a tensor map of type TFLOAT32 rounds; infinities and NaN stay.
     """

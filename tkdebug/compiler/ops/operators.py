@@ -1,4 +1,4 @@
-"""What `+`, `<`, `and` and `x[:, None]` mean on run-time values: which ops they become.
+"""Operators on run-time values: the ops that `+`, `<`, `and` and `x[:, None]` become.
 
 The common dtype of two operands, and how they get there, is `conversion`'s.
 """

@@ -41,7 +41,7 @@ This page is generated: `python -m tkdebug.compiler.ops.reference` writes it fro
 - Python numbers beside a tensor are weak: they take its dtype where it is of their kind or a wider
   one. What was otherwise before Triton 3.9 is [a page of its own](triton_versions.md).
 - bf16 with fp16 gives fp16; bf16 with a wider float gives that; fp8 with bf16 gives fp32; `/` on
-  halves and integers gives fp32. Of two integers the wider wins, unsigned on a tie.
+  halves and integers gives fp32. The wider of two integers wins, unsigned on a tie.
 - `//` and `%` truncate toward zero on tensors and follow Python on constants. `>>` is arithmetic
   on signed integers. Integers wrap at their width.
 - Casts round to nearest even, or toward zero with `fp_downcast_rounding="rtz"`; fp8 saturates;

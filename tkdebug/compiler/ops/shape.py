@@ -334,7 +334,7 @@ def _emit_gather(emit: Emitter, src: object, index: object, axis: object) -> ten
 
 
 def _emit_histogram(emit: Emitter, input: object, num_bins: object, mask: object = None) -> tensor:
-    """How often each integer from 0 to `num_bins` - 1 occurs in a tile of one axis, int32.
+    """Count each integer from 0 to `num_bins` - 1 in a tile of one axis, int32.
 
     Args:
         emit: where to emit.

@@ -420,7 +420,7 @@ class Canonicalize:
 
 
 def _use_from_here(hint: Operation, rewriter: Rewriter) -> None:
-    """What a hint says is about its operand: users of that after the hint use the hint.
+    """Let users of a hint's operand after the hint use the hint instead.
 
     So `tl.multiple_of(x, 16)` holds without an assignment, as upstream has it.
     """

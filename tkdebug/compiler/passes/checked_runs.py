@@ -168,7 +168,7 @@ def run_foreign(pass_: ForeignPass, module: Module) -> PassRun:
 
 
 def verified(module: Module) -> Inventory:
-    """What is there before the first pass.
+    """The inventory of a verified module before the first pass.
 
     Raises:
         IRError: the module is broken.
@@ -180,7 +180,7 @@ def verified(module: Module) -> Inventory:
 def check_run(
     run: PassRun, module: Module, before: Inventory, on_run: RunCallback | None
 ) -> Inventory:
-    """Check what a pass left, and give what is there then.
+    """Check the module that a pass left, and return its inventory.
 
     Raises:
         IRError: it left something broken; `on_run` hears of that first.

@@ -39,7 +39,7 @@ class _Liveness:
         self.values = backward(roots, self._needs)
 
     def _needs(self, value: Value) -> list[Value]:
-        """What a live value needs."""
+        """The values that a live value needs."""
         owner = value.owner
         op = owner if isinstance(owner, Operation) else owner.parent_op
         needed = self._needed_to_run(op)

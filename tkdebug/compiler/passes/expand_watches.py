@@ -2,7 +2,7 @@
 
 A `tt.watch` becomes ordinary ops: reductions of the tile to a summary, an atomic that takes the
 next record of the site, and stores. So layouts, shuffles and barriers are those of any kernel, and
-interpreted GPU IR fills the same records. Two more parameters, behind all others, are the addresses
+interpreted GPU IR fills the same records. Two more parameters, after all others, are the addresses
 of counters and records, both int64.
 """
 
@@ -167,7 +167,7 @@ class _Algebra(Code):
         return self.cast(self.call("program_id", axis), dt.float64)
 
     def iteration(self) -> tensor:
-        """How often the program came by before."""
+        """The number of the program's earlier visits."""
         return self.cast(self._visit, dt.float64)
 
     def summary(self, field: Field) -> tensor:

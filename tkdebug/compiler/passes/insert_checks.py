@@ -196,11 +196,11 @@ def add_checks(
 
 
 def check_plan(module: Module, watch_bytes: int = 0) -> CheckPlan | None:
-    """What the reports of a kernel are read by, as the module is now; None without sites.
+    """The plan to read a kernel's reports by, as the module is now; None without sites.
 
     Args:
         module: Tile IR whose sites are numbered.
-        watch_bytes: memory for what is kept of watched values in one launch.
+        watch_bytes: memory for the records of watched values in one launch.
     """
     return _plan(module, watch_bytes, copy_module(module))
 
@@ -215,7 +215,7 @@ def _plan(module: Module, watch_bytes: int, read_by: Module) -> CheckPlan | None
 def _site(
     function: Operation, op: Operation, number: int, kind: str, decided: frozenset[Value]
 ) -> CheckSite:
-    """What is tested of `op`."""
+    """The check site of `op`."""
     if PointerAccess.matches(op):
         pointer, masked = PointerAccess(op).pointer, MaskedAccess.cast(op)
         mask = None if masked is None else masked.mask

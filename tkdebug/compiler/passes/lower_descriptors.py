@@ -46,7 +46,7 @@ _HANDING_ON = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What is known of a descriptor besides its base pointer.
+    """A descriptor without its base pointer.
 
     Attributes:
         block: type of the blocks it reads and writes.
@@ -62,7 +62,7 @@ class Descriptor:
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """What is forwarded after the base pointer."""
+        """The values that are forwarded after the base pointer."""
         return (*self.shape, *self.strides)
 
 
@@ -87,7 +87,7 @@ class Slots:
     def spread_parameters(self, function: Operation) -> None:
         """Replace each descriptor parameter by base, shape and strides, all as they are passed.
 
-        Those that are tensor maps stay what they are, with shape and strides behind them.
+        Tensor maps stay as they are, with shape and strides after them.
         """
         block = function.regions[0].block
         if not any(isinstance(a.type, DescriptorType) for a in block.arguments):
@@ -180,7 +180,7 @@ class Slots:
         self._rewriter.record_change(op, _RULE)
 
     def _handed_to(self, op: Operation, region: Region) -> tuple[Value, ...]:
-        """What stands for the arguments of a region when it is first entered."""
+        """The values of a region's arguments when it is first entered."""
         entry = next((edge for edge in edges(op) if edge.target is region), None)
         if entry is None:
             raise IRError(f"{_where(op)}: has no form for tensor descriptors")
@@ -232,7 +232,7 @@ class Slots:
 
 
 def _divisors(divisors: Sequence[int] | None, index: int, count: int) -> Sequence[int]:
-    """What divides the shape and strides of the descriptor parameter `index`.
+    """The divisors of the shape and strides of the descriptor parameter `index`.
 
     The language's view of the same numbers follows it.
     """
@@ -339,7 +339,7 @@ def _aligned(build: OpBuilder, stride: Value, unit: int) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """Where the elements of a block are along one axis: `start` + `lanes`, one of them at least.
+    """The indices of a block's elements along one axis: `start` + `lanes`, one of them at least.
 
     Attributes:
         start: an i32 scalar.

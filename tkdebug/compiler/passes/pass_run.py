@@ -1,4 +1,4 @@
-"""What a pass is, and one run of it."""
+"""The interface of a pass, and one run of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Pass(Protocol):
 
     @property
     def name(self) -> str:
-        """As on the command line: `eliminate-dead-code`."""
+        """Its name on the command line: `eliminate-dead-code`."""
         ...
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
@@ -46,7 +46,7 @@ class ForeignPass:
 
 @dataclass(frozen=True, slots=True)
 class PassRun:
-    """What one pass did in one run.
+    """The record of one run of a pass.
 
     Attributes:
         time_ns: of the pass alone, without checks and snapshots.
@@ -62,7 +62,7 @@ class PassRun:
 
     @property
     def changed(self) -> bool:
-        """Whether the module is another than before."""
+        """Whether the module changed."""
         return bool(self.records)
 
 

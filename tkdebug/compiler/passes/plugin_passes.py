@@ -14,7 +14,7 @@ Pipeline = Literal["tile", "gpu"]
 
 @dataclass(frozen=True, slots=True)
 class PassPlugin:
-    """What an entry point of `tkdebug.passes` names.
+    """The value of an entry point of `tkdebug.passes`.
 
     Attributes:
         pass_: the pass.

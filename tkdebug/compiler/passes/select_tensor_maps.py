@@ -123,7 +123,7 @@ class HostTmaDescriptors:
 
     @cached_property
     def _assuming(self) -> Mapping[Value, AxisInfo]:
-        """What holds where no integer argument is negative."""
+        """The facts that hold if no integer argument is negative."""
         function = self._module.function
         return analyse(function, integer_parameters(function))
 
@@ -271,7 +271,7 @@ class DeviceTmaDescriptors:
                 _store_both_ways(store, asked, plain.result, rewriter)
 
     def _fits(self, op: Operation, build: OpBuilder) -> list[Value]:
-        """What has to hold of the tensor for bulk stores to it."""
+        """The conditions on the tensor under which bulk stores to it are allowed."""
         type_ = op.result.type
         assert isinstance(type_, DescriptorType)
         element_bytes = type_.block.element.bits // 8
@@ -289,7 +289,7 @@ class DeviceTmaDescriptors:
         return asked + self._non_negative(strides, build)
 
     def _non_negative(self, values: Sequence[Value], build: OpBuilder) -> list[Value]:
-        """That they are so, as far as that is not known."""
+        """Comparisons of `values` with 0, for those that are not known to be non-negative."""
         return [
             build.compare("sge", value, build.constant(value.type, 0))
             for value in values
@@ -462,7 +462,7 @@ def _accesses(module: Module) -> Iterator[Operation]:
 
 
 def _tells_others(module: Module) -> str | None:
-    """How the kernel orders its accesses with those of other threads or programs, if it does."""
+    """The way that the kernel orders its accesses with those of other threads, or None."""
     for op in module.walk():
         if tt.Barrier.matches(op):
             return "the kernel has a barrier, which does not order bulk copies"

@@ -57,11 +57,11 @@ class Code:
         return self.binary("and", left, right)
 
     def cast(self, value: tensor, element: dt.dtype) -> tensor:
-        """As numbers of another type."""
+        """The value converted to numbers of another type."""
         return conversion.cast(self.emit, value, element)
 
     def bits(self, value: tensor, element: dt.dtype) -> tensor:
-        """The same bits as another type."""
+        """The value's bits as another type."""
         return conversion.cast(self.emit, value, element, bitcast=True)
 
     def number(self, value: float) -> tensor:
@@ -126,7 +126,7 @@ class TileSummary(Code):
         return self.call("where", self._is_finite, self._magnitude, 0.0)
 
     def count(self, flags: tensor) -> tensor:
-        """How many are true, int64."""
+        """The number of true flags, int64."""
         return self.cast(self.call("sum", self.cast(flags, dt.int32)), dt.int64)
 
     @cached_property
@@ -146,12 +146,12 @@ class TileSummary(Code):
 
     @cached_property
     def minimum(self) -> tensor:
-        """Of what is no NaN, fp64; +inf where there is nothing."""
+        """The least element that is no NaN, fp64; +inf if there is none."""
         return self.call("min", self.call("where", self._is_nan, float("inf"), self.elements))
 
     @cached_property
     def maximum(self) -> tensor:
-        """Of what is no NaN, fp64; -inf where there is nothing."""
+        """The greatest element that is no NaN, fp64; -inf if there is none."""
         return self.call("max", self.call("where", self._is_nan, float("-inf"), self.elements))
 
     def or_nan(self, extreme: tensor) -> tensor:
@@ -167,13 +167,13 @@ class TileSummary(Code):
 
     @cached_property
     def sum(self) -> tensor:
-        """Of the scaled finite elements, int64."""
+        """The sum of the scaled finite elements, int64."""
         finite = self.call("where", self._is_finite, self.elements, 0.0)
         return self.call("sum", self.cast(self.scaled(finite, self.scale), dt.int64))
 
     @cached_property
     def mean(self) -> tensor:
-        """Of the finite elements, fp64; NaN where there is none."""
+        """The mean of the finite elements, fp64; NaN if there is none."""
         total = self.cast(self.sum, dt.float64)
         count = self.binary("sub", self._value.numel, self.binary("add", self.nan, self.inf))
         unscaled = self.scaled(total, self.binary("sub", 0, self.scale))

@@ -69,7 +69,7 @@ def _unroll(loop: Operation, factor: int, rewriter: Rewriter) -> None:
 
 
 def _middle(build: OpBuilder, lower: Value, upper: Value, step: Value, factor: int) -> Value:
-    """Where the whole groups of `factor` iterations end, at most `upper`.
+    """The end of the whole groups of `factor` iterations, at most `upper`.
 
     Computed in 64 bits: the number of iterations of an int32 loop need not fit into an int32.
     """
@@ -87,7 +87,7 @@ def _middle(build: OpBuilder, lower: Value, upper: Value, step: Value, factor: i
 
 
 def _add_rest(loop: Operation, middle: Value, rewriter: Rewriter) -> None:
-    """A copy of the loop behind it, from `middle` on."""
+    """Add a copy of the loop after it, from `middle` on."""
     block = loop.block
     assert block is not None
     following = block.operations[block.operations.index(loop) + 1]

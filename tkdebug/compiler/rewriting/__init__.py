@@ -1,1 +1,1 @@
-"""How passes change modules: the rewriter that records it, and what builds, clones and matches."""
+"""Changes of modules by passes: the recording rewriter, builders, copies and patterns."""

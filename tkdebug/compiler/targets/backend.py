@@ -1,7 +1,7 @@
-"""What tkdebug asks of a code generator.
+"""The interface of a code generator.
 
-The passes, the interpreter, the runtime and the commands know targets by this page alone; what is
-NVIDIA's is in `nvptx/`. A backend's kernels are launched by the platform of its name
+The passes, the interpreter, the runtime and the commands know targets by this module alone;
+NVIDIA's code is in `nvptx/`. A backend's kernels are launched by the platform of its name
 (`runtime/device/platform.py`). `registered_backends` has those that there are.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # (stage, text) -> an edited text to go on with, or None.
 StageCallback = Callable[[str, str], str | None]
-# What is loaded -> what is to be loaded.
+# An image -> the image to load instead.
 ImageCallback = Callable[[bytes], bytes]
 # (threads, bytes of shared memory) of a block; raises when there is less.
 ResourceCallback = Callable[[int, int], None]
@@ -38,7 +38,7 @@ ResourceCallback = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class NativeOptions:
-    """How a kernel is compiled.
+    """The options of a kernel's compile.
 
     Attributes:
         num_warps: warps of a block.
@@ -48,7 +48,7 @@ class NativeOptions:
         fp_fusion: whether products and sums become FMA.
         flush_subnormals: whether approximations of fp32 flush subnormal numbers to zero.
         host_tma_descriptors: whether launches may make tensor maps of what the kernel describes.
-        checks: what the kernel checks as it runs; None for nothing.
+        checks: the checks of the kernel as it runs; None for a bare one.
         print_elements: elements of a tile that are printed one by one; None for all.
     """
 
@@ -80,7 +80,7 @@ class NativeStage:
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Who looks on while a kernel is lowered.
+    """Callbacks while a kernel is compiled.
 
     Attributes:
         snapshot: called after each pass that changed something.
@@ -101,7 +101,7 @@ class LoweredKernel(Protocol):
 
     @property
     def code_key(self) -> Hashable:
-        """What is the same where the same code is generated."""
+        """A key that is equal where the same code is generated."""
         ...
 
     @property
@@ -111,7 +111,7 @@ class LoweredKernel(Protocol):
 
 
 class Binary(Protocol):
-    """What code generation makes of a kernel, as the launch path sees it."""
+    """A generated kernel, as the launch path sees it."""
 
     @property
     def target(self) -> str:
@@ -125,7 +125,7 @@ class Binary(Protocol):
 
     @property
     def image(self) -> bytes:
-        """What is loaded."""
+        """The image that is loaded."""
         ...
 
     @property
@@ -145,7 +145,7 @@ class Binary(Protocol):
 
     @property
     def spill_bytes(self) -> int:
-        """What of a thread's registers went to memory."""
+        """The bytes of a thread's registers that went to memory."""
         ...
 
     @property
@@ -155,11 +155,11 @@ class Binary(Protocol):
 
     @property
     def checks(self) -> CheckPlan | None:
-        """What reports of a checked kernel are read by; None of a bare one."""
+        """The plan to read a checked kernel's reports by; None for a bare one."""
         ...
 
     def stages(self) -> Mapping[str, Callable[[], str | bytes]]:
-        """What makes each stage after the GPU IR, by the name that `kernel.asm` has for it."""
+        """Functions that make each stage after the GPU IR, by its name in `kernel.asm`."""
         ...
 
 
@@ -178,11 +178,11 @@ class GeneratedKernel(Protocol):
 
     @property
     def passes(self) -> Sequence[PassRun]:
-        """What the passes between Tile IR and lowering did."""
+        """The runs of the passes between Tile IR and lowering."""
         ...
 
     def binary(self) -> Binary:
-        """What is launched."""
+        """The launched code."""
         ...
 
     def texts(self) -> Mapping[str, str]:
@@ -207,12 +207,12 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """As its targets have it."""
+        """Its name in its targets."""
         ...
 
     @property
     def upstream_name(self) -> str:
-        """What scripts call it: the `backend` of a `GPUTarget`."""
+        """Its name in scripts: the `backend` of a `GPUTarget`."""
         ...
 
     @property
@@ -227,12 +227,12 @@ class Backend(Protocol):
 
     @property
     def machine_parts(self) -> MachineParts:
-        """What code generation uses of this machine, for `tkdebug doctor`."""
+        """The parts of this machine that code generation uses, for `tkdebug doctor`."""
         ...
 
     @property
     def image_name(self) -> str:
-        """What it loads, in a word."""
+        """The kind of image that it loads, in a word."""
         ...
 
     def is_image(self, name: str, head: bytes) -> bool:
@@ -267,7 +267,7 @@ class Backend(Protocol):
         ...
 
     def obstacle(self) -> str | None:
-        """What keeps this machine from generating code; None when it can."""
+        """The reason why this machine cannot generate code, or None if it can."""
         ...
 
     def fixed_options(self, target: Target) -> Mapping[str, object]:
@@ -322,12 +322,12 @@ class Backend(Protocol):
     def occupancy(
         self, target: Target, threads: int, registers: int, shared_bytes: int
     ) -> Occupancy:
-        """How many blocks fit on a multiprocessor, and what limits them."""
+        """The number of blocks that fit on a multiprocessor, and their limits."""
         ...
 
     @property
     def parallel_compiles(self) -> int:
-        """How many `generate` calls are worth making side by side."""
+        """The number of `generate` calls that are worth making side by side."""
         ...
 
     def stopped_by(self, stop: threading.Event) -> AbstractContextManager[None]:
@@ -340,7 +340,7 @@ class Backend(Protocol):
 
 
 def note_options(module: Module, options: NativeOptions, target: Target) -> None:
-    """Say in a module of Tile IR for which target, and with which options, it is compiled."""
+    """Note the target and the options of its compile in a module of Tile IR."""
     from tkdebug.compiler.dialects import tt  # commands ask backends without it
 
     function = tt.Func(module.function)

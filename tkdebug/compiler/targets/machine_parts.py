@@ -1,4 +1,4 @@
-"""What a backend or a platform uses of this machine, found or missing, for `tkdebug doctor`."""
+"""Parts of this machine that a backend or platform uses, found or missing, for `tkdebug doctor`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def package(name: str, purpose: str) -> MachinePart:
 
 
 def first_sentence(error: Exception) -> str:
-    """What `error` says, without what follows its first full stop or semicolon."""
+    """The text of `error` up to its first full stop or semicolon."""
     if type(error).__name__ == "DynamicLibNotFoundError":  # cuda-pathfinder's, a page of advice
         return "its library is not installed here"
     text = " ".join(str(error).split()) or type(error).__name__

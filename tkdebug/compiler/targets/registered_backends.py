@@ -51,13 +51,13 @@ def backend_of(target: Target) -> Backend:
 
 
 def backends() -> Iterator[Backend]:
-    """Those that are registered, in that order."""
+    """The registered backends, in order of registration."""
     for name in tuple(_BACKENDS):
         yield backend_named(name)
 
 
 def default_backend() -> Backend:
-    """Whose rules hold where nothing says what is compiled for."""
+    """The backend whose rules hold if no target is given."""
     return next(backends())
 
 

@@ -1,4 +1,4 @@
-"""What an architecture offers, as data: limits, warp size, the names of its capabilities.
+"""The features of an architecture, as data: limits, warp size, the names of its capabilities.
 
 Responsible for nothing that only one kind of GPU has. The architectures themselves are the
 backends' (`nvptx/architectures.py`); the device at hand (memory, clock, number of multiprocessors)

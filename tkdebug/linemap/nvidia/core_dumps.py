@@ -148,18 +148,18 @@ class Warp:
 
 @dataclass(frozen=True, slots=True)
 class CoreDump:
-    """What a dump says.
+    """The contents of a core dump.
 
     Attributes:
-        driver: version of the GPU driver, "" where the dump does not tell (before 565).
+        driver: version of the GPU driver, "" if the dump has none (before 565).
         device: name of the first device.
         architecture: such as sm_90.
-        grids: what was running.
-        stops: what an exception stopped; by block, those without a block last.
-        warps: what was on the GPU, in no certain order.
+        grids: the running grids.
+        stops: warps that an exception stopped; by block, those without a block last.
+        warps: the warps on the GPU, in no certain order.
         multiprocessors: how many the dump has.
         images: (module handle, relocated cubin) of the loaded modules.
-        time_s: when it was made, in seconds since 1970; None where it does not tell.
+        time_s: when it was made, in seconds since 1970; None if the dump does not say.
     """
 
     driver: str
@@ -436,7 +436,7 @@ class _Reader:
         grids: Mapping[int, Grid],
         images: tuple[Image, ...],
     ) -> Stop | None:
-        """What stopped this warp; None when nothing did."""
+        """The stop of this warp, or None if nothing stopped it."""
         error_pc, _, _, _, broken, pc_valid = _WARP_ROW.unpack_from(warp)
         sm_id, sm_exception, _ = sm
         if not (broken or pc_valid or sm_exception) or threads_at is None:

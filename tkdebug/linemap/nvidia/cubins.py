@@ -253,7 +253,7 @@ def _chains(rows: tuple[Row, ...], only: str) -> dict[str, list[tuple[int, tuple
 
 
 def section_data(elf: ELFFile, name: str) -> bytes:
-    """What a section holds in the file, b"" where there is none; as it is, never decompressed."""
+    """The bytes of a section in the file, never decompressed; b"" if there is no such section."""
     section = elf.get_section_by_name(name)
     if section is None or section["sh_type"] == "SHT_NOBITS":
         return b""

@@ -380,7 +380,7 @@ class LineProgram:
     def with_rows(self, added: Mapping[int, ProgramRow]) -> bytes:
         """The section with a row for each instruction at an address of `added`.
 
-        The instruction behind it gets the row that was in force before it, unless it has its own.
+        The next instruction gets the row that was in force before it, unless it has its own.
         An address that has a row already, or none before it, is passed over.
 
         Raises:

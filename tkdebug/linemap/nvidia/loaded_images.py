@@ -30,7 +30,7 @@ _MAX_NAME_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an address is in the code that was loaded.
+    """The place of an address in loaded code.
 
     Attributes:
         function: symbol of the kernel or device function.

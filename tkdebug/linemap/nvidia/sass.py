@@ -115,8 +115,8 @@ class SassInstruction:
 def parse_sass(text: str) -> dict[str, tuple[SassInstruction, ...]]:
     """The instructions of each function in nvdisasm's `-c` text, padding left out.
 
-    Padding is what stands behind the last instruction that can be reached: the jump to itself that
-    ends the code, and NOPs.
+    Padding is the code after the last instruction that can be reached: the jump to itself that ends
+    the code, and NOPs.
     """
     functions: dict[str, list[SassInstruction]] = {}
     current: list[SassInstruction] = []
@@ -140,7 +140,7 @@ def _without_padding(code: Sequence[SassInstruction]) -> tuple[SassInstruction, 
 
 
 def _guards_nothing(code: Sequence[SassInstruction], index: int) -> bool:
-    """Whether the branch at `index` is the one to itself behind the end of the program."""
+    """Whether the branch at `index` is the one to itself after the end of the program."""
     before = code[index - 1].text
     return opcode(before) in ("EXIT", "RET", "BRA") and not before.startswith("@")
 
@@ -151,7 +151,7 @@ def opcode(text: str) -> str:
 
 
 def kind_of(text: str) -> Kind:
-    """What an instruction does."""
+    """The kind of an instruction."""
     return _KINDS.get(opcode(text), "other")
 
 

@@ -83,7 +83,7 @@ def _calls(
 
 
 def _only(values: Iterable[_T]) -> _T | None:
-    """What all of `values` are, None where they differ."""
+    """The value that all of `values` equal, or None if they differ."""
     different = set(values)
     return different.pop() if len(different) == 1 else None
 

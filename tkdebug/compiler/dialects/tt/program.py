@@ -89,7 +89,7 @@ class Barrier(ProgramBarrier):
 
 
 class Assume(Op):
-    """What the optimiser may assume."""
+    """A condition that the optimiser may assume."""
 
     name = "tt.assume"
     is_repeatable = True
@@ -108,7 +108,7 @@ class Watch(Op):
 
 
 class Visit(OneResult):
-    """How often this program came by at a watch before."""
+    """The number of earlier visits of this program to a watch."""
 
     name = "tt.visit"
     effects = Effects.OTHER

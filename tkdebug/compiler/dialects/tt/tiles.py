@@ -1,4 +1,4 @@
-"""What makes tiles, converts their elements, moves them about or picks some of them."""
+"""Ops that make tiles, convert their elements, move them about or pick some of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class FpToFp(FloatCast):
 
 
 class Bitcast(Cast):
-    """The same bits under another type of equal width."""
+    """Reinterprets bits under another type of equal width."""
 
     name = "tt.bitcast"
     takes = gives = VALUES
@@ -271,7 +271,7 @@ class Gather(AlongAxis):
 
 
 class Histogram(OneResult):
-    """How many elements (where the mask holds) equal 0, 1, … bins - 1; others count nowhere."""
+    """Counts elements (where the mask holds) that equal 0, 1, … bins - 1; others count nowhere."""
 
     name = "tt.histogram"
     source = operand_def(INTEGERS)

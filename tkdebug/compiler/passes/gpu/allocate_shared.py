@@ -29,7 +29,7 @@ _SWIZZLE_ALIGNMENT_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What has to find a place: a buffer of a `ttg.local_alloc`, or an op's scratch region.
+    """Shared memory to be placed: the buffer of a `ttg.local_alloc`, or an op's scratch region.
 
     Attributes:
         live: when its bytes may not be another's.
@@ -103,7 +103,7 @@ def _swizzled(function: Operation, aliases: BufferAliases) -> set[Operation]:
 
 
 def _read_by_address(op: Operation) -> tuple[Value, ...]:
-    """What tensor cores or bulk copies read or write in an op: buffers, and tiles beside them."""
+    """The operands that tensor cores or bulk copies access: buffers, and tiles beside them."""
     dot, copy = ttng.WarpGroupDot.cast(op), ttng.BulkCopy.cast(op)
     if dot is not None:
         return dot.a, dot.b

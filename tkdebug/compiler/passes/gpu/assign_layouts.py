@@ -372,7 +372,7 @@ def _fma_buffer(placement: Placement, value: Value, index: int, acc: LinearLayou
 
 
 def _landed(value: Value) -> LinearLayout | None:
-    """How a block lies in shared memory that a tensor map brings there; None for other values."""
+    """The shared-memory layout of a block that a tensor map brings; None for other values."""
     op, type_ = value.defining_op, value.type
     if op is None or not tt.DescriptorLoad.matches(op) or not isinstance(type_, TensorType):
         return None
@@ -380,7 +380,7 @@ def _landed(value: Value) -> LinearLayout | None:
 
 
 def _peeled(value: Value) -> tuple[Value, tuple[int, ...] | None]:
-    """What a transposed operand was transposed from, and the order; a view costs nothing."""
+    """The source of a transposed operand, and the order; a view costs nothing."""
     op = value.defining_op
     if op is not None and tt.Trans.matches(op) and len(shape_of(value.type)) == 2:
         return tt.Trans(op).source, (1, 0)

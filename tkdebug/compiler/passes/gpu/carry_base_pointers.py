@@ -79,7 +79,7 @@ class _Carried:
 
     @staticmethod
     def of(carried: IterArg) -> _Carried | None:
-        """What a loop carries, if it can be split."""
+        """The parts of a carried tile of pointers, or None if it cannot be split."""
         body, argument = carried.loop.regions[0].block, carried.argument
         if not isinstance(argument.type, TensorType):
             return None
@@ -180,7 +180,7 @@ def _narrow(offsets: Value) -> Value:
 
 
 def _steps(yielded: Value, argument: Value) -> tuple[Value, ...]:
-    """What an iteration adds to all elements of `argument` to get `yielded`; () if more."""
+    """The offsets whose addition to `argument` gives `yielded`; () if other ops are involved."""
     steps: list[Value] = []
     while yielded is not argument:
         op = yielded.defining_op

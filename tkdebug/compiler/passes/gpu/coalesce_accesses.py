@@ -105,12 +105,12 @@ class _Access:
 
     @property
     def group(self) -> tuple[object, ...]:
-        """What the accesses that share a layout have in common."""
+        """The properties that accesses which share a layout have in common."""
         return self.shape, self.order, self.combines_lanes, self.feeds_dot
 
     @property
     def most_elems(self) -> int:
-        """How many consecutive elements a thread may hold without gaps between threads' accesses.
+        """The most consecutive elements of a thread that leave no gaps between threads' accesses.
 
         A gap costs a store twice the transactions. Loads find the second half of a pair in the
         cache. The lanes of an atomic are combined where they lie side by side.

@@ -81,7 +81,7 @@ class _Step:
 
     @property
     def first(self) -> Accesses:
-        """What it does before it has a barrier of its own."""
+        """The accesses of the op before a barrier of its own."""
         if self.scratch is None:
             return self.done
         return Accesses(self.done.reads, self.done.writes | {self.scratch})

@@ -1,4 +1,4 @@
-"""Which layout each tile has where it is computed: the analysis behind `AssignLayouts`.
+"""Layouts of tiles where they are computed: the analysis for `AssignLayouts`.
 
 Layouts flow forward from anchors to a fixed point; a value carried by a loop or handed out of a
 branch takes the layout of what the inside computes, else of what comes in, else of its

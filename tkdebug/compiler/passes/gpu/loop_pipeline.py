@@ -439,7 +439,7 @@ class LoopPipeline:
 
 
 def _ahead(loop: Operation, loads: Sequence[PipelinedLoad]) -> tuple[BackwardSlice, Lookups | None]:
-    """How to compute the operands of `loads` ahead, and what must be looked up for that."""
+    """The slice that computes the operands of `loads` ahead, and the look-ups that it needs."""
     lookups = tuple(dict.fromkeys(lookup for load in loads for lookup in load.lookups))
     operands = [value for load in loads for value in load.op.operands]
     ahead = BackwardSlice.of(loop, operands, [lookup.result for lookup in lookups])

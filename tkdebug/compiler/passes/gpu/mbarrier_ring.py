@@ -61,7 +61,7 @@ class MbarrierRing:
 
     @property
     def location(self) -> Location:
-        """Where the blocks are loaded."""
+        """The locations of the blocks' loads, fused."""
         return fuse(*(load.location for load in self.loads))
 
     def at(self, build: OpBuilder, place: Value) -> Value:

@@ -69,7 +69,7 @@ def _in_block(op: Operation, block: Block) -> Operation:
 
 
 def _leaves(sunk: Sequence[Operation], later: set[Operation]) -> Iterator[Value]:
-    """What `sunk` would keep in registers across the loop that is not there anyway."""
+    """The operands that `sunk` would newly keep in registers across the loop."""
     inside = set(sunk)
     for value in dict.fromkeys(value for op in sunk for value in op.operands):
         if value.defining_op not in inside and not any(user in later for user in value.uses):
@@ -77,7 +77,7 @@ def _leaves(sunk: Sequence[Operation], later: set[Operation]) -> Iterator[Value]
 
 
 def _results(sunk: Sequence[Operation]) -> Iterator[Value]:
-    """What `sunk` gives to ops that stay where they are."""
+    """The results of `sunk` that ops which stay use."""
     inside = set(sunk)
     for op in sunk:
         yield from (x for x in op.results if any(user not in inside for user in x.uses))

@@ -182,7 +182,7 @@ class PipelineLoops:
         infos: Mapping[Value, AxisInfo],
         refuse: Refusal = _unheard,
     ) -> _Plan:
-        """What of a loop can run ahead, and how far."""
+        """The pipeline of a loop: the loads that can run ahead, and how far."""
         asked = scf.For(loop).num_stages
         stages = asked if isinstance(asked, int) else self.num_stages
         if not _is_innermost(loop) or trip_count(loop) in (0, 1):
@@ -207,7 +207,7 @@ class PipelineLoops:
         return _Plan(loads, buffers, buffers if refills else buffers - 1)
 
     def _buffers(self, loop: Operation, loads: Sequence[PipelinedLoad], stages: int) -> int:
-        """How many buffers each ring gets."""
+        """The number of buffers of each ring."""
         if self.shared_bytes is None:
             return stages
         return fitting_buffers(loop, loads, stages, self.shared_bytes, self.scratch_bytes)

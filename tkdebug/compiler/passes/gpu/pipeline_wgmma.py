@@ -82,7 +82,7 @@ class _Plan:
 
 
 def _planned(loop: Operation, dots: Sequence[Operation]) -> _Plan | None:
-    """How the dots of a loop become asynchronous; None where they had better stay as they are."""
+    """The plan that makes the dots of a loop asynchronous, or None to leave them as they are."""
     body = loop.regions[0].block
     place = {op: index for index, op in enumerate(body.operations)}
     carried = [dot for dot in dots if is_carried(loop, dot) and _reads_lasting(loop, dot)]
@@ -116,7 +116,7 @@ def _planned_alone(loop: Operation, dot: Operation, place: Mapping[Operation, in
 def _waits_inside(
     awaited: Sequence[Operation], dots: Sequence[Operation], place: Mapping[Operation, int]
 ) -> list[_Wait]:
-    """Where the results of `awaited` are waited for within the iteration, in order."""
+    """The waits for the results of `awaited` within the iteration, in order."""
     waits: dict[Operation, _Wait] = {}
     for dot in awaited:
         if _is_chained(dot, dots):
@@ -192,7 +192,7 @@ def _reads_lasting(loop: Operation, dot: Operation) -> bool:
 
 
 def _root(buffer: Value) -> Operation | None:
-    """What made the memory that a buffer is in."""
+    """The op that made a buffer's memory."""
     return traced(buffer, _VIEWS).defining_op
 
 
@@ -212,7 +212,7 @@ def _factors(dot: Operation) -> tuple[Value, Value]:
 
 
 def _roots(dot: Operation) -> set[Operation | None]:
-    """What made the buffers that a dot reads."""
+    """The ops that made the buffers that a dot reads."""
     return {_root(value) for value in _factors(dot) if isinstance(value.type, MemDescType)}
 
 

@@ -278,7 +278,7 @@ def widen_copies(
     warp_size: int,
     rewriter: Rewriter,
 ) -> bool:
-    """Give the vectors among `loads` the layout of few wide copies, and convert what they give.
+    """Give the vectors among `loads` the layout of few wide copies, and convert their results.
 
     Returns:
         Whether anything changed.
@@ -294,7 +294,7 @@ def widen_copies(
 def _wide_layout(
     op: Operation, infos: Mapping[Value, AxisInfo], num_warps: int, warp_size: int
 ) -> LinearLayout | None:
-    """As many elements a thread as one access moves; None for what is no vector."""
+    """The layout with as many elements a thread as one access moves; None unless it is a vector."""
     type_ = op.result.type
     if not isinstance(type_, TensorType) or len(type_.shape) != 1:
         return None

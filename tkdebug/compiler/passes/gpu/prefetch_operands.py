@@ -127,7 +127,7 @@ class _Operand:
 
     @property
     def slot(self) -> Value:
-        """Which of the ring's buffers it is; carried by the loop."""
+        """The index of its buffer in the ring, carried by the loop."""
         return ttg.MemDescIndex(self.views[0]).index
 
 

@@ -1,4 +1,4 @@
-"""What a loop computes from its counter and carried values, computed for later iterations.
+"""Values that a loop computes from its counter and carried values, computed for later iterations.
 
 A `BackwardSlice` is the effect-free part of a loop's body that some values need. Its clones stand
 before the loop (for the first iterations) and in the body (for the iteration that runs ahead).
@@ -21,12 +21,12 @@ from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 @dataclass(frozen=True)
 class BackwardSlice:
-    """What is needed to run ahead of a loop.
+    """The part of a loop's body that runs ahead.
 
     Attributes:
         loop: an `scf.for`.
         ops: ops of its body, in order.
-        carried: those of its iter args that the ops depend on, in order.
+        carried: its iter args that the ops depend on, in order.
     """
 
     loop: Operation
@@ -66,7 +66,7 @@ class BackwardSlice:
         )
 
     def first(self) -> dict[Value, Value]:
-        """What stands for the carried values in the first iteration."""
+        """The carried values of the first iteration, by argument."""
         return {each.argument: each.initial for each in self.carried}
 
     def clone(
@@ -88,7 +88,7 @@ class BackwardSlice:
         return clones
 
     def next(self, clones: Mapping[Value, Value]) -> dict[Value, Value]:
-        """What stands for the carried values one iteration after that of `clones`."""
+        """The carried values one iteration after that of `clones`, by argument."""
         return {each.argument: clones.get(each.yielded, each.yielded) for each in self.carried}
 
 
@@ -123,12 +123,12 @@ def loads_behind(loop: Operation, values: Iterable[Value]) -> list[Operation] | 
 
 @dataclass(frozen=True)
 class Prologue:
-    """What stands for a body's values in iterations that run ahead.
+    """The values that replace a body's values in iterations that run ahead.
 
     Attributes:
-        values: for carried values, in the iteration whose copies come next.
-        found: for what was looked up for that iteration.
-        scouted: for carried values, in the iteration whose look-ups come next.
+        values: of carried values, in the iteration whose copies come next.
+        found: of look-ups for that iteration.
+        scouted: of carried values, in the iteration whose look-ups come next.
     """
 
     values: Mapping[Value, Value]
@@ -140,7 +140,7 @@ class Prologue:
         return (*self.values.values(), *self.found.values(), *self.scouted.values())
 
     def map(self, change: Callable[[Value], Value]) -> Prologue:
-        """The same with each value changed, in that order."""
+        """A copy with each value changed, in that order."""
         parts = (self.values, self.found, self.scouted)
         return Prologue(*({key: change(value) for key, value in part.items()} for part in parts))
 

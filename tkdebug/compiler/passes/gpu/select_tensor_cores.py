@@ -163,7 +163,7 @@ class SelectTensorCores:
 
 
 def _types_text(dot: tt.Dot) -> str:
-    """What is multiplied, as a reason."""
+    """The reason that names the multiplied types."""
     a, b = (str(element_of(value.type)) for value in (dot.a, dot.b))
     acc = str(element_of(dot.result.type))
     precision = f' with input_precision="{dot.input_precision}"' if a == b == "f32" else ""

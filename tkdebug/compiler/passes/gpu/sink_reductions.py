@@ -136,7 +136,7 @@ class SinkReductions:
 
 
 def _depth(op: Operation) -> int:
-    """How many ops `op` is in."""
+    """The number of ops around `op`."""
     depth = 0
     while op.block is not None and op.block.parent_op is not None:
         op, depth = op.block.parent_op, depth + 1
@@ -160,7 +160,7 @@ class _Term:
     groups: tuple[tuple[bool, int], ...]
 
     def locations(self) -> list[Location]:
-        """Of all that is reduced and converted."""
+        """The locations of all reductions and conversions."""
         return [op.location for op in (*self.conversions, *self.reduce.walk())]
 
 
@@ -180,7 +180,7 @@ class _Sum:
 
     @property
     def added_to(self) -> Value:
-        """What the first term is added to."""
+        """The value that the first term is added to."""
         return self.carried.argument if self.rescale is None else self.rescale.result
 
 
@@ -274,7 +274,7 @@ def identity(op: Operation) -> float | int | None:
 
 
 def _groups(reduce: Operation) -> tuple[tuple[bool, int], ...] | None:
-    """Who holds the bits of the reduced axis; None when threads hold none, or bits are mixed."""
+    """The holders of the reduced axis's bits; None if threads hold none, or bits are mixed."""
     source = tt.Reduce(reduce).sources[0].type
     assert isinstance(source, TensorType)
     assert source.encoding is not None
@@ -344,7 +344,7 @@ def _carry(found: _Sum, parts: Sequence[Value], rewriter: Rewriter) -> None:
 
 
 def _parts_of(initial: Value, term: _Term, type_: TensorType) -> Value | None:
-    """What `initial` was summed up from behind a loop before, if these are such parts."""
+    """The parts that `initial`, the sum of an earlier loop, was reduced from; None for others."""
     op = initial.defining_op
     if op is None or not _combines_like(op, term.adding) or axis_of(op) != axis_of(term.reduce):
         return None
@@ -392,10 +392,10 @@ def _following(loop: Operation) -> Operation:
 
 
 def _in_thread(term: _Term, rewriter: Rewriter) -> Value:
-    """What each thread combines of the reduction's operand.
+    """The part of the reduction's operand that each thread combines.
 
     The axis is cut into groups of bits; those of threads become one axis in its place, those of
-    registers one behind all others, which is reduced.
+    registers one after all others, which is reduced.
     """
     reduce, axis = term.reduce, axis_of(term.reduce)
     value = tt.Reduce(reduce).sources[0]

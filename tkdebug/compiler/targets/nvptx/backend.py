@@ -145,7 +145,7 @@ class NvptxBackend:
         return architectures.unsupported(asked)
 
     def obstacle(self) -> str | None:
-        """What keeps this machine from generating code, None when it can."""
+        """The reason why this machine cannot generate code, or None if it can."""
         for module, packages in _NEEDED.items():
             try:
                 found = find_spec(module) is not None
@@ -231,14 +231,14 @@ class NvptxBackend:
     def occupancy(
         self, target: Target, threads: int, registers: int, shared_bytes: int
     ) -> Occupancy:
-        """How many blocks fit on a multiprocessor, and what limits them."""
+        """The number of blocks that fit on a multiprocessor, and their limits."""
         from tkdebug.compiler.targets.nvptx.architectures import occupancy
 
         return occupancy(target, threads, registers, shared_bytes)
 
     @property
     def parallel_compiles(self) -> int:
-        """As many as there may be workers."""
+        """The most workers that run at once."""
         from tkdebug.compiler.targets.nvptx.codegen import worker_process
 
         return worker_process.POOL.size

@@ -1,4 +1,4 @@
-"""What code generation makes of a kernel, with what only `runtime.cuda` reads."""
+"""A generated kernel, with the fields that only `runtime.cuda` reads."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class Binary:
 
     @property
     def image(self) -> bytes:
-        """What is loaded."""
+        """The image that is loaded."""
         return self.cubin
 
     def stages(self) -> Mapping[str, Callable[[], str | bytes]]:
-        """What makes each stage after the GPU IR, by the name that `kernel.asm` has for it."""
+        """Functions that make each stage after the GPU IR, by its name in `kernel.asm`."""
         return {
             "llir": lambda: self.llvm_ir,
             "ptx": lambda: self.ptx,

@@ -68,7 +68,7 @@ class CompiledModule:
         return not self.code.times_ns
 
     def binary(self) -> Binary:
-        """What is launched."""
+        """The launched code."""
         code, function = self.code, self.module.function
         return Binary(
             llvm_ir=self.llvm_ir,
@@ -144,7 +144,7 @@ class LoweredModule:
 
     @property
     def code_key(self) -> Hashable:
-        """What is the same where the same code is generated."""
+        """The cache key of the generated code."""
         return self.llvm_ir, self.target.name, self.max_registers, self.is_lasting
 
 

@@ -11,7 +11,7 @@ under a key of the user's was weighed: where others can write the folder they ca
 so its owner would have to be checked in the same way, and keys get lost. Where owners differ (a
 container that runs as root over a user's folder, NFS that maps root to nobody) either refuses. The
 folder is held open from its check to that of the file, so that nobody can replace it in between.
-Folders above it need no check: whoever replaces one still lacks a file of ours.
+Folders above it need no check: a replaced one still has to hold a file of ours.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ _STORES = count()
 
 
 def directory() -> Path:
-    """Where compiled kernels lie: knob `cache_dir`, else the user's cache directory."""
+    """The folder of compiled kernels: knob `cache_dir`, else the user's cache directory."""
     chosen = KNOBS.cache_dir
     if chosen is not None:
         return chosen / "native"

@@ -1,1 +1,1 @@
-"""Cubins read and mended: line tables, debug information, disassembly."""
+"""Cubins read and completed: line tables, debug information, disassembly."""

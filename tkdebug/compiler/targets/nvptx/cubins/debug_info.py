@@ -79,7 +79,7 @@ class _RowWriter:
         self.call = self.written = _NO_CALL
 
     def step(self, step: Step) -> None:
-        """Copy an operation, and add a row behind it where one is wanted."""
+        """Copy an operation, and add a row after it where one is wanted."""
         if not self.shifts:
             self.program += self.lines[: step.start]
         if step.call is not None:
@@ -106,7 +106,7 @@ class _RowWriter:
             self.written = call
 
     def shift_at(self, at: int) -> int:
-        """How far the old table's byte `at` moved."""
+        """The distance that the old table's byte `at` moved by."""
         return next((shift for start, shift in reversed(self.shifts) if start <= at), 0)
 
     def finished(self) -> bytes:

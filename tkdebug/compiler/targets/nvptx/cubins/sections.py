@@ -82,7 +82,7 @@ class CubinSections:
         return name in self._indices
 
     def data(self, name: str) -> bytes:
-        """What the section holds."""
+        """The contents of the section."""
         return self._data(self._indices[name])
 
     def relocations(self, name: str) -> list[int]:

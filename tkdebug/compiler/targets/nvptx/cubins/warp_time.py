@@ -1,4 +1,4 @@
-"""How long a warp takes through a cubin, as far as the order of its instructions decides that.
+"""The time of a warp through a cubin, as far as the order of its instructions decides it.
 
 A rough model, to choose between two cubins of one kernel: instructions issue in order, each loop
 runs some iterations, memory answers after a fixed time, and a multiprocessor either waits for its
@@ -40,7 +40,7 @@ class WarpTime:
 
     @staticmethod
     def of(cubin: bytes) -> WarpTime:
-        """That of the kernel in a cubin of one.
+        """The warp time of a cubin's only kernel.
 
         Raises:
             SectionsError: it is no cubin.
@@ -60,7 +60,7 @@ class WarpTime:
 
     @cached_property
     def _iterations(self) -> list[int]:
-        """How often each instruction runs."""
+        """The estimated number of runs of each instruction."""
         times = [1] * len(self._instructions)
         for index, instruction in enumerate(self._instructions):
             if instruction.opcode != BRANCH:
@@ -89,7 +89,7 @@ class WarpTime:
         return sum(waited > _GLOBAL_CYCLES // 2 for waited, _ in self._steps())
 
     def cycles_per_warp(self, warps: int) -> float:
-        """Of a multiprocessor that runs so many warps at a time."""
+        """The cycles per warp of a multiprocessor that runs so many warps at a time."""
         return max(self.cycles, warps / _SCHEDULERS * self.issued) / warps
 
     def _steps(self) -> Iterator[tuple[int, int]]:

@@ -132,7 +132,7 @@ _WORD_BITS = 32
 
 
 def lower_constant(ctx: Lowering, op: Operation) -> Sequence[Registers]:
-    """The same constant in every register."""
+    """One constant in every register."""
     value, element = arith.Constant(op).value, element_of(op.result.type)
     assert isinstance(value, int | float)
     if isinstance(element, PointerType):
@@ -281,7 +281,7 @@ def _integer_to_pointer(ctx: Lowering, op: Operation, value: LLVMValue) -> LLVMV
 
 
 def _bitcast(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
-    """The same bits; to i1 it is the value that converts, as an i1 has no byte of its own."""
+    """The operand's bits; to i1 its value is converted, as an i1 has no byte of its own."""
     target = llvm_scalar(element_of(op.result.type))
     if x.type == target:
         return x

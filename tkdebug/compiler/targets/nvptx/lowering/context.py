@@ -244,7 +244,7 @@ class Lowering:
         """For each register of `layout` the index in each output dimension, i32."""
         return self._of_registers(layout, self.thread_part(layout))
 
-    def coordinates_anew(self, layout: LinearLayout) -> list[tuple[LLVMValue, ...]]:
+    def fresh_coordinates(self, layout: LinearLayout) -> list[tuple[LLVMValue, ...]]:
         """`coordinates`, of a thread's number that is read here.
 
         ptxas merges computations that start from one read, but not two reads.

@@ -71,7 +71,7 @@ def _grouped(registers: Registers, element: str) -> Iterator[Registers]:
 def _from_words(
     ctx: Lowering, slots: Sequence[Registers], elements: Sequence[str | None]
 ) -> list[Registers]:
-    """What `_as_words` made words of."""
+    """The elements of which `_as_words` made words."""
     return [
         [
             value

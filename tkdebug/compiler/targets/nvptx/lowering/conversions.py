@@ -135,7 +135,7 @@ def _shuffle_round(
 
 
 def _choose(ctx: Lowering, registers: Sequence[int | None], x: Registers) -> LLVMValue:
-    """What each lane offers: register `registers[lane]`."""
+    """The value that each lane offers: register `registers[lane]`."""
     wanted = sorted({register for register in registers if register is not None})
     chosen = x[wanted[0]]
     for register in wanted[1:]:
@@ -248,7 +248,7 @@ def shared_addresses(
     element_bytes: int,
     fixed_offset: int = 0,
 ) -> list[LLVMValue]:
-    """Where in a buffer each group of registers begins.
+    """The address in a buffer where each group of registers begins.
 
     Args:
         ctx: the kernel.

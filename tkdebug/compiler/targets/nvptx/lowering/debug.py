@@ -220,7 +220,7 @@ def lower_smid(ctx: Lowering, op: Operation) -> Sequence[Registers]:
 
 
 def lower_globaltimer(ctx: Lowering, op: Operation) -> Sequence[Registers]:
-    """%globaltimer, read anew each time; threads may differ by its resolution."""
+    """%globaltimer, read each time; threads may differ by its resolution."""
     return ([ctx.emit.asm("mov.u64 $0, %globaltimer;", "=l,~{memory}", "i64", ())],)
 
 

@@ -56,7 +56,7 @@ def _check_region(op: Operation) -> None:
 
 # Inline PTX. A letter of LLVM's constraints -> the type of such a register.
 _LETTERS = {"h": "i16", "r": "i32", "l": "i64", "f": "float", "d": "double", "b": "i1"}
-# Numbers that stand in the text, as the table of lop3.
+# Numbers that are written into the text, as the table of lop3.
 _NUMBERS = ("n", "i")
 
 
@@ -124,7 +124,7 @@ def lower_inline_asm(ctx: Lowering, op: Operation, *operands: Registers) -> Sequ
 
 
 def _per_register(type_: str, pack: int) -> int:
-    """How many elements share a register."""
+    """The number of elements that share a register."""
     return min(max(1, _REGISTER_BITS // max(8, TYPE_BITS[type_])), pack)
 
 
@@ -163,7 +163,7 @@ def _check_numbers(
 
 
 def _check_closed(op: Operation) -> None:
-    """Refuse what would swallow the PTX behind it, which ptxas blames on the kernel's end."""
+    """Refuse text that would swallow the PTX after it, which ptxas blames on the kernel's end."""
     text = _COMMENT.sub(" ", tt.ElementwiseInlineAsm(op).asm)
     depth = 0
     for brace in re.findall(r"[{}]|/\*", text):

@@ -1,4 +1,4 @@
-"""How much scratch shared memory the lowering of an op needs.
+"""Scratch shared memory that the lowering of an op needs.
 
 `SCRATCH_BYTES` has an entry for every op whose lowering may go through shared memory; each stands
 for what that lowering does, and changes with it. AllocateShared gives such an op `scratch_offset`;

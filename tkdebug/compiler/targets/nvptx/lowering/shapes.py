@@ -36,13 +36,13 @@ def lower_make_range(ctx: Lowering, op: Operation) -> Sequence[Registers]:
     """The coordinate, from `start` on."""
     view = tt.MakeRange(op)
     start, layout = view.start, ctx.layout(op.result)
-    anew = view.rereads_thread
-    coordinates = ctx.coordinates_anew(layout) if anew else ctx.coordinates(layout)
+    is_fresh = view.rereads_thread
+    coordinates = ctx.fresh_coordinates(layout) if is_fresh else ctx.coordinates(layout)
     return ([ctx.emit.add(index, integer("i32", start)) for (index,) in coordinates],)
 
 
 def lower_splat(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """The same value in every register."""
+    """One value in every register."""
     return (x * ctx.register_count(op.result),)
 
 

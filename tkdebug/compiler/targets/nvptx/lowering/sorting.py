@@ -38,7 +38,7 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memo
 
 @dataclass(frozen=True, slots=True)
 class SortKeys:
-    """How the elements of one op are compared.
+    """The comparison of the elements of one op.
 
     Attributes:
         element: their type.

@@ -54,10 +54,10 @@ def memory_bits(type_: ScalarType | PointerType) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Modifiers:
-    """How an instruction treats the caches.
+    """The cache modifiers of an instruction.
 
     Attributes:
-        text: behind `ld` or `st`: `.global.L1::evict_last.L2::cache_hint`.
+        text: after `ld` or `st`: `.global.L1::evict_last.L2::cache_hint`.
         policy: of L2, i64; None where the instruction has none.
     """
 
@@ -92,7 +92,7 @@ class Vector:
 
     @property
     def elements(self) -> int:
-        """Of the vector."""
+        """The number of elements of the vector."""
         return self.words * self.bits // self.element_bits
 
     @property
@@ -102,7 +102,7 @@ class Vector:
 
     @property
     def element_bytes(self) -> int:
-        """Of an element."""
+        """The bytes of an element."""
         return self.element_bits // 8
 
     @property

@@ -246,7 +246,7 @@ def _split_products(ctx: Lowering, a: Registers, b: Registers) -> list[tuple[Reg
 
 
 def _split(ctx: Lowering, x: Registers) -> tuple[Registers, Registers, Registers]:
-    """What tf32 keeps of each value, the same where it is finite (else 0), and the rest.
+    """The part of each value that tf32 keeps, that part if it is finite (else 0), and the rest.
 
     Infinity times the rest 0 of another value would be NaN.
     """

@@ -1,4 +1,4 @@
-"""Which register of a thread holds which element of a tile."""
+"""Registers of a thread by the elements of a tile that they hold."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Place:
 
     @staticmethod
     def of(op: Operation, layout: LinearLayout) -> Place:
-        """Where a tile in `layout` is; `op` is who asks, for errors."""
+        """The place of a tile in `layout`; errors name `op`."""
         registers: dict[tuple[int, ...], int] = {}
         for register, packed in enumerate(f2.spanned(layout.packed_bases(REGISTER))):
             registers.setdefault(tuple(layout.unpack_out(packed).values()), register)

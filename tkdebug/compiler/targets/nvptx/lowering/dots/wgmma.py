@@ -94,11 +94,11 @@ def _matrix(op: Operation, value: Value, k_dim: int) -> _Matrix:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How the accumulators are cut into instructions.
+    """The partition of the accumulators into instructions.
 
     Attributes:
         n: columns of one instruction.
-        origins: (row, column) of each tile, without what the warp adds.
+        origins: (row, column) of each tile, without the warp's offset.
         per_tile: accumulator registers of a tile.
         k: elements of one step along K.
         steps: steps along K.
@@ -216,13 +216,13 @@ def _in_parts(
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """What the steps of a tile read of one operand.
+    """The part of one operand that a tile's steps read.
 
     Attributes:
         steps: how many there are.
         values: registers with fragments, as many for each step; or descriptors, i64: one for each
             step, or one for all of them.
-        moves: what each step adds to the one for all; none without it.
+        moves: offset of each step from the one for all; none without it.
     """
 
     steps: int
@@ -284,7 +284,7 @@ def _adds_in_blocks(ctx: Lowering) -> bool:
 
 
 def _read_steps(dot: ttng.WarpGroupDot) -> int:
-    """How many matrices in shared memory a dot's steps read."""
+    """The number of matrices in shared memory that a dot's steps read."""
     depth_bytes = shape_of(dot.a.type)[1] * element_of(dot.a.type).bits // 8
     shared = sum(isinstance(value.type, MemDescType) for value in (dot.a, dot.b))
     return shared * max(1, depth_bytes // _K_BYTES)
@@ -375,7 +375,7 @@ class _Block:
 
     @staticmethod
     def _step(lines: list[str], operand: _Input, step: int, first: int, moved: str) -> str:
-        """What a step calls its operand, whose values begin with number `first`."""
+        """The text of a step's operand, whose values begin with number `first`."""
         if not operand.moves:
             each = len(operand.values) // operand.steps
             words = range(first + step * each, first + (step + 1) * each)

@@ -142,7 +142,7 @@ def _atoms(
     pointer: LLVMValue,
     operands: Sequence[Sequence[LLVMValue]],
 ) -> list[LLVMValue]:
-    """As `atom`, on vectors of words; what is only added up, and not looked at, by `red`."""
+    """Emit `atom` on vectors of words, or `red` if the result is not used."""
     emit, count = ctx.emit, len(operands[0])
     bits = int(operands[0][0].type[1:])
     letter = LETTERS[bits]
@@ -199,7 +199,7 @@ def _float_extremum(
     value: LLVMValue,
     predicate: LLVMValue | None,
 ) -> LLVMValue:
-    """By the bits: positive floats are ordered as signed integers, negative ones the other way.
+    """An extremum of floats by their bits: ordered as signed integers, negative ones the other way.
 
     A NaN becomes the infinity that changes nothing.
     """
@@ -225,7 +225,7 @@ def _loop_of_swaps(
     value: LLVMValue,
     predicate: LLVMValue | None,
 ) -> LLVMValue:
-    """What the target has no instruction for: LLVM writes the loop."""
+    """An update that the target has no instruction for: LLVM writes the loop."""
     emit = ctx.emit
     kind = tt.AtomicRmw(op).kind
     scope = tt.AtomicRmw(op).scope
@@ -288,7 +288,7 @@ def lower_atomic_load(
 
 
 def _both(ctx: Lowering, acting: LLVMValue | None, mask: LLVMValue | None) -> LLVMValue | None:
-    """Where a thread acts and the mask is on; None for everywhere."""
+    """The condition that a thread acts and the mask is on; None for always."""
     if acting is None or mask is None:
         return acting if mask is None else mask
     return ctx.emit.bit_and(acting, mask)

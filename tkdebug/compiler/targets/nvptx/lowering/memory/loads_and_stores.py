@@ -324,7 +324,7 @@ def _group(ctx: Lowering, op: Operation) -> int:
 
 
 def pointee_of(pointer: Value) -> ScalarType | PointerType:
-    """What a pointer, or a tile of them, points to."""
+    """The type that a pointer, or a tile of them, points to."""
     type_ = element_of(pointer.type)
     assert isinstance(type_, PointerType)
     return type_.pointee

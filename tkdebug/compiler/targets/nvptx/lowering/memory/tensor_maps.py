@@ -45,7 +45,7 @@ def map_scratch_bytes(op: Operation) -> int:
 def map_places(
     ctx: Lowering, ops: Sequence[Operation], workspace: LLVMValue
 ) -> dict[Operation, LLVMValue]:
-    """Where each of `ops` writes its tensor map, in the workspace of all programs."""
+    """The address in the workspace of all programs where each of `ops` writes its tensor map."""
     emit = ctx.emit
     with emit.in_entry():
         program = integer("i64", 0)

@@ -25,7 +25,7 @@ _WORD_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """How elements are cut into the words of one instruction.
+    """The partition of elements into the words of one instruction.
 
     Attributes:
         count: words of the instruction.
@@ -39,14 +39,14 @@ class Words:
 
     @staticmethod
     def of(element_bits: int, elements: int) -> Words:
-        """Those of an instruction that moves some elements of so many bits."""
+        """The words of an instruction that moves `elements` of so many bits."""
         total = element_bits * elements
         bits = max(element_bits, min(_WORD_BITS, total))
         return Words(total // bits, bits, bits // element_bits)
 
     @property
     def vector(self) -> Vector:
-        """The same, as instructions of checked accesses take it."""
+        """The words as instructions of checked accesses take them."""
         return Vector(self.suffix, self.bits, self.count, self.bits // self.per_word)
 
     def groups(self, words: Registers) -> Iterator[Registers]:
@@ -55,7 +55,7 @@ class Words:
 
     @property
     def suffix(self) -> str:
-        """As the instruction has it: `.v4.b32`."""
+        """The suffix of the instruction: `.v4.b32`."""
         return f"{f'.v{self.count}' if self.count > 1 else ''}.b{self.bits}"
 
 
@@ -115,7 +115,7 @@ _PRIORITIES = frozenset(("evict_first", "evict_last"))
 
 
 def modifiers_of(ctx: Lowering, op: Operation) -> Modifiers:
-    """Those of a tt.load or tt.store."""
+    """The modifiers of a tt.load or tt.store."""
     access = PointerAccess(op)
     if tt.Load.matches(op) and tt.Load(op).volatile:
         return Modifiers(".volatile.global")

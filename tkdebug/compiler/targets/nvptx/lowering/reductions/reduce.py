@@ -237,10 +237,10 @@ def _over_lanes(
 def _by_leaders(
     combine: Combine, steps: tuple[Step, ...], elements: dict[int, Element], is_for_all: bool
 ) -> dict[int, Element]:
-    """What `_butterfly` gives, in the lanes whose elements come first or, if asked, in all lanes.
+    """The results of `_butterfly`, in the lanes whose elements come first or, if asked, in all.
 
-    Those lanes combine in the right order without a look at who comes second. Others make numbers
-    that nobody reads.
+    Those lanes combine in the right order without a test which lane comes second. Others make
+    numbers that nobody reads.
     """
     ctx = combine.ctx
     for step in steps:

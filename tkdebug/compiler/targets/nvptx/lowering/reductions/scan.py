@@ -367,7 +367,7 @@ class _Scan:
         return emit.xor(total, (1 << len(phase.moves)) - 1) if self.is_reverse else total
 
     def _before(self, in_order: Sequence[Element], position: LLVMValue) -> tuple[Element, Element]:
-        """What comes before the part at `position`, and all parts together."""
+        """The combination of the parts before `position`, and that of all parts."""
         running = before = in_order[0]
         for index, part in enumerate(in_order[1:], start=1):
             if index > 1:

@@ -37,7 +37,7 @@ class Parity:
     warp: int
 
     def of_register(self, register: int) -> int:
-        """What register number `register` contributes, 0 or 1."""
+        """The parity that register number `register` contributes, 0 or 1."""
         return (self.register & register).bit_count() & 1
 
 
@@ -199,7 +199,7 @@ def exchanged(
     parts: list[int],
     kept_bits: list[int],
 ) -> tuple[LinearLayout, LinearLayout]:
-    """What warps write and what threads read when parts of the axis lie in several warps."""
+    """The layouts that warps write and threads read if parts of the axis lie in several warps."""
     rest = tuple(entry for i, entry in enumerate(layout.outs) if i != axis)
     outs = ((PART, 1 << len(parts)), *rest)
     first, bits = axis_vectors(layout, axis)
@@ -255,7 +255,7 @@ def shared_out(gathered: LinearLayout, parts: int) -> tuple[LinearLayout, tuple[
 
 
 def spread_out(gathered: LinearLayout, parts: int) -> Spread | None:
-    """How threads share out the elements that many of them keep, if that saves them enough."""
+    """The distribution among threads of elements that many keep, or None if it saves little."""
     rest = gathered.outs[1:]
     bits = gathered.out_bits - parts
     threads = gathered.in_bits(LANE) + gathered.in_bits(WARP)

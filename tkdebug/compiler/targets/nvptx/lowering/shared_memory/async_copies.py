@@ -46,14 +46,14 @@ _FENCE = "fence.proxy.async.shared::cta;"
 
 @dataclass(frozen=True, slots=True)
 class _TileCopy:
-    """What the instructions of one copy have in common.
+    """The operands that the instructions of one copy share.
 
     Attributes:
         ctx: the kernel.
         pointers: of the tile's registers.
         mask: i1 of each; None where all is copied.
-        fill: what is written where the mask is false; None for zeros, which cp.async writes itself.
-        pointee: what the pointers point to.
+        fill: values written where the mask is false; None for zeros, which cp.async writes itself.
+        pointee: the type that the pointers point to.
         plan: which registers an instruction copies.
         addresses: in shared memory, of each instruction.
         element_bytes: of an element.
@@ -77,7 +77,7 @@ class _TileCopy:
 
     @property
     def size_bytes(self) -> int:
-        """Of an instruction."""
+        """The bytes of an instruction."""
         return self.vector * self.element_bytes
 
     def write(self) -> Registers:
@@ -96,7 +96,7 @@ class _TileCopy:
         return []
 
     def write_good(self, good: Good) -> Registers:
-        """Those of the good elements; gives no registers."""
+        """Copy the good elements; no registers result."""
         ctx = self.ctx
         if self.fill is None:
             of_groups = [good[group[0] // self.vector] for group in self.plan.groups]
@@ -185,7 +185,7 @@ def _tile_copy(
 
 
 def _size(ctx: Lowering, wanted: LLVMValue, size_bytes: int) -> LLVMValue:
-    """How many bytes a copy reads; the rest of what it writes is zeros."""
+    """The number of bytes that a copy reads; it fills the rest with zeros."""
     return ctx.emit.select(wanted, integer("i32", size_bytes), integer("i32", 0))
 
 

@@ -172,7 +172,7 @@ def buffer_type(value: Value) -> MemDescType:
 def buffer_place(
     ctx: Lowering, op: Operation, value: Value, pointer: LLVMValue
 ) -> tuple[LLVMValue, int]:
-    """Where a buffer is: pointer to the whole, and what to XOR to offsets in it, in elements.
+    """A pointer to the whole buffer, and the number to XOR to offsets in it, in elements.
 
     Swizzling XORs bits of the row into those of the column, so that a part of a buffer begins at
     an offset that is XORed, not added.
@@ -181,7 +181,7 @@ def buffer_place(
         ctx: the kernel.
         op: the op that asks, for errors.
         value: the buffer or a part of it.
-        pointer: what `value` was lowered to.
+        pointer: the lowered `value`.
 
     Raises:
         LoweringError: a part of a buffer went through a loop or a branch.
@@ -223,7 +223,7 @@ def lower_memdesc_trans(ctx: Lowering, op: Operation, buffer: Registers) -> Sequ
 
 
 def lower_memdesc_subslice(ctx: Lowering, op: Operation, buffer: Registers) -> Sequence[Registers]:
-    """Where the part begins; its users look up the whole (see `buffer_place`)."""
+    """The start of the part; its users look up the whole (see `buffer_place`)."""
     start = _part_offset(op) * buffer_type(op.result).element_bytes
     return ([ctx.emit.gep(buffer[0], "i8", start)],)
 

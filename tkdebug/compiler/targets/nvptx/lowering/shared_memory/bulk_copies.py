@@ -159,7 +159,7 @@ def _messages(op: Operation) -> tuple[Message, ...]:
 
 
 def _start(ctx: Lowering, message: Message, coordinates: Sequence[Registers]) -> list[LLVMValue]:
-    """Where a box begins in the tensor, the contiguous axis first."""
+    """The coordinates in the tensor where a box begins, the contiguous axis first."""
     moved = [
         ctx.emit.add(registers[0], start)
         for registers, start in zip(coordinates, message.start, strict=True)
