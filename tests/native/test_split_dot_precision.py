@@ -8,7 +8,7 @@ from lowering_support import run_lowered_too
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.compiler.passes.split_dot_precision import SplitDotPrecision
+from tkdebug.compiler.passes.dots import SplitDotPrecision
 
 SIZE = 32
 

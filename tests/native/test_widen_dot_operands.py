@@ -8,7 +8,7 @@ from lowering_support import lowered, run_lowered_too
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.compiler.passes.widen_dot_operands import WidenDotOperands
+from tkdebug.compiler.passes.dots import WidenDotOperands
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 
 

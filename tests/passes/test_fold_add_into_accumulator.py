@@ -7,7 +7,7 @@ from pass_support import PARAMETERS, expect, run_on
 
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.passes import PassManager
-from tkdebug.compiler.passes.fold_add_into_accumulator import FoldAddIntoAccumulator
+from tkdebug.compiler.passes.dots import FoldAddIntoAccumulator
 
 START = """\
 %a = arith.constant dense<1.0> : tensor<16x16xf16>

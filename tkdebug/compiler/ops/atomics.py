@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.dialects import nvvm, scf, tt
-from tkdebug.compiler.dialects.op import Effects
 from tkdebug.compiler.ir import Block, Region
 from tkdebug.compiler.ops import conversion, operators, reduce
 from tkdebug.compiler.ops.emitter import Emitter
@@ -15,7 +14,6 @@ from tkdebug.compiler.tensor import scalar_dtype, tensor
 
 SEMANTICS = {"relaxed": "relaxed", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
 SCOPES = {"gpu": "gpu", "cta": "cta", "sys": "sys"}
-_READ_WRITE = Effects.READ | Effects.WRITE
 
 
 def ordering_of(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tkdebug.compiler.passes.canonicalize import Canonicalize
 from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
+from tkdebug.compiler.passes.dots import RaiseToDot
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.pass_run import Pass, PassRun
 from tkdebug.compiler.passes.pipeline import (
@@ -19,7 +20,6 @@ from tkdebug.compiler.passes.pipeline import (
     run_pipeline,
     with_plugins,
 )
-from tkdebug.compiler.passes.raise_to_dot import RaiseToDot
 from tkdebug.compiler.passes.unroll_loops import UnrollLoops
 
 if TYPE_CHECKING:

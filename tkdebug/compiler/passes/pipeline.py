@@ -14,6 +14,7 @@ from tkdebug.compiler.ir.core import Module
 from tkdebug.compiler.passes.canonicalize import Canonicalize
 from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
+from tkdebug.compiler.passes.dots import RaiseToDot
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.pass_run import (
     ForeignPass,
@@ -22,7 +23,6 @@ from tkdebug.compiler.passes.pass_run import (
     RunCallback,
     run_pass,
 )
-from tkdebug.compiler.passes.raise_to_dot import RaiseToDot
 from tkdebug.compiler.passes.unroll_loops import UnrollLoops
 from tkdebug.knobs import KNOBS
 from tkdebug.plugins import names

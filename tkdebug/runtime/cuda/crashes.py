@@ -21,7 +21,7 @@ from tkdebug.runtime.launch.launches_in_flight import Flight, InFlight
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Operation
-    from tkdebug.compiler.targets.nvptx.binary import Binary
+    from tkdebug.compiler.targets.nvptx.compile import Binary
     from tkdebug.runtime.launch.native_kernel import NativeKernel
 
 _MOST_FAULTS = 8

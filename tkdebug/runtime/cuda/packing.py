@@ -26,7 +26,7 @@ from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
 if TYPE_CHECKING:
     from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
     from tkdebug.compiler.sites.checks import CheckPlan
-    from tkdebug.compiler.targets.nvptx.binary import Binary
+    from tkdebug.compiler.targets.nvptx.compile import Binary
 
 SLOT_BYTES = 8
 # Of little-endian struct codes without padding: the size of the value is the kernel's business.

@@ -13,7 +13,7 @@ from tkdebug.runtime.device.platform import CheckMemory, GPUTarget, LaunchableKe
 
 if TYPE_CHECKING:
     from tkdebug.compiler.targets.machine_parts import MachineParts
-    from tkdebug.compiler.targets.nvptx.binary import Binary
+    from tkdebug.compiler.targets.nvptx.compile import Binary
     from tkdebug.runtime.device.crash_dumps import CrashDumps
     from tkdebug.runtime.launch.native_kernel import NativeKernel
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
+from tkdebug.compiler.passes.dots import FoldAddIntoAccumulator, SplitDotPrecision, WidenDotOperands
 from tkdebug.compiler.passes.drop_asserts import DropAsserts
-from tkdebug.compiler.passes.fold_add_into_accumulator import FoldAddIntoAccumulator
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.carry_base_pointers import CarryBasePointers
@@ -25,8 +25,6 @@ from tkdebug.compiler.passes.lower_descriptors import LowerDescriptors
 from tkdebug.compiler.passes.lower_scaled_dot import LowerScaledDot
 from tkdebug.compiler.passes.pass_run import Pass
 from tkdebug.compiler.passes.select_tensor_maps import SelectTensorMaps
-from tkdebug.compiler.passes.split_dot_precision import SplitDotPrecision
-from tkdebug.compiler.passes.widen_dot_operands import WidenDotOperands
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.compiler.targets.target import ASYNC_COPIES, VECTOR_ATOMICS, WGMMA, Target
 

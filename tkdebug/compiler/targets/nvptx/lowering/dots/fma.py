@@ -13,18 +13,57 @@ from dataclasses import dataclass
 from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import MemDescType, element_of, shape_of
-from tkdebug.compiler.layouts import OFFSET, REGISTER, LinearLayout, fma_operand
+from tkdebug.compiler.layouts import OFFSET, REGISTER, LinearLayout, f2, fma_operand
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering import floats8
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.dots.places import Place
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import widened
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.buffers import (
     buffer_place,
     buffer_type,
     load_part,
 )
-from tkdebug.compiler.targets.nvptx.lowering.types import Registers
+from tkdebug.compiler.targets.nvptx.lowering.types import LoweringError, Registers
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A tile in registers: which register holds the element at some coordinates.
+
+    The coordinates are those that the register alone contributes; what lane and warp contribute
+    is the same for both operands and the accumulators.
+    """
+
+    op: Operation
+    layout: LinearLayout
+    registers: dict[tuple[int, ...], int]
+
+    @staticmethod
+    def of(op: Operation, layout: LinearLayout) -> Place:
+        """The place of a tile in `layout`; errors name `op`."""
+        registers: dict[tuple[int, ...], int] = {}
+        for register, packed in enumerate(f2.spanned(layout.packed_bases(REGISTER))):
+            registers.setdefault(tuple(layout.unpack_out(packed).values()), register)
+        return Place(op, layout, registers)
+
+    def register(self, batch: tuple[int, ...], row: int, column: int) -> int:
+        """The register with these coordinates."""
+        found = self.registers.get((*batch, row, column))
+        if found is None:
+            raise LoweringError.at(
+                self.op,
+                f"{self.op.name}: no register holds {(*batch, row, column)} of a tile "
+                f"{self.layout.shape}",
+            )
+        return found
+
+    def coordinates(self) -> list[tuple[int, ...]]:
+        """The coordinates of each register."""
+        return [
+            tuple(self.layout.unpack_out(v).values())
+            for v in f2.spanned(self.layout.packed_bases(REGISTER))
+        ]
+
 
 _ACCESS_BYTES = 16
 # More k at once would take more registers than they save accesses.

@@ -19,8 +19,7 @@ from tkdebug.compiler.ir.types import ScalarType, element_of
 from tkdebug.compiler.layouts import LANE
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.dots.fma import by_fma, lower_local_dot
-from tkdebug.compiler.targets.nvptx.lowering.dots.places import Place
+from tkdebug.compiler.targets.nvptx.lowering.dots.fma import Place, by_fma, lower_local_dot
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import (
     elements_of_word,
     word_of_elements,

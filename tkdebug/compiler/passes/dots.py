@@ -1,0 +1,228 @@
+"""Rewrites of dots in Tile IR: their form, and the types in which they multiply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tkdebug.compiler.analysis.dot_use import BroadcastProduct
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.constants import constant_value
+from tkdebug.compiler.ir.core import Module, Operation, Value
+from tkdebug.compiler.ir.location import fuse
+from tkdebug.compiler.ir.types import element_of, tile
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
+from tkdebug.compiler.targets.target import FP8_MMA, Target
+
+_ELEMENTS = (ir.F32, ir.F64)
+_SMALLEST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseToDot:
+    """Raises `tl.sum(x[:, :, None] * y[None, :, :], 1)` to the matrix product that it is.
+
+    In that form all M x N x K products exist at once; a dot needs only the operands and the sums.
+    The dot is one of "ieee" precision: products and sums are those of the elements' own type, in
+    the order of dots.
+
+    Only for tiles that `tl.dot` would take: smaller ones gain nothing.
+    """
+
+    name: ClassVar[str] = "raise-to-dot"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Look at every reduction."""
+        for op in list(module.walk()):
+            if tt.Reduce.matches(op):
+                _raise(op, rewriter)
+        rewriter.commit()
+
+
+def _raise(reduce: Operation, rewriter: Rewriter) -> None:
+    found = BroadcastProduct.of(reduce)
+    if found is None or list(found.product.result.uses.values()) != [1]:
+        return
+    product, element = found.product, element_of(found.product.result.type)
+    if element not in _ELEMENTS or min(found.sizes) < _SMALLEST:
+        return
+    location = fuse(product.location, *(inner.location for inner in reduce.walk()))
+    build = OpBuilder(rewriter, reduce, "form-dot", location)
+    a, b = found.rows, found.columns
+    if found.sum_axis < found.row_axis:
+        a = build.trans(a, (1, 0))
+    if found.column_axis < found.sum_axis:
+        b = build.trans(b, (1, 0))
+    rows, columns, _ = found.sizes
+    # What a sum of nothing but -0.0 starts from.
+    start = build.constant(tile((rows, columns), element), -0.0)
+    dot = build.op(tt.Dot, (a, b, start), input_precision="ieee")
+    maker = dot.defining_op
+    assert maker is not None
+    for user in list(reduce.result.uses):
+        user.replace_operand(reduce.result, dot)
+        rewriter.record_change(user, "form-dot")
+    rewriter.note_replaced(reduce.result, dot)
+    rewriter.replace_with_ops(reduce, "form-dot", [maker])
+    rewriter.replace_with_ops(product, "form-dot", [maker])
+
+
+_ADDITIONS = (arith.AddF.name, arith.AddI.name)
+_SUMS = (ir.F32, ir.F64, ir.I32)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldAddIntoAccumulator:
+    """Folds `acc += tl.dot(a, b)` into `acc = tl.dot(a, b, acc)`.
+
+    A dot adds its third operand at no cost. As a separate op, the product takes as many registers
+    as the accumulator, and an addition for each: this makes kernels with two accumulators spill.
+
+    Only where that adds the same numbers at the same precision: sums of fp32, fp64 and integers.
+    Sums of fp8 products are left as written, since tensor cores add these with fewer bits than an
+    addition of fp32, which is why kernels write it apart.
+    """
+
+    name: ClassVar[str] = "fold-add-into-accumulator"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Look at every addition."""
+        for op in list(module.walk()):
+            if op.name in _ADDITIONS:
+                _accumulate(op, rewriter)
+        rewriter.commit()
+
+
+def _accumulate(addition: Operation, rewriter: Rewriter) -> None:
+    for product, other in arith.Binary(addition).both_orders:
+        dot = product.owner
+        if isinstance(dot, Operation) and other is not product and _is_part_of(dot, addition):
+            break
+    else:
+        return
+    a, b, _ = dot.operands
+    new = rewriter.build_before(
+        addition,
+        tt.Dot,
+        (a, b, other),
+        (addition.result.type,),
+        dot.attributes,
+        location=fuse(dot.location, addition.location),
+    )
+    rewriter.replace_with_values(addition, "accumulate", new.results, (new,))
+    rewriter.replace_with_ops(dot, "accumulate", (new,))
+
+
+def _is_part_of(dot: Operation, addition: Operation) -> bool:
+    """Whether `dot` is one that starts at zero and whose result only `addition` wants."""
+    if not tt.Dot.matches(dot) or dot.block is not addition.block or len(dot.result.uses) != 1:
+        return False
+    if element_of(dot.result.type) not in _SUMS or any(
+        map(_is_float8, (tt.Dot(dot).a, tt.Dot(dot).b))
+    ):
+        return False
+    return constant_value(tt.Dot(dot).accumulator) == 0
+
+
+def _is_float8(value: Value) -> bool:
+    element = element_of(value.type)
+    return element.bits == 8 and element != ir.I8
+
+
+# Precision -> parts of each operand, and which parts are multiplied before the leading ones.
+_PRODUCTS: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {
+    "bf16x3": (2, ((1, 0), (0, 1))),
+    "bf16x6": (3, ((1, 1), (2, 0), (0, 2), (1, 0), (0, 1))),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SplitDotPrecision:
+    """Splits fp32 dots of precision bf16x3 or bf16x6 into dots of bf16 parts.
+
+    A number is a sum of bf16 parts; each part is the rest after the parts before. "bf16x3" keeps
+    two parts and three products, "bf16x6" three parts and six. Small products are summed first.
+    Where these sums are NaN (an infinity less itself), only the product of the leading parts
+    counts.
+
+    Source: Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype for
+    Higher-Precision Computations" (arXiv:1904.06376).
+    """
+
+    name: ClassVar[str] = "split-dot-precision"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Split one by one."""
+        for op in list(module.walk()):
+            if tt.Dot.matches(op) and element_of(tt.Dot(op).a.type) == ir.F32:
+                products = _PRODUCTS.get(str(tt.Dot(op).input_precision))
+                if products is not None:
+                    _split(op, OpBuilder(rewriter, op, self.name), *products)
+        rewriter.commit()
+
+
+def _split(op: Operation, build: OpBuilder, count: int, small: tuple[tuple[int, int], ...]) -> None:
+    a, b, acc = op.operands
+    lhs, rhs = _parts(build, a, count), _parts(build, b, count)
+    zero = build.constant(acc.type, 0.0)
+    total = zero
+    for i, j in small:
+        total = build.op(tt.Dot, (lhs[i], rhs[j], total), input_precision="ieee")
+    is_number = build.op(arith.CmpF, (total, total), predicate="oeq")
+    total = build.op(arith.Select, (is_number, total, zero), total.type)
+    total = build.op(tt.Dot, (lhs[0], rhs[0], total), input_precision="ieee")
+    build.replace(arith.AddF, (total, acc), {})
+
+
+def _parts(build: OpBuilder, value: Value, count: int) -> list[Value]:
+    """The leading bf16 part, then that of the rest, and so on."""
+    parts = []
+    for index in range(count):
+        part = build.cast(arith.TruncF, value, ir.BF16)
+        parts.append(part)
+        if index + 1 < count:
+            value = build.binary(arith.SubF, value, build.cast(arith.ExtF, part, ir.F32))
+    return parts
+
+
+# What `mma` and `wgmma` take (PTX ISA, "Matrix Data-types"); both may be mixed.
+_MULTIPLIED = ("f8E4M3FN", "f8E5M2")
+
+
+@dataclass(frozen=True, slots=True)
+class WidenDotOperands:
+    """Widens fp8 products that the target's tensor cores do not have to fp16 products.
+
+    Every value of an 8-bit float format is one of fp16, so nothing is lost; FMA units, the
+    alternative, are more than ten times slower.
+
+    Attributes:
+        target: what it is compiled for.
+    """
+
+    target: Target
+    name: ClassVar[str] = "widen-dot-operands"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Look at every dot."""
+        for op in list(module.walk()):
+            if tt.Dot.matches(op) and self._lacks(op):
+                _widen(op, OpBuilder(rewriter, op, "widen-fp8"))
+        rewriter.commit()
+
+    def _lacks(self, op: Operation) -> bool:
+        """Whether it is an fp8 dot that no tensor core of the target computes."""
+        elements = [element_of(value.type) for value in (tt.Dot(op).a, tt.Dot(op).b)]
+        if not all(element.bits == 8 and str(element) != "i8" for element in elements):
+            return False
+        if not self.target.has(FP8_MMA) or any(str(e) not in _MULTIPLIED for e in elements):
+            return True
+        return element_of(op.result.type) != ir.F32
+
+
+def _widen(op: Operation, build: OpBuilder) -> None:
+    a, b, acc = op.operands
+    wide = [build.cast(tt.FpToFp, value, ir.F16, rounding="rtne") for value in (a, b)]
+    build.replace(tt.Dot, (*wide, acc), op.attributes)
