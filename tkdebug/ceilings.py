@@ -110,9 +110,9 @@ class Sizes:
 
     Attributes:
         copied: elements of fp32 that are copied, a multiple of `block`.
-        cached: elements of fp32 of the buffer in the second-level cache, alike.
+        cached: elements of fp32 of the buffer in the second-level cache, a multiple of `block`.
         block: elements of a program.
-        tile: rows and columns of a product; None for what the architecture is fastest with.
+        tile: rows and columns of a product; None for the architecture's fastest.
         depth_bytes: of a product's operands.
         programs_per_sm: of kernels that keep multiprocessors busy.
         rounds: of loops in kernels.

@@ -1,4 +1,4 @@
-"""Costs of a launch and what would lower them: facts, a model of time, and rules over both.
+"""Costs of a launch and remedies: facts, a model of time, and rules over both.
 
 Responsible for judging facts; gathering them is the runtime's (`runtime.advising`). Knows neither
 the compiler nor torch, so that recorded facts can be judged anywhere.

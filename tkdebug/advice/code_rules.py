@@ -28,7 +28,7 @@ from tkdebug.advice.model import (
 )
 from tkdebug.errors import Frame
 
-# Instructions an element: more than a fast function takes, and what one takes.
+# Instructions an element: more than a fast function takes, and as many as one takes.
 _SLOW_INSTRUCTIONS, _FAST_INSTRUCTIONS = 7, 2
 # Of index arithmetic: a sum of 64 bits takes two instructions, a product four or so.
 _NARROW_SHARE = 0.45
@@ -138,7 +138,7 @@ def _also(lines: list[LineCode], named: LineCode) -> str:
 
 
 def repeated_work(launch: Launch) -> Iterator[Finding]:
-    """Loads that get the same in each round of a loop, and what is computed of nothing else."""
+    """Loads that get the same in each round of a loop, and values computed from nothing else."""
     facts = launch.facts
     loads = {a.op_id: rounds for a in facts.accesses if (rounds := _rounds(launch, a)) >= 2}
     lines = [line for line in facts.code if _REPEATED in line.by_cause]
@@ -208,7 +208,7 @@ def _and_more(lines: list[LineCode], load: AccessFacts) -> str:
 
 
 def loads_again(launch: Launch) -> Iterator[Finding]:
-    """Loads of what another load of the same program has got before."""
+    """Loads of memory that an earlier load of the same program has read."""
     for access in launch.facts.accesses:
         first = next(
             (a for a in launch.facts.accesses if a.op_id == access.loaded_by and a is not access),

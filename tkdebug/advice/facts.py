@@ -22,7 +22,7 @@ class AccessFacts:
     Attributes:
         frame: where it is.
         tensor: name of the argument, "" where it is none.
-        element_bytes: of what a pointer points to.
+        element_bytes: of the elements that pointers point to.
         executions: by all programs together.
         tile_elems: elements of the tile.
         tile_axes: its axes, 0 of a scalar.
@@ -30,7 +30,7 @@ class AccessFacts:
         requests: warp instructions in one execution.
         sectors: of 32 bytes that one execution's requests touch, each request counted for itself.
         needed_sectors: as many as its bytes would fill without gaps.
-        lines: of 128 bytes, counted alike.
+        lines: of 128 bytes, counted in the same way.
         program_sectors: sectors that one execution touches, each once.
         width_bytes: of the access of one thread.
         possible_bytes: widest access that there would be for the tile (16 bytes at most).
@@ -38,7 +38,7 @@ class AccessFacts:
         in_loop: whether it is in a loop.
         loop_depends: whether its addresses depend on what the loop has loaded.
         is_gather: whether its addresses come from memory.
-        repeated: share of executions that access what the same program accessed the time before.
+        repeated: share of executions that access the same memory as the program's execution before.
         again: how many times a program accesses the same because rounds of loops do not change it.
         address_loads: ops of the loads that its addresses come from.
         loaded_by: op of a load that got the same in the same program before; None for none.
@@ -49,7 +49,7 @@ class AccessFacts:
         addresses: different ones in one execution.
         overfetch_bytes: of sectors that the launch reads or writes through it and does not need.
         footprint_bytes: of elements that the launch accesses through it, each once.
-        why_narrow: why `width_bytes` is not more, "" where it is what is possible.
+        why_narrow: why `width_bytes` is not more, "" where no more is possible.
         odd: which arguments keep addresses from being aligned, "" where others do or none.
         exact: whether counts are of all elements, not of a sample.
     """
@@ -151,8 +151,8 @@ class WaitFacts:
     """Cycles that a warp of an average program waits for one thing, alone on its multiprocessor.
 
     Attributes:
-        cause: what it waits for (`linemap.warp_waits.Cause`).
-        frame: of what it waits for.
+        cause: the kind of the wait (`linemap.warp_waits.Cause`).
+        frame: of the awaited instruction.
         op_id: of it, that of Tile IR; None where it is of none.
         cycles: in all rounds of loops.
         removable: by kind of slow code (`LineCode.by_cause`), the share that is for it.
@@ -174,8 +174,8 @@ class LoopFacts:
         op_ids: of all ops in it, those of Tile IR.
         entries: how often programs come to it.
         rounds: each time.
-        needs_before: where a round computes what the next one needs, other than sums and extremes;
-            None where rounds may be made in any order.
+        needs_before: where a round computes a value that the next one needs, other than sums and
+            extremes; None where rounds may be made in any order.
     """
 
     frame: Frame
@@ -245,9 +245,9 @@ class KernelFacts:
         waits: of a warp.
         why_not_pipelined: by op of a load, why it is not.
         read_bytes: of sectors that are read, each once.
-        written_bytes: alike.
+        written_bytes: bytes written, counted in the same way.
         widest_tile: elements of the largest tile of a program.
-        local_bytes: local memory of a thread, which has what is spilled.
+        local_bytes: local memory of a thread, spills included.
         flops: of fp32 and fp64 arithmetic without products of tensor cores.
         loops: the outermost ones.
         fullest: where most registers are in use; None where that is not known.

@@ -1,4 +1,4 @@
-"""Launches as rules see them, findings, and what rules share."""
+"""Launches as rules see them, findings, and functions that rules share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Finding:
     Attributes:
         frame: its line.
         kind: such as "uncoalesced".
-        message: what is there, why that costs, and what would help.
+        message: the finding, why it costs, and what would help.
         better: the work without the cause; of the same grid.
         share: of a program's time, of causes that are named even where other programs hide them.
     """
@@ -65,7 +65,7 @@ Rule = Callable[[Launch], Iterator[Finding]]
 def accesses_by_line(
     launch: Launch, kind_of: Callable[[AccessFacts], bool]
 ) -> Mapping[tuple[Frame, str], list[AccessFacts]]:
-    """Accesses by line, with what they are: several of one line are one cause."""
+    """Accesses by line, with their names: several of one line are one cause."""
     found: dict[Frame, list[AccessFacts]] = {}
     for access in launch.facts.accesses:
         if access.executions and kind_of(access):
@@ -95,7 +95,7 @@ def of_program(share: float) -> str:
 
 
 def without(pipes: Mapping[str, float], removed: Mapping[str, float]) -> dict[str, float]:
-    """Instructions by pipe, less what is gone."""
+    """Instructions by pipe, without those that are gone."""
     return {
         pipe: max(0.0, pipes.get(pipe, 0.0) - removed.get(pipe, 0.0))
         for pipe in {**pipes, **removed}

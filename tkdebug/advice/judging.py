@@ -38,13 +38,13 @@ _SHORT_LAUNCH_S = 12e-6
 _TINY_FACTOR = 3
 # What it takes to combine the results of programs that share the work of one: half a launch.
 _COMBINING_S = 3e-6
-# Of what the parts of a grid rule promise.
+# The share of the gains that the parts of a grid rule promise.
 _LEAST_SPLIT, _LEAST_EVEN = 1.3, 1.07
 _MOST_ROUNDS = 8
 
 
 def grid_findings(launch: Launch) -> Iterator[tuple[Finding, float, float]]:
-    """Find what the grid costs, each time with the time as it is and as it would be."""
+    """Find the costs of the grid, each with the time as it is and as it would be."""
     facts, machine, work = launch.facts, launch.machine, launch.work
     now_s = grid_s(work, machine)
     is_tiny = steady_s(work, machine) < TINY_NS * 1e-9
@@ -223,7 +223,7 @@ def _made(
 
 
 def _prediction(launch: Launch, now: Times, better: Times, judged: str) -> str:
-    """Say what is predicted, of the launch as it is and of a grid that fills the GPU."""
+    """Return the predictions for the launch as it is and for a grid that fills the GPU."""
     machine = f"an {launch.machine.name} {launch.machine.basis}"
     launched = f"{now.launched_s / better.launched_s:.3g}x as fast"
     filled = f"{now.filled_s / better.filled_s:.3g}x as fast"

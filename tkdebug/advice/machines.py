@@ -24,7 +24,7 @@ from tkdebug.knobs import KNOBS
 from tkdebug.process.named_files import read_text
 from tkdebug.terminal.text import tell
 
-# Of products on tensor cores and of memory, what the best kernels reach of a data sheet's peak.
+# The share of a data sheet's peak that the best kernels reach, of tensor cores and of memory.
 TENSOR_SHARE = 0.75
 MEMORY_SHARE = 0.92
 SECTOR_BYTES = 32
@@ -42,14 +42,15 @@ class Machine:
         dram_bytes_per_s: of its memory.
         l2_bytes_per_s: of the second-level cache.
         tensor_flops: a second, dense, by width of an operand in bits; "tf32" is of 19 bits.
-        mma_share: what mma.sync reaches of that where warpgroup instructions reach all of it.
+        mma_share: share of that which mma.sync reaches where warpgroup instructions reach all of
+            it.
         warps_per_cycle: instructions of a warp that each pipe of a multiprocessor takes a cycle.
         l1_bytes: of the first-level cache and shared memory of a multiprocessor, together.
         l2_bytes: that the second-level cache holds.
         memory_latency_s: of a load from memory, while others are busy with it too.
-        l2_latency_s: of one from the second-level cache, alike.
+        l2_latency_s: latency of one from the second-level cache.
         l1_latency_s: of one from the first-level cache.
-        basis: where its figures are from, to be read behind its name.
+        basis: where its figures are from, to be read after its name.
     """
 
     name: str
@@ -235,7 +236,7 @@ def _tell_damaged(path: Path, reason: str) -> None:
 
 
 def measured_machine(machine: Machine, ceilings: Ceilings) -> Machine:
-    """`machine` with what was measured in the place of the data sheet's.
+    """`machine` with measured figures in place of the data sheet's.
 
     The model takes shares of a data sheet's peaks, which a measured figure has off already.
     """

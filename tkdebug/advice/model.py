@@ -1,11 +1,11 @@
-"""Model of a launch's time: work by resource, over what a GPU does of it in a second.
+"""Model of a launch's time: work by resource, over the GPU's work in a second.
 
 The model is simple on purpose, and `docs/advise.md` has all of it. Each resource has a time of its
 own; they overlap, the largest counts most (a sum of fourth powers). One of them is latency: how
 long a program takes from its begin to its end, over the programs that a multiprocessor holds at a
 time. Remarks are made by changing the work that one cause adds, and asking again.
 
-Invariant: what is asked of a grid that fills the GPU is `steady_s`, of the grid as it is `grid_s`;
+Invariant: the time of a grid that fills the GPU is `steady_s`, of the grid as it is `grid_s`;
 each is continuous in the number of programs but for whole rounds of them.
 """
 
@@ -37,9 +37,9 @@ _SLICE_BYTES_PER_CYCLE = 64
 _REQUESTS_IN_FLIGHT = 300
 _LONE_SECTOR = 3
 _CACHED_BYTES = 20 << 20
-# Of a load's latency in each execution: what waits less runs ahead.
+# The share of a load's latency in each execution: loads that wait less run ahead.
 _HIDDEN_SHARE = 0.05
-# Of executions, those that repeat what the same program has just read.
+# The share of executions that repeat the reads of the same program.
 _OFTEN = 0.9
 _OF_MEMORY = ("load", "copy", "atomic")
 # What a warp waits for on its multiprocessor.
@@ -104,7 +104,7 @@ def atomic_seconds(
     """Return the time of atomics: those on the most used sector, or all over the slices.
 
     A slice of the second-level cache takes one element after the other, of whatever address; which
-    fits what was measured of sums by group, by column and by row. It moves 64 bytes a cycle, so
+    fits measured sums by group, by column and by row. It moves 64 bytes a cycle, so
     there are as many as its bandwidth needs. Source: NVIDIA A100 white paper, "A100 L2 cache": 5120
     bytes a cycle; the same address once a cycle at most: Kepler GK110 white paper, "Atomic
     operations".
@@ -147,7 +147,7 @@ def dram_bytes(access: AccessFacts) -> float:
 
 
 def latency_s(access: AccessFacts, machine: Machine) -> float:
-    """Return the latency of an access: what is read for the first time comes from memory."""
+    """Return the latency of an access: memory that is read for the first time is not cached."""
     moved = access.executions * access.program_sectors * SECTOR_BYTES
     first = min(1.0, dram_bytes(access) / moved) if moved else 1.0
     again_s = machine.l1_latency_s if access.repeated > _OFTEN else machine.l2_latency_s
@@ -234,11 +234,11 @@ class ProgramTime:
 
     Attributes:
         waiting: for memory, in a warp.
-        computing: instructions, and what a warp waits for between them on its multiprocessor; as
+        computing: instructions, and a warp's waits between them on its multiprocessor; as
             long as the busiest unit of all its warps at least.
         moving: the data that it waits for, at its share of the bandwidth.
-        overlapped: of these, what its warps do at the same time: those of a program that has no
-            barriers are at different places.
+        overlapped: the part of these that its warps do at the same time: those of a program that
+            has no barriers are at different places.
     """
 
     waiting: float
@@ -279,7 +279,7 @@ def program_time(work: Work, machine: Machine, busy_sms: float | None = None) ->
     )
     overlapped = 0.0
     if not any(wait.cause == "barrier" for wait in work.waits):
-        # Of a single warp, what it waits for and what it does are one after the other.
+        # The waits and the work of a single warp are one after the other.
         least = max(waiting + issued + on_chip, computing, moving)
         together = waiting + computing + moving - least
         overlapped = together * (1 - 1 / work.warps_of_program)
@@ -313,7 +313,7 @@ _PIPES = {"alu": "ALU", "imad": "integer multiply"}
 def _busy_cycles(work: Work, machine: Machine) -> dict[str, float]:
     """Cycles of one multiprocessor that each of its pipes is busy for all instructions."""
     pipes = dict(work.pipes)
-    # Products of integers run on one half of what adds and multiplies fp32.
+    # Products of integers run on one half of the units that add and multiply fp32.
     pipes["fp32"] = pipes.get("fp32", 0.0) + pipes.get("imad", 0.0)
     rates = machine.warps_per_cycle
     return {pipe: count / rates[pipe] for pipe, count in pipes.items() if pipe in rates}

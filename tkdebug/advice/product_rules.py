@@ -13,7 +13,7 @@ from tkdebug.errors import Frame
 
 # What tl.dot takes along its result's axes and along the sum.
 _LEAST_SIDE, _LEAST_SUM = 16, 16
-# Tiles with such sides ask little of the second-level cache for what they compute.
+# Tiles with such sides ask little of the second-level cache for their products.
 _LARGE_SIDE = 128
 # Warpgroup instructions take so many rows. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix".
 _WGMMA_ROWS = 64
@@ -221,7 +221,7 @@ def _read_again(loads: Mapping[int, AccessFacts], op_id: int | None) -> float:
 def _kept(dot: DotFacts, taller: int, wider: int) -> Iterator[tuple[int, float]]:
     """The loads of a product's operands, each with the share of its reads that larger tiles make.
 
-    Rows are read once for each tile in their row of tiles, columns alike.
+    Rows are read once for each tile in their row of tiles, and columns for each in theirs.
     """
     for op_id, times in zip(dot.loads, (wider, taller), strict=True):
         if op_id is not None:
@@ -236,7 +236,7 @@ def _bytes_ratio(dot: DotFacts, loads: Mapping[int, AccessFacts], taller: int, w
 def _of_larger_tiles(
     launch: Launch, dots: list[DotFacts], loads: Mapping[int, AccessFacts], taller: int, wider: int
 ) -> Work:
-    """The work with such tiles: fewer copies, and what moves operands to products."""
+    """The work with such tiles: fewer copies, and fewer moves of operands to products."""
     facts, machine, work = launch.facts, launch.machine, launch.work
     dot = max(dots, key=lambda d: d.flops)
     fewer = 1 - 1 / _bytes_ratio(dot, loads, taller, wider)

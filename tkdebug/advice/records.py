@@ -24,7 +24,7 @@ SMALL_GRID = 1.3
 @stored("remarks", indices=("kernel_hash",))
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Why a launch takes as long as it does, at the line of the cause, and what would help.
+    """A cause of a launch's time, at its line, and what would help.
 
     Attributes:
         kernel_hash: which specialisation.
@@ -65,7 +65,7 @@ class Remark:
 
 
 def ranked(remarks: Iterable[Remark]) -> list[Remark]:
-    """The remarks on one launch, what promises most first.
+    """The remarks on one launch, the most promising first.
 
     Of a launch with so little to do that a full GPU would be done with it before the next one is
     launched, remarks on its grid come after those that would hold of a larger one, too.
@@ -89,25 +89,25 @@ class LaunchCost:
     Attributes:
         target: the architecture that it was compiled for.
         machine: the GPU that times are predicted for.
-        ceilings: what is known of it: "by its data sheet", or "as measured on" a date.
+        ceilings: the source of its figures: "by its data sheet", or "as measured on" a date.
         read_bytes: of sectors that it reads, each once.
-        written_bytes: alike.
+        written_bytes: bytes written, counted in the same way.
         l2_bytes: that go through the second-level cache.
         flops: of arithmetic on fp32 and fp64 units.
         tensor_flops: of products on tensor cores.
         predicted_ns: if as much work were part of a grid that fills the GPU, without the time to
             launch.
-        grid_ns: alike, of the grid as it is.
+        grid_ns: the same for the grid as it is.
         roof_ns: the least that its bytes and products take on that GPU.
         bound: the resource that takes longest, of `resources_ns`.
         bound_share: of its time in `predicted_ns`.
-        occupancy_percent: resident warps of those possible.
-        limited_by: what keeps them from being more.
+        occupancy_percent: share of resident warps among those possible.
+        limited_by: the resources that keep them from being more.
         is_exact: whether bytes are of every element, not of a sample.
         resources_ns: the time of each resource, were there nothing else and the GPU full.
         launched_bound: the resource that takes longest of the grid as it is.
         launched_share: of its time in `grid_ns`.
-        program_ns: what one program takes from its begin to its end, by what it does.
+        program_ns: times of one program from its begin to its end, by activity.
     """
 
     kernel: str

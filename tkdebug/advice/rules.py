@@ -1,4 +1,4 @@
-"""The rules: each names a cause at a line, and what the launch would take without it.
+"""The rules: each names a cause at a line, and the launch's time without it.
 
 Here are those about accesses to memory and about tiles that do not fit; others stand beside.
 """

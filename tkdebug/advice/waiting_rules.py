@@ -134,7 +134,7 @@ def _waited_for(facts: KernelFacts) -> list[AccessFacts]:
 
 
 def _ahead(launch: Launch, loads: list[AccessFacts], share: float) -> Work:
-    """The work if a share of the executions of some loads ran ahead of what needs them."""
+    """The work if a share of the executions of some loads ran ahead of their uses."""
     ids = {access.op_id for access in loads}
     work = without_waits(
         launch.work, lambda w: share if w.cause == "load" and w.op_id in ids else 0.0

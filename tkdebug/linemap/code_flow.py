@@ -20,7 +20,7 @@ _BRANCH = "BRA"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CodeLoop:
-    """A loop: what it holds in order, instructions by their index and inner loops."""
+    """A loop: its contents in order, instructions by their index and inner loops."""
 
     body: Nest
 
@@ -86,7 +86,7 @@ class _Blocks:
         last = self._code[end - 1]
         target = self._jump(last)
         # A branch that is taken in any case and one that asks whether lanes differ both fall
-        # through nowhere, or seldom; a predicate is what makes it a choice.
+        # through nowhere, or seldom; a predicate makes it a choice.
         if end < len(self._code) and (_is_choice(last) or not _ends_block(last)):
             yield end
         if target is not None:

@@ -1,8 +1,8 @@
 """From any place of a kernel to any other: source line, ops, LLVM, PTX, SASS, both ways.
 
 One `LineTable` per compiled kernel. tkdebug's own kernels are joined by op ids: an instruction's
-address gives its PTX line, that its op, and the op its call chain and what it was in Tile IR. For
-cubins of others there are no ops, only what their line tables say.
+address gives its PTX line, that its op, and the op its call chain and its Tile IR op. For cubins of
+others there are no ops, only their line tables.
 
 Invariants: nothing is guessed: an instruction without a place, of line 0 or of generated code is
 unmapped. No compiler library is needed to read a table from a session (`line_table_data`).
@@ -75,7 +75,7 @@ class Instruction:
 
 
 def is_source(frame: Frame) -> bool:
-    """Whether a place is one in a file, not line 0 and not what the compiler put in."""
+    """Whether a place is one in a file, not line 0 and not the compiler's own."""
     return frame.line > 0 and frame.file not in ("", GENERATED_FILE)
 
 
@@ -131,7 +131,7 @@ class LineTable:
         instructions: by address.
         ptx_ops: PTX line -> op id, for lines that are of an op.
         llvm_ops: LLVM IR line -> op id.
-        resources: what it needs; None when not known.
+        resources: those of the kernel; None when not known.
         notes: of the assembler.
         local_functions: functions that ptxas put into its code, with their callers.
         tests: of a checked build, how each access is tested (`compiler.sites.checks.TESTS`).

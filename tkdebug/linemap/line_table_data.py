@@ -71,7 +71,7 @@ def to_data(table: LineTable) -> Data:
 
 
 def unread_data(code: UnreadCode) -> Data:
-    """Machine code that is not read yet, with what is known of it."""
+    """Machine code that is not read yet, with the known facts of it."""
     return {
         **to_data(code.table),
         "schema": UNREAD_SCHEMA,
@@ -82,7 +82,7 @@ def unread_data(code: UnreadCode) -> Data:
 
 
 def absent(reason: str) -> Data:
-    """Data that stands for a table that could not be made; reading it raises with `reason`."""
+    """Data in place of a table that could not be made; reading it raises with `reason`."""
     return {"schema": SCHEMA, "absent": reason}
 
 
@@ -90,7 +90,7 @@ def from_data(data: object) -> LineTable:
     """The table that `data` holds; machine code that was not read yet is read now.
 
     Raises:
-        LineTableError: it is no table, of a newer schema, stands for one that is absent, or its
+        LineTableError: it is no table, of a newer schema, in place of an absent one, or its
             machine code cannot be read.
     """
     try:

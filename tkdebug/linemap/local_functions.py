@@ -22,7 +22,7 @@ class LocalFunction:
     Attributes:
         name: its symbol, `$__internal_0_$__cuda_sm20_div_s64` and the like.
         start: address of its first byte, as the line tables count.
-        end: address behind its last byte.
+        end: address after its last byte.
         callers: call chains of the instructions that call it, outermost first; empty where that is
             not known.
     """
@@ -34,7 +34,7 @@ class LocalFunction:
 
     @property
     def readable_name(self) -> str:
-        """`__cuda_sm20_div_s64`: the symbol without what makes it unique in the cubin."""
+        """`__cuda_sm20_div_s64`: the symbol without the part that makes it unique in the cubin."""
         return self.name.rpartition("$")[2]
 
 

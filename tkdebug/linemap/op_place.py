@@ -16,8 +16,8 @@ class OpPlace:
     Attributes:
         id: unique in the kernel, the same in all stages.
         tile_name: such as tt.load, in the Tile IR after its passes; None where it is not there.
-        gpu_name: alike in the GPU IR that was lowered; passes may rename an op and keep its id.
-        chains: the source places it stands for, each a call chain, outermost first; the first is
+        gpu_name: its name in the GPU IR that was lowered; passes may rename an op and keep its id.
+        chains: its source places, each a call chain, outermost first; the first is
             the one shown, the others came by fusion (common subexpressions and the like).
         column: 1-based, of the first place; 0 when unknown.
         origins: ids of the Tile IR ops that it came from, itself where it is one of them.

@@ -14,7 +14,8 @@ class Occupancy:
         blocks: of a multiprocessor; 0 where not even one fits.
         warps: of a multiprocessor.
         max_warps: that it could hold.
-        limits: what -> blocks that it would allow: "registers", "shared memory", "warps", "blocks".
+        limits: resource -> blocks that it would allow: "registers", "shared memory", "warps",
+            "blocks".
         limited_by: those of them that allow no more than `blocks`.
     """
 
@@ -26,7 +27,7 @@ class Occupancy:
 
     @property
     def percent(self) -> float:
-        """Resident warps of those possible."""
+        """The share of resident warps among those possible."""
         return 100 * self.warps / self.max_warps
 
 

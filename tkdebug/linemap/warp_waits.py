@@ -2,7 +2,7 @@
 
 The compiler's own schedule is followed: each instruction says for how many cycles the next one has
 to wait, and which earlier results it needs. Responsible for that alone: how long memory takes is
-the caller's to say, and what other warps do meanwhile is the model's (`tkdebug.advice`).
+the caller's to say, and the work of other warps meanwhile is the model's (`tkdebug.advice`).
 
 Invariant: a loop is followed for a few rounds, and the rest takes as long as the last ones.
 """
@@ -54,7 +54,7 @@ class Rounds:
 
     Attributes:
         times: rounds, on average.
-        body: what each of them does.
+        body: the waits of each of them.
     """
 
     times: float
@@ -69,7 +69,7 @@ class Wait:
     """Cycles that a warp waits for one thing.
 
     Attributes:
-        cause: what it is.
+        cause: its kind.
         made_by: index of the instruction whose result is waited for.
         cycles: of a warp, in all rounds.
     """
@@ -116,7 +116,7 @@ def waits(
 
 @dataclass(slots=True)
 class _Result:
-    """Result under way: who makes it, and when it is there."""
+    """A result under way: its instruction, and when it is there."""
 
     made_by: int
     ready: float

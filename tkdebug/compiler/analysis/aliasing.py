@@ -79,7 +79,7 @@ def _of_counter(value: Value, stages: int) -> RingIndex | None:
 
 
 def _loop_counter(value: Value) -> tuple[Operation, int] | None:
-    """The loop whose variable this is, and where it starts; only with a step of one."""
+    """The loop that counts with `value`, and its start, if the step is one."""
     loop = None if isinstance(value.owner, Operation) else value.owner.parent_op
     if loop is None or not scf.For.matches(loop) or value.index != 0:
         return None

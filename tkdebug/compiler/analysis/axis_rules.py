@@ -145,7 +145,7 @@ def _scaled(a: AxisInfo, factor: int, equal: Sequence[int], non_negative: bool) 
 
 
 # Quotients and remainders. In a run that begins at a multiple of its length, groups as long as
-# what divides the divisor have one quotient, and remainders that run.
+# the divisor's own divisor have one quotient, and remainders that run.
 
 
 def _cut(a: AxisInfo, b: AxisInfo, axis: int, is_exact: bool) -> int:
@@ -277,7 +277,7 @@ def _compare(op: Operation, operands: Infos) -> AxisInfo:
     predicate = arith.Compare(op).predicate
     equal = list(_equal((a, b)))
     for axis in range(len(equal)):
-        # x < n and x >= n change only where x is a multiple of what divides n.
+        # x < n and x >= n change only where x is a multiple of n's divisor.
         if predicate in ("slt", "sge", "ult", "uge"):
             equal[axis] = max(equal[axis], _cut(a, b, axis, True))
         if predicate in ("sgt", "sle", "ugt", "ule"):

@@ -175,7 +175,7 @@ def hands_out_addresses(module: Module) -> bool:
 def may_meet(a: Value | Origin, b: Value | Origin) -> bool:
     """Whether pointers of two origins may point into one tensor.
 
-    Two parameters are taken to be different tensors, and so are a parameter and what is loaded.
+    Two parameters are taken to be different tensors, and so are a parameter and a loaded pointer.
     """
     return Origin.UNKNOWN in (a, b) or a is b
 

@@ -2,7 +2,7 @@
 
 Such values can be computed again on the host after a launch, from the launch's arguments. What
 is loaded, floats (which round as the device does), and addresses as numbers are left out; so is
-what only runs where one of these decides.
+ops that only run where one of these decides.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Slice:
     """The part of a module that some accesses need.
 
     Attributes:
-        ops: those that have to run, with what encloses them.
+        ops: those that have to run, with the ops around them.
         values: the values that they take from each other.
     """
 
@@ -118,10 +118,10 @@ def _is_plain(type_: Type) -> bool:
 
 
 class _Decided(ForwardAnalysis[bool]):
-    """Whether a value is decided; what reaches it over edges has to be, too."""
+    """Whether a value is decided; the values that edges forward to it have to be, too."""
 
     def visit(self, op: Operation) -> None:
-        """Set the facts of an op's results, and of what no edge forwards to."""
+        """Set the facts of an op's results, and of values that no edge forwards to."""
         if op.name in CONTROL_FLOW:
             known = all(self.facts.get(value, False) for value in deciding(op))
             for region in op.regions:
@@ -139,11 +139,11 @@ class _Decided(ForwardAnalysis[bool]):
                 self.set(argument, False)
 
     def join(self, value: Value, known: bool, fact: bool) -> bool:
-        """Decided where all that it may be is, and what chooses among them."""
+        """Whether the values that it may be are decided, and the choice among them, too."""
         return known and fact and self._is_chosen(value)
 
     def set(self, value: Value, fact: bool) -> None:
-        """Note it; of what edges forward, only where what chooses among them is decided."""
+        """Note the fact; a forwarded value is decided only if the choice among them is."""
         self.facts[value] = fact and self._is_chosen(value)
 
     def _is_chosen(self, value: Value) -> bool:

@@ -3,7 +3,7 @@
 Ops are numbered in program order; an op with regions spans the numbers of all that is inside it.
 A buffer is live from its allocation to the last use of any view of it; across a whole loop when it
 enters the loop from outside or from an iteration before; and past its last use until the wait that
-covers what was started on it.
+covers the accesses that were started on it.
 """
 
 from __future__ import annotations

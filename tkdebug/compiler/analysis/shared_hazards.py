@@ -25,7 +25,7 @@ from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import MemDescType
 
-# Ops that change what is under way.
+# Ops that change which accesses are under way.
 QUEUE_OPS = frozenset(
     (
         ttg.AsyncCommitGroup.name,
@@ -188,7 +188,7 @@ class HazardState:
         return state
 
     def committed(self) -> HazardState:
-        """After what was started became a group."""
+        """The state after the started copies became a group."""
         return replace(self, started=frozenset(), copies=_with_newest(self.copies, self.started))
 
     def copies_landed(self, kept: int) -> HazardState:

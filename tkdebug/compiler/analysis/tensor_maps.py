@@ -33,7 +33,7 @@ MAKE = tt.MakeTensorDescriptor.name
 # is negative; each program makes a tensor map of it, where the op stands.
 # Of a tensor map, and where it may lie in shared memory and in a workspace (PTX ISA, "Tensor-map").
 MAP_BYTES = 128
-# What a launch computes of its arguments; a truncation wraps what it is given.
+# Ops that a launch computes on its arguments; a truncation wraps its operand.
 _HOST_OPS = {
     arith.AddI.name: "+",
     arith.SubI.name: "-",
@@ -87,8 +87,8 @@ class MadeMap:
     Attributes:
         base: position of the parameter with the tensor's address.
         shape: extents, as Python expressions of the parameters by position: `{3}`;
-            `wrapped(x, n)` stands for the signed number of n bits that x is.
-        strides: in elements, alike.
+            `wrapped(x, n)` is x as a signed number of n bits.
+        strides: in elements, in the same order.
         non_negative: the parameters that have to be so where this map is used.
     """
 
@@ -160,7 +160,7 @@ def tensor_maps(function: Operation) -> dict[int, TensorMap]:
 
 
 def made_maps(function: Operation) -> list[tuple[Operation, MadeMap]]:
-    """The ops that stay in GPU IR because a launch does their work, with what it does."""
+    """The ops that stay in GPU IR because a launch does their work, with the maps that it makes."""
     found = []
     integers = tuple(argument.index for argument in integer_parameters(function))
     for op in function.walk():

@@ -1,4 +1,4 @@
-"""Threads of a program: which accesses which element of a tile, and what orders them.
+"""Threads of a program: which accesses which element of a tile, and the order among them.
 
 Read off GPU IR right after its layouts were assigned, where ops are still in the order of the
 source, and noted for the ops of the Tile IR that it was made of. Threads are ordered by a barrier,
@@ -26,7 +26,7 @@ _ACCESSES = names_of(tt.Load, tt.Store)
 _STORES = names_of(tt.Store, tt.Atomic, tt.DescriptorStore, tt.DescriptorScatter)
 # Smaller tiles may leave some of the threads of 32 warps without an element of their own.
 MOST_THREADS = 1024
-# They are passed in order, and so carry what came before them.
+# They are passed in order, and so order the accesses before them, too.
 _PASSED = _ACCESSES | names_of(scf.If, scf.For, scf.While, scf.Yield, scf.Condition, tt.Return)
 _BARRIERS = names_of(
     *(ProgramBarrier, tt.Atomic),
@@ -112,7 +112,7 @@ def accessed_shape(access: Operation) -> tuple[int, ...] | None:
 def thread_order(
     tile: Module, gpu_ir: Module, scratch_bytes: Callable[[Operation], int]
 ) -> ThreadOrder:
-    """Find out what is known of the threads of a kernel.
+    """Return the layouts and barriers of a kernel's threads.
 
     Args:
         tile: its Tile IR after the passes.
@@ -162,7 +162,7 @@ class _Reading:
                     self._block(region.block)
 
     def _tile_ops(self, op: Operation) -> list[Operation]:
-        """The ops of Tile IR that one of GPU IR stands for."""
+        """The ops of Tile IR that one of GPU IR was made of."""
         known = self._by_id.get(op.id)
         if known is not None and known.name == op.name:
             return [known]

@@ -60,11 +60,11 @@ class Binary(Elementwise, LikeFirst):
 
     Attributes:
         sign: how Python writes it, "" for a function.
-        combination: what a reduction by it is called, "" where there is none.
-        identity: what leaves the other operand as it is, signs of zero and NaN included, on the
-            right and, if the op commutes, on the left; None for nothing, or what depends on the
-            type.
-        absorbing: what gives itself, whatever the other operand is; of floats, if that is finite.
+        combination: name of a reduction by it, "" where there is none.
+        identity: the value that leaves the other operand as it is, signs of zero and NaN included,
+            on the right and, if the op commutes, on the left; None for none, or if it depends on
+            the type.
+        absorbing: the value that results for any other operand; of floats, for any finite one.
         commutes: whether both orders of operands give the same bits.
         atomic: which `tl.atomic_…` does the same to an operand in memory, "" for none.
     """

@@ -113,8 +113,8 @@ class Cast(Elementwise, OneResult):
     """One operand, whose elements become those of another type.
 
     Attributes:
-        takes: the kind of what is converted.
-        gives: the kind of what it becomes.
+        takes: the kind of the operand.
+        gives: the kind of the result.
         width: how wide an element of the result is against one of the operand.
     """
 
@@ -170,7 +170,7 @@ class MaskedAccess(PointerAccess):
 
 
 class Writing(MemoryAccess):
-    """Puts a tile into global memory, or combines it with what is there."""
+    """Stores a tile to global memory, or combines it with the memory's value."""
 
     value: OperandDef
 
@@ -219,7 +219,7 @@ class PlainDot(DotLike):
 
 
 class StatementRegions(Op):
-    """Has regions that are statements of a kernel, and run as often as control comes by."""
+    """Has regions that are statements of a kernel, and run whenever control reaches them."""
 
     is_repeatable = True
 

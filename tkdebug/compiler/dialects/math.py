@@ -16,7 +16,7 @@ class FloatFunction(FloatOp):
     of its own where a name does not do: `interpreter/rules.py`, `lowering/math.py`.
 
     Attributes:
-        function: what `tl` and `tl.math` call it.
+        function: its name in `tl` and `tl.math`.
         libdevice: the function of libdevice that computes it natively, without the `f` of fp32;
             "" where a rule of the lowering does.
         reduces_range: whether its code has a slow path, for operands of many periods.

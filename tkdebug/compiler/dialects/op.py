@@ -36,17 +36,17 @@ class Effects(Flag):
 
 
 class Op(OpView):
-    """One op, or what several ops share.
+    """One op, or the base class of several.
 
     Attributes:
-        effects: what it does besides computing its results; passes may erase, merge and move an op
-            of none.
-        terminators: what ends each of its regions, None where anything may or it has none.
+        effects: its effects besides its results; passes may erase, merge and move an op without
+            any.
+        terminators: the ops that end each of its regions, None if any op may or it has none.
         is_isolated: whether its regions use no value from outside, so that nothing is moved or
             merged across their border.
-        has_effects_of_regions: whether it has the effects of what is inside it, and no others.
+        has_effects_of_regions: whether it has the effects of the ops inside it, and no others.
         is_repeatable: whether its effects that are no accesses come to the same when it runs again;
-            not so of clocks, inline assembly and what is asynchronous.
+            false for clocks, inline assembly and asynchronous ops.
         takes_any_layout: whether its tiles may lie anyhow, since its lowering brings elements to
             the threads that need them.
         makes_nan: whether it may give NaN of operands that are numbers.
@@ -79,7 +79,7 @@ class Op(OpView):
 
     @classmethod
     def summary(cls) -> str:
-        """One line on what it computes."""
+        """One line on its result."""
         return inspect.cleandoc(cls.__doc__ or "").splitlines()[0]
 
 
@@ -114,7 +114,7 @@ def expect_same_tile(op: Operation, a: Type, b: Type) -> None:
 
 
 def expect_buffer(op: str, type_: Type, *, mutable: bool = False) -> ir.MemDescType:
-    """A type is that of a buffer in shared memory, to write to if it is to be `mutable`."""
+    """Check that a type is a buffer in shared memory, a writable one if it must be `mutable`."""
     if not isinstance(type_, ir.MemDescType):
         raise IRError(f"{op}: got {type_}, expected a shared-memory buffer")
     if mutable and not type_.mutable:

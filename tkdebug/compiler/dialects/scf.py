@@ -1,4 +1,4 @@
-"""MLIR's scf dialect: structured control flow, and what ends its regions."""
+"""MLIR's scf dialect: structured control flow, and its terminators."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class If(StatementRegions):
     results = variadic_results_def()
 
     def verify(self) -> None:
-        """Check that both branches yield what the results are."""
+        """Check that both branches yield the results' types."""
         if len(self.op.regions) != 2:
             raise IRError("scf.if: expected a then and an else region")
         for block in (self.then_block, self.else_block):

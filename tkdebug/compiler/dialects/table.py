@@ -1,4 +1,4 @@
-"""Every op by its name, and what is asked of ops of any kind.
+"""Every op by its name, and queries on ops of any kind.
 
 An op is in the table because its class is in the module of its dialect.
 """
@@ -27,7 +27,7 @@ PURE = frozenset(name for name, view in OPS.items() if not view.effects)
 # Ops that may have a constant result.
 FOLDING = frozenset(name for name, view in OPS.items() if view.fold is not Op.fold)
 ISOLATED = frozenset(name for name, view in OPS.items() if view.is_isolated)
-# Ops that have the effects of what is inside them and no others.
+# Ops that have the effects of the ops inside them and no others.
 TRANSPARENT = frozenset(name for name, view in OPS.items() if view.has_effects_of_regions)
 ASSEMBLY = tt.ElementwiseInlineAsm.name
 

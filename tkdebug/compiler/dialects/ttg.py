@@ -65,7 +65,7 @@ class LocalAlloc(OneResult):
     offset = optional_attribute_def("offset", int)
 
     def verify(self) -> None:
-        """Check that the buffer has a layout of its shape, and what it is made of."""
+        """Check that the buffer has a layout of its shape, and its contents."""
         op, buffer = self.op, expect_buffer(self.op.name, self.result.type)
         if len(op.operands) > 1:
             raise IRError(f"{op.name}: got {len(op.operands)} operands, expected at most 1")

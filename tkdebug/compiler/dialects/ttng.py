@@ -75,7 +75,7 @@ class WarpGroupDotWait(Op):
         return tuple(operands)
 
     def verify(self) -> None:
-        """Check that there is something to wait for, and a number of what may go on."""
+        """Check that there is something to wait for, and the number of pending groups."""
         if not self.sources:
             raise IRError(f"{self.op.name}: got no operands, expected what it waits for")
         expect_count(self.op, "pendings")
@@ -197,5 +197,5 @@ class AsyncTmaStoreWait(Op):
     pendings = attribute_def("pendings", int)
 
     def verify(self) -> None:
-        """Check that there is a number of what may go on."""
+        """Check that the number of pending groups is given."""
         expect_count(self.op, "pendings")

@@ -322,7 +322,7 @@ def _factors(kernel: ast.FunctionDef, tensor: str, line: int | None = None) -> I
 
 
 def _offset(places: Sequence[ast.stmt | ast.expr], name: str, line: int) -> Iterator[ast.expr]:
-    """The terms of the sum that a name stands for, which it was given last before `line`."""
+    """The terms of the sum that was last assigned to a name before `line`."""
     given = [
         node.value
         for node in places

@@ -90,9 +90,9 @@ def bad_access(
         mask: of the access.
         grid: of the launch.
         arguments: of the launch, by name; of these, strides are looked for.
-        misled_by: what made the offset, and wrapped or gave a negative remainder.
+        misled_by: the op that made the offset, and wrapped or gave a negative remainder.
         freed: which tensor had the address, and that it is freed; None where that is not known.
-        negative: what is known of negative numbers where the offset was loaded from, in words.
+        negative: the facts of negative numbers where the offset was loaded from, in words.
     """
     hint = None
     if accessed is None and freed is not None:
@@ -178,7 +178,7 @@ def misaligned_descriptor(tensor: str | None, part: str, size_bytes: int | None)
     """A tensor descriptor with an address or stride that tensor maps do not have.
 
     Args:
-        tensor: what it describes.
+        tensor: the described tensor.
         part: "address", counted from the beginning of the allocation, or "stride 0".
         size_bytes: its value.
     """
@@ -218,8 +218,8 @@ def false_assumption(op: Operation, call: str, what: str) -> FaultText:
     """An assumption, given to the compiler by the kernel, that does not hold.
 
     Args:
-        op: what the assumption is made of, or about.
-        call: what states it, such as "tl.assume".
+        op: the op that the assumption is made of, or about.
+        call: the call that states it, such as "tl.assume".
         what: how it is wrong, such as "is false".
     """
     return FaultText(
@@ -280,7 +280,7 @@ def nan_made(
 
 
 def undefined_result(op: Operation, shown: str, is_negative: bool = False) -> FaultText:
-    """An op that gave what is undefined, or a negative remainder; `undefined_use` adds the use.
+    """An op with an undefined result, or a negative remainder; `undefined_use` adds the use.
 
     Args:
         op: a division, a shift, sums and products that wrap, or a load without `other`.

@@ -110,7 +110,7 @@ def _rebinds(branch: _Branch, name: str, binding: Binding) -> bool:
 
 
 def _finish(v: Visitor, branch: _Branch, before: Scope, rest: Rest) -> _Branch:
-    """Compile what follows the `if` at the end of a branch that does not return."""
+    """Compile the statements after the `if` at the end of a branch that does not return."""
     match branch.outcome.flow:
         case Flow.RETURNS:
             return branch

@@ -243,7 +243,7 @@ def _number(python: type, target: str) -> Callable[..., Any]:
 
 def _isinstance(v: Visitor, value: Any, classes: Any) -> bool:
     options = classes if isinstance(classes, tuple) else (classes,)
-    # Every compile-time value counts as a constexpr, and as what it is.
+    # Every compile-time value counts as a constexpr, and as its own type.
     if constexpr in options and not has_runtime(value):
         return True
     found: bool = arithmetic.fold(isinstance, "isinstance", value, options)

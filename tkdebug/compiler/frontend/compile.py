@@ -97,8 +97,8 @@ def compile_to_tile_ir(
         kernel: the jit function.
         arguments: a type, a `Constant` or a tuple of such for each parameter; one that is absent
             takes the parameter's default as a constant.
-        options: what the language can see of the launch.
-        recorder: notes what the variables are at each line, for a debugger.
+        options: the launch's options that the language can see.
+        recorder: notes the variables' values at each line, for a debugger.
         watches: values that are to be shown.
         sources: other sources of some Python functions.
 

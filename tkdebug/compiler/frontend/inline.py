@@ -24,7 +24,7 @@ def inline(
     arguments: Sequence[Any],
     keywords: Mapping[str, Any],
 ) -> Any:
-    """Compile `function`'s body at the current point; gives what it returns.
+    """Compile `function`'s body at the current point, and return its result.
 
     Raises:
         SemanticError: the arguments do not fit, or the function calls itself without end.

@@ -1,7 +1,7 @@
 """Limits on the size of compile-time constants, checked before Python makes them.
 
 `(0,) * 10**9` or `1 << (1 << 40)` in a kernel would take all memory, or never end. Python's own
-functions on constants are asked the same; a plain Python function of the script's may do what it
+functions on constants are limited, too; a plain Python function of the script's may do what it
 likes, as anywhere in the script.
 """
 
@@ -111,7 +111,7 @@ def check_format(spec: str, padded: int = 0) -> int:
 
     Args:
         spec: the format of one value, with its width and precision.
-        padded: what those before it pad by.
+        padded: the padding of the formats before it.
 
     Returns:
         Characters that they may pad by together.
@@ -146,7 +146,7 @@ def _check_conversions(template: str, values: Any) -> None:
 
 
 class _PaddingCheck(string.Formatter):
-    """Formats as `str.format` does, and adds up what that pads by."""
+    """Formats as `str.format` does, and adds up the padding."""
 
     def __init__(self) -> None:
         self._padded = 0
@@ -231,7 +231,7 @@ def _check_method(
 
 
 def check_result(function: str, value: Any) -> Any:
-    """`value`, what one of Python's functions gave.
+    """`value`, the result of one of Python's functions.
 
     Raises:
         SemanticError: it is too large for a constant.

@@ -47,7 +47,7 @@ MAX_UNROLLED_BY_FACTOR = 1024
 
 @dataclass(frozen=True)
 class Iteration:
-    """The bounds of a run-time loop and what the author asked of the compiler."""
+    """The bounds of a run-time loop, and its hints to the compiler."""
 
     start: Any
     stop: Any
@@ -298,7 +298,7 @@ def visit_while(v: Visitor, node: ast.While, rest: Rest) -> Outcome | None:
 
 
 def _test(v: Visitor, node: ast.While) -> tuple[Value | None, dict[str, bool | int]]:
-    """The condition of a loop (None: it is never entered), and what `tl.condition` asks for."""
+    """The condition of a loop (None: it is never entered), and the hints of `tl.condition`."""
     value, hints = _condition(v, node.test)
     with v.visiting(node.test):
         known = decide(value)

@@ -1,4 +1,4 @@
-"""Names of one function: its locals as they stand, and what its globals and closure hold."""
+"""Names of one function: its present locals, and the values of its globals and closure."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Scope:
     """The locals of one function at one point of it.
 
     Attributes:
-        names: what each name is bound to.
+        names: the binding of each name.
         missing: why a name that the function does bind has no value here.
-        declared: names that `name: tl.constexpr` stands for, up to their first assignment.
+        declared: names declared by `name: tl.constexpr`, up to their first assignment.
     """
 
     names: dict[str, Binding] = field(default_factory=dict)

@@ -161,7 +161,7 @@ def _visit_expression(v: Visitor, node: ast.Expr, rest: Rest) -> Outcome | None:
 
 
 def _require_use(v: Visitor, node: ast.Call) -> None:
-    """Some functions say that a call whose result is dropped is a mistake."""
+    """Refuse a dropped result of functions for which that is a mistake."""
     function: Any = node.func
     match function:
         case ast.Name(id=name):

@@ -33,7 +33,7 @@ class MarkKind(Enum):
 
     # A statement begins, or a loop's header is met again.
     LINE = auto()
-    # A function has computed what it returns.
+    # A function has computed its result.
     RETURN = auto()
     # `breakpoint()` was called.
     BREAK = auto()
@@ -67,14 +67,14 @@ class Activation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mark:
-    """A place between ops, with what the names of its function are bound to.
+    """A place between ops, with the bindings of its function's names.
 
     Attributes:
         location: of the statement.
         names: a front end's value for each name: `tensor`, `tensor_descriptor`, `block_pointer`,
             a tuple of such, or a plain Python object, which is a constant.
         missing: why a name has no value here, as the end of "`x` is not defined here: …".
-        value: of a RETURN, what is returned.
+        value: of a RETURN, the returned value.
         around: the mark in the caller at which the function was called; None in the kernel.
         block: in which it is, before the op that is at `index` there.
     """
@@ -197,7 +197,7 @@ class VariableRecorder:
     def finished(self, module: Module) -> Variables:
         """The marks that are in `module`, with their names' values.
 
-        Loops and branches are compiled several times; what was compiled in vain has no marks.
+        Loops and branches are compiled several times; a discarded compile has no marks.
         """
         blocks = set(_statement_blocks(module.function))
         known: dict[Mark, Mark] = {}
@@ -233,7 +233,7 @@ class VariableRecorder:
         )
 
     def _present(self, value: Any) -> Any:
-        """`value` with what took the place of region arguments that are gone."""
+        """`value` with the replacements of region arguments that are gone."""
         leaves = flatten(value)
         if not any(leaf in self._replaced for leaf in leaves):
             return value

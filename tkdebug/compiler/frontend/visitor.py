@@ -1,8 +1,8 @@
 """Visits one function: dispatches AST nodes, keeps locations, turns wrong uses into errors.
 
-Responsible for what every statement and expression shares; what each one means is in the modules
-that register handlers (`statements`, `expressions`…). Invariant: while a node is visited, the
-builder's location is that node's, with the chain of inlined calls that led there.
+Responsible for the part that statements and expressions share; the meaning of each is in the
+modules that register handlers (`statements`, `expressions`…). Invariant: while a node is visited,
+the builder's location is that node's, with the chain of inlined calls that led there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Flow(Enum):
     FALLS = auto()
     RETURNS = auto()
     # Some paths returned and some fell through: the ops emitted so far are of no use, the caller
-    # compiles the statements again with what follows them.
+    # compiles the statements again with those after them.
     MIXED = auto()
 
 
@@ -48,7 +48,7 @@ class Outcome:
     """The end of a statement list.
 
     Attributes:
-        value: what was returned, None for nothing.
+        value: the returned value, None for nothing.
         node: the `return` statement, or None when the function's end was reached.
     """
 
@@ -118,19 +118,19 @@ _TOO_DEEP = (
 # They emit no op, and so need no location: half of a kernel's nodes.
 _LEAVES = frozenset((ast.Name, ast.Constant))
 ExpressionHandler = Callable[["Visitor", Any], Any]
-# Gets what follows the statement; gives None to go on there, or how the whole list ended.
+# Takes the rest after the statement; returns None to go on there, or how the whole list ended.
 StatementHandler = Callable[["Visitor", Any, Rest], "Outcome | None"]
 
 
 @dataclass
 class Program:
-    """One compilation: what all functions inlined into a kernel share.
+    """One compilation: the state that all functions inlined into a kernel share.
 
     Attributes:
         chain: the functions being inlined, outermost first, with the constants they got.
         unrolled: how many iterations of loops were unrolled, in all.
         breakpoints: where `breakpoint()` was met.
-        recorder: notes what the variables are at each line; None where that is not asked for.
+        recorder: notes the variables' values at each line; None where that is not asked for.
         watching: records watched values; None without watches.
         sources: other sources of some Python functions.
     """
@@ -208,7 +208,7 @@ class Visitor:
             builder.location = previous
 
     def _raise_at(self, node: ast.AST, error: Exception) -> None:
-        """Raise a wrong use as an error at `node`; return for what has a place, or is our bug."""
+        """Raise a wrong use as an error at `node`; let errors with a place, and our bugs, pass."""
         # Its statement says that it is nested too deeply, where the stack has room for that again.
         if isinstance(error, CompileError | RecursionError):
             return
@@ -283,7 +283,7 @@ class Visitor:
         return self.resume(after)
 
     def resume(self, rest: Rest | None) -> Outcome:
-        """Compile what follows."""
+        """Compile the rest."""
         if rest is None:
             return FALLS
         if rest is END_OF_FUNCTION:
@@ -325,7 +325,7 @@ class Visitor:
 
         Args:
             name: of the variable.
-            binding: what it was bound to before.
+            binding: its binding before.
             where: the statement that re-binds it.
         """
         if self.passed.get(name) is not binding or not has_number(binding.value):

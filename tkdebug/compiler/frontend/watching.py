@@ -1,10 +1,10 @@
 """Watches of a kernel's values: `tt.watch` after the statement that binds them.
 
-A statement that binds the name shows what it bound; a loop shows its variable as each round begins;
+A statement that binds the name shows the value; a loop shows its variable as each round begins;
 any other statement shows the value that the name has as the statement begins. What cannot be shown
 is no error of the kernel's: it is said in `problems`.
 
-Invariant: the kernel computes what it does without watches.
+Invariant: the kernel computes the same as without watches.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Watching:
     """The watches of one compile.
 
     Args:
-        watches: what is asked for, of any file.
+        watches: the requested watches, of any file.
     """
 
     def __init__(self, watches: Sequence[Watch]) -> None:
@@ -47,7 +47,7 @@ class Watching:
             self._by_line.setdefault((watch.file, watch.line), []).append(watch)
         self._sites: list[WatchSite] = []
         self._numbers: dict[tuple[_Key, str], int] = {}
-        # Loops are compiled several times: what was said last counts.
+        # Loops are compiled several times: the last reason counts.
         self._problems: dict[_Key, str] = {}
 
     def _at(self, visitor: Visitor, node: ast.stmt) -> list[Watch]:
@@ -58,13 +58,13 @@ class Watching:
         return self._by_line.get((known, node.lineno), [])
 
     def statement_begins(self, visitor: Visitor, node: ast.stmt) -> None:
-        """Show what a statement does not bind itself."""
+        """Show watched values that a statement does not bind itself."""
         for watch in self._at(visitor, node):
             if watch.name not in bound_names(node):
                 self._show(visitor, node, watch)
 
     def statement_ended(self, visitor: Visitor, node: ast.stmt) -> None:
-        """Show what a statement has bound."""
+        """Show the watched values that a statement has bound."""
         if isinstance(node, ast.For):
             return
         for watch in self._at(visitor, node):
@@ -145,7 +145,7 @@ class Watching:
                 op.block.operations.remove(op)
 
     def finish(self, function: Operation) -> tuple[tuple[Watch, str], ...]:
-        """List the sites that are in the kernel, and give what is not, a line each."""
+        """List the sites that are in the kernel, and return a line for each watch that is not."""
         found = list(watch_ops(function))
         used = sorted({number for _, number in found})
         for op, number in found:

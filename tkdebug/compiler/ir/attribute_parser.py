@@ -1,4 +1,4 @@
-"""Reads what stands around operations in IR text: types, layouts, attributes and locations."""
+"""Reads the parts of operations in IR text: tokens, types, layouts, attributes and locations."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Cursor:
         return IRError(f"<ir>:{line}:{column}: {message}{caret}")
 
     def expected(self, what: str) -> IRError:
-        """An error: `what` should stand here."""
+        """The error that `what` is expected here."""
         self.skip()
         match = _TOKEN.match(self.text, self.position)
         got = repr(match[0][:40]) if match else "end of text"
@@ -107,7 +107,7 @@ class Cursor:
         return self.text.startswith("%", match.end())
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Pass over what `pattern` matches, if it stands here."""
+        """Pass over a match of `pattern` at this position, if there is one."""
         self.skip()
         match = pattern.match(self.text, self.position)
         if match is not None:
@@ -196,7 +196,7 @@ class Cursor:
         return float(text) if is_float else int(text)
 
     def bound(self, depth: int) -> None:
-        """Refuse what is nested deeper than any kernel is."""
+        """Refuse text that is nested deeper than any kernel."""
         if depth > MAX_NESTING:
             raise self.error(f"nested deeper than {MAX_NESTING}")
 

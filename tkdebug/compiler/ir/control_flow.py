@@ -42,8 +42,8 @@ class Edge:
     Attributes:
         branch: the op at its entry, or the terminator that it leaves a region by.
         target: the region that it enters; None where it leaves the op.
-        operands: what is forwarded.
-        values: what that becomes: arguments of the region, or results of the op.
+        operands: the forwarded values.
+        values: the values they become: arguments of the region, or results of the op.
     """
 
     branch: Operation
@@ -67,8 +67,8 @@ class TiedValues:
 
     Attributes:
         values: region arguments and results that it is.
-        entering: what it is when the op is entered, if that is forwarded.
-        yielded: what the regions forward to it.
+        entering: its value when the op is entered, if that is forwarded.
+        yielded: the values that the regions forward to it.
     """
 
     values: tuple[Value, ...]
@@ -122,7 +122,7 @@ class Junction:
         return TiedValues(tuple(values), tuple(entering), tuple(yielded))
 
     def keep(self, places: Iterable[int]) -> None:
-        """Forward only what is in these places. The op's results are left to the caller."""
+        """Forward only the values at these places. The op's results are left to the caller."""
         kept = list(places)
         for branch in self.branches:
             forwarded = forwarded_operands(branch)
@@ -168,7 +168,7 @@ def edges_from(branch: Operation) -> list[Edge]:
 
 
 def forwarded(branch: Operation) -> Iterator[tuple[Value, Value]]:
-    """(operand, what it becomes) for all that may be forwarded at an op."""
+    """(operand, the value it becomes) for all that may be forwarded at an op."""
     for edge in edges_from(branch):
         yield from zip(edge.operands, edge.values, strict=True)
 
@@ -204,7 +204,7 @@ def forwarded_operands(branch: Operation) -> tuple[Value, ...]:
 
 
 def deciding(op: Operation) -> tuple[Value, ...]:
-    """The operands that no edge forwards: bounds and conditions; all of what is no control flow."""
+    """The operands that no edge forwards: bounds and conditions; all operands of other ops."""
     return op.operands[: _DECIDING.get(op.name)]
 
 

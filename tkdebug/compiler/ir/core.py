@@ -195,10 +195,10 @@ class Region:
 
 
 class Follower(Protocol):
-    """Is told what becomes of values while passes change a module; `Module.follower`."""
+    """Notified of replaced values while passes change a module; `Module.follower`."""
 
     def replaced(self, old: Value, new: Value) -> None:
-        """From now on `new` is what `old` was."""
+        """Note that `new` replaces `old`."""
         ...
 
     def copied(self, op: Operation, copy: Operation, known: Mapping[Value, Value]) -> None:

@@ -40,7 +40,7 @@ class SourceLocation(NamedTuple):
 
     @property
     def sources(self) -> tuple[SourceLocation, ...]:
-        """Every place this location stands for."""
+        """Every source place of this location."""
         return (self,)
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class SourceLocation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FusedLocation:
-    """Several places that one op now stands for, e.g. after CSE; the first is shown."""
+    """Several places of one op, e.g. after CSE; the first is shown."""
 
     sources: tuple[SourceLocation, ...]
 

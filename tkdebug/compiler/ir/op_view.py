@@ -183,7 +183,7 @@ class VariadicResultsDef(_Place):
 class AttributeDef(Generic[T]):
     """An attribute by its name in IR text.
 
-    A default stands for one that is missing; setting it to None, or deleting it, removes it.
+    A default replaces a missing one; setting it to None, or deleting it, removes it.
 
     Attributes:
         is_required: whether every op has it.
@@ -343,7 +343,7 @@ class OpView(metaclass=_WithoutDict):
     Attributes:
         name: the op, as in MLIR; "" in classes that only share declarations.
         names: the ops that the class is a view of.
-        declaration: what it declares.
+        declaration: its declarations.
     """
 
     __slots__ = ("op",)
@@ -400,7 +400,7 @@ class OpView(metaclass=_WithoutDict):
 
 
 def _declaration(cls: type[OpView]) -> Declaration:
-    """Collects what `cls` and its bases declare, and gives each name its place."""
+    """Collects the declarations of `cls` and its bases, and gives each name its place."""
     declared: dict[type, list[Any]] = {type_: [] for type_ in _DEFS}
     for base in reversed(cls.__mro__):
         for value in vars(base).values():

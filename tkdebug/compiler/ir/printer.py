@@ -101,7 +101,7 @@ def print_module(module: Module, locations: bool = False, ids: bool | None = Non
     """The module as text.
 
     Args:
-        module: what to print.
+        module: the module to print.
         locations: whether each op carries `loc(...)`.
         ids: whether each op carries `id(N)`; None means: where locations are printed.
     """

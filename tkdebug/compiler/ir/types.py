@@ -120,7 +120,7 @@ class MemDescType:
     """A buffer in shared memory, or several of one kind one after the other.
 
     Attributes:
-        shape: of what it holds; one dimension more than `layout` has means that many buffers.
+        shape: of its contents; one dimension more than `layout` has means that many buffers.
         layout: offset in elements -> coordinates of one buffer. A part of a buffer keeps the
             layout of the whole, which is then larger than `shape`.
         mutable: whether it may be stored to.
@@ -152,7 +152,7 @@ class MemDescType:
 
     @property
     def buffer_shape(self) -> tuple[int, ...]:
-        """Shape of what one buffer holds."""
+        """Shape of one buffer's contents."""
         return self.shape[1:] if self.is_multiple else self.shape
 
     @property
@@ -211,7 +211,7 @@ def shape_of(type_: Type) -> tuple[int, ...]:
 
 
 def encoding_of(type_: Type) -> LinearLayout | None:
-    """The layout of a tile; None for what has none."""
+    """The layout of a tile; None for other types."""
     return type_.encoding if isinstance(type_, TensorType) else None
 
 

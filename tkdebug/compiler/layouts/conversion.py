@@ -42,7 +42,7 @@ class ShuffleRound:
     Args:
         source_register: register that the lane offers; None when it is not read.
         source_lane: lane that the lane reads from.
-        target_register: register that the lane puts what it read into; None for nowhere.
+        target_register: register that the lane puts the read value into; None for nowhere.
     """
 
     source_register: tuple[int | None, ...]
@@ -273,7 +273,7 @@ def plan_shared_trip(
         target: layout of the tensor afterwards.
         element_bytes: size of an element in shared memory.
         banks: the target's.
-        vector: what runs inside an access, lowest bits first: vectors that both sides hold in
+        vector: the bits inside an access, lowest first: vectors that both sides hold in
             registers and that are independent of their threads; None to choose them.
 
     Raises:
@@ -386,7 +386,7 @@ def _offset_basis(
     candidates = (*threads, *source.packed_bases(REGISTER), *units)
     word_bits = bits_of(max(1, banks.word_bytes // access_bytes), "accesses per word")
     word = f2.independent(candidates, (*blocks, *vector))[:word_bits]
-    # Lanes that differ inside a word do not conflict, so what follows is modulo words.
+    # Lanes that differ inside a word do not conflict, so the rest is modulo words.
     over = (*blocks, *vector, *word)
     source_lanes = f2.independent(source.packed_bases(LANE)[:lane_bits], over)
     target_lanes = f2.independent(target.packed_bases(LANE)[:lane_bits], over)
@@ -440,7 +440,7 @@ class NoConversion:
 
 @dataclass(frozen=True, slots=True)
 class RegisterMoves:
-    """Every thread holds what it needs.
+    """Every thread holds the elements that it needs.
 
     Args:
         sources: for every target register the source register that holds its element.

@@ -2,7 +2,7 @@
 
 A layout sends hardware indices (register, lane, warp, block, or an offset in shared memory) to
 tensor coordinates (dim0, dim1, ...). All sizes are powers of two, the map is linear over the bits
-of its inputs, and so it is given by what each input bit contributes: its *basis vector*. The
+of its inputs, and so it is given by the contribution of each input bit: its *basis vector*. The
 contributions of the set bits are XORed ("Linear Layouts: Robust Code Generation of Efficient
 Tensor Computation Using F2", arXiv:2505.23819).
 
@@ -35,7 +35,7 @@ def bits_of(size: int, what: str) -> int:
 
     Args:
         size: a power of two.
-        what: how the error names it.
+        what: its name in the error.
 
     Raises:
         LayoutError: `size` is not a power of two.

@@ -1,7 +1,7 @@
 """Checks of the language's arguments: constants, axes, shapes, dtypes, tiles.
 
-Each check takes what a kernel's author wrote and gives what an `emit` function computes with, or
-names what does not fit; `what` is how the message calls the argument.
+Each check takes the argument in the kernel and returns a value for an `emit` function, or names the
+mistake; `what` is the argument's name in the message.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ SCOPES = {"gpu": "gpu", "cta": "cta", "sys": "sys"}
 def ordering_of(
     sem: object, scope: object, default: str = "acq_rel", allowed: Sequence[str] = tuple(SEMANTICS)
 ) -> dict[str, str]:
-    """The attributes of an atomic for what a kernel says of its order and scope."""
+    """The attributes of an atomic for the order and scope in the kernel."""
     semantic, width = sem or default, scope or "gpu"
     if semantic not in allowed:
         raise SemanticError(f"atomic: sem must be one of {sorted(allowed)}, got {semantic!r}")
@@ -258,7 +258,7 @@ def _poll_loop(
     limit: tensor | None,
     ordering: Mapping[str, str],
 ) -> tensor:
-    """The loop that reads what has not matched yet: while some of it is left, and time is."""
+    """The loop that reads elements which have not matched yet, while some and time are left."""
     type_ = conversion.with_scalar(pointers.type, dt.int1)
     no = conversion.broadcast_to(emit, conversion.constant(emit, 0, dt.int1), pointers.shape)
     before, after = Block([type_.to_ir()]), Block([type_.to_ir()])

@@ -1,4 +1,4 @@
-"""Values brought to what an op takes: dtype promotion, numbers made tensors, casts, broadcasting.
+"""Conversion of values to an op's operands: dtype promotion, numbers, casts, broadcasting.
 
 The rules of promotion are upstream's (docs/language.md). Plain Python numbers are weak: they take
 the other operand's dtype when it is of their kind or a wider one. What the operators do with the
@@ -184,7 +184,7 @@ def broadcast_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int,
 
 
 def shape_of_pointers(what: str, pointers: tensor, **tiles: object) -> tuple[int, ...]:
-    """The pointers' shape, which what is stored through them has to broadcast to.
+    """The pointers' shape, which values stored through them have to broadcast to.
 
     Args:
         what: the op.

@@ -1,6 +1,6 @@
 """Rows gathered and scattered, and reductions in memory, through tensor descriptors.
 
-The names `descriptor_*` are what the front end calls for `desc.gather(...)` and its kin.
+The front end calls `descriptor_*` for `desc.gather(...)` and the like.
 Everything outside the descriptor's shape reads as its padding and is never written.
 """
 
@@ -18,7 +18,7 @@ from tkdebug.compiler.tensor import scalar_dtype, tensor, tensor_descriptor
 
 # Attribute of a function: the names of its descriptor parameters that pad with NaN.
 NAN_PADDED = "nan_padded"
-# Of those whose strides a tensor map can have.
+# Of descriptors whose strides a tensor map can have.
 MAPPABLE = "mappable"
 KINDS = ("add", "min", "max", "and", "or", "xor")
 _MIN_ROWS = 8

@@ -1,4 +1,4 @@
-"""Functions of `tl.extra`: NVIDIA's device library, and what only NVIDIA GPUs have.
+"""Functions of `tl.extra`: NVIDIA's device library, and features of NVIDIA GPUs alone.
 
 `tl.extra.libdevice` are elementwise functions, declared in `dialects.libdevice`; a call finds the
 overload of its arguments. Argument types must be those of an overload: half precision has none, and

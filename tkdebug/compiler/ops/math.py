@@ -134,7 +134,7 @@ def _ternary_operands(
 ) -> tuple[tensor, tensor, tensor]:
     """Three operands at one dtype and shape.
 
-    From 3.9 on the run-time operands meet first, and Python numbers take what they meet in.
+    From 3.9 on the run-time operands are promoted first, and Python numbers take their type.
     """
     if emit.is_before(3, 9):
         values = [conversion.to_tensor(emit, value) for value in (x, y, z)]

@@ -263,7 +263,7 @@ def compare(emit: Emitter, name: str, left: object, right: object) -> tensor:
             "an argument that is a tensor is a pointer: tl.load it, or pass a number"
         )
     if emit.is_before(3, 9):
-        # A Python number was fp32 or int32 there, and what it was compared with widened to that.
+        # A Python number was fp32 or int32 there, and the other operand was widened to that.
         left, right = to_tensor(emit, left), to_tensor(emit, right)
     a, b = binary_operands(emit, left, right)
     result = with_scalar(a.type, dt.int1)

@@ -1,7 +1,7 @@
 """Reductions and scans with built-in or custom combine functions, and sorting.
 
 The combine function is a region; `combiner` names the well-known ones so that an evaluator may take
-a direct path. The region is the truth: it is what a custom combine has, and what is lowered.
+a direct path. The region is the truth: custom combines have nothing else, and it is lowered.
 
 Sort, topk and the merge of a bitonic sequence are ops of their own rather than networks of reshapes
 and selects, so that every executor may sort in its own best way.

@@ -118,7 +118,7 @@ def _emit_to(
                 "fp_downcast_rounding is only for conversions to a narrower float, "
                 f"got {source} to {target}"
             )
-    # To nearest even is what every cast does.
+    # Every cast rounds to nearest even.
     named = None if rounding == "rtne" else rounding
     return conversion.cast(emit, value, target, named, bool(bitcast))
 

@@ -190,7 +190,7 @@ def _is_exact(number: float, type_: ScalarType) -> bool:
             is_short = type_.name != "bf16" or struct.pack(">f", number)[2:] == b"\0\0"
             return bool(kept == number) and is_short
         case _:
-            # The fp8 formats differ in what they have of -0.0, infinities and NaN.
+            # The fp8 formats differ in having -0.0, infinities and NaN.
             return number == 0.0 and math.copysign(1.0, number) > 0
 
 

@@ -29,8 +29,8 @@ class Inventory:
     """The ops of a module at one time, by id.
 
     Attributes:
-        places: what each op stands for.
-        inside: what the ops inside it stand for, where it has regions.
+        places: source locations of each op.
+        inside: source locations of the ops inside it, if it has regions.
     """
 
     places: Mapping[int, Places]
@@ -62,7 +62,7 @@ class _Lineage:
                 self._by_old.setdefault(old, []).append(record)
 
     def covered(self, op_id: int, after: Inventory) -> Places:
-        """The locations of an op, its replacements and what is in them, and the logged ones."""
+        """The locations of an op, its replacements and the ops in them, and the logged ones."""
         covered = set(after.places.get(op_id, ()))
         seen, waiting = {op_id}, [op_id]
         while waiting:
@@ -117,7 +117,7 @@ def unrecorded_ops(
 def check_provenance(
     pass_name: str, before: Inventory, after: Inventory, records: Sequence[RewriteRecord]
 ) -> None:
-    """Check what a pass did against what it recorded.
+    """Check the changes of a pass against its records.
 
     Raises:
         IRError: an op lost a place or has one that none had, or came or went unrecorded.
@@ -150,7 +150,7 @@ def _more(found: Sequence[object]) -> str:
 
 
 def run_foreign(pass_: ForeignPass, module: Module) -> PassRun:
-    """Run a plugin's pass, and check what it made; where it fails, the module is as before."""
+    """Run a plugin's pass, and check its module; if it fails, the module is as before."""
     if pass_.plugin.problem:
         return PassRun(pass_.name, 0, (), pass_.plugin.problem)
     saved, before = SavedModule(module), Inventory.of(module)

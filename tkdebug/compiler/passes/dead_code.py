@@ -23,7 +23,7 @@ class EliminateDeadCode:
     name: ClassVar[str] = "eliminate-dead-code"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Mark what is live, then sweep the rest."""
+        """Mark live ops and values, then sweep the rest."""
         _sweep(module.body, _Liveness(module), rewriter)
         rewriter.commit()
 
@@ -48,7 +48,7 @@ class _Liveness:
         return needed if tied is None else [*needed, *tied.sources, *tied.values]
 
     def _needed_to_run(self, op: Operation | None) -> list[Value]:
-        """Make `op` live, with all that encloses it; what those need whatever they compute."""
+        """Make `op` and all ops around it live; return the values that they need to run."""
         needed: list[Value] = []
         while op is not None and op not in self.ops:
             self.ops.add(op)

@@ -86,7 +86,7 @@ class ExpandWatches:
 
 
 def _refuse_waiting_loops(op: Operation) -> None:
-    """Refuse what is in a loop whose end threads may see at different times: they cannot meet.
+    """Refuse watches in a loop whose end threads may see at different times: they cannot meet.
 
     Raises:
         UnsupportedError: it is.
@@ -237,7 +237,7 @@ class _Expansion(Code):
         self._records = records
 
     def build(self) -> list[Operation]:
-        """Build everything at the insertion point; gives what does the watch's work."""
+        """Build everything at the insertion point; return the ops that do the watch's work."""
         visit = self.emit.value(tt.Visit, (), dt.int32, watch=self._site.number)
         early, late = _parts(self._site.node)
         outside = _Algebra(self.emit, TileSummary(self.emit, self._value), visit)

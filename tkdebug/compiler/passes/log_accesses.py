@@ -1,6 +1,6 @@
-"""`LogAccesses`: has a checked kernel write down what its programs access, to find races by.
+"""`LogAccesses`: has a checked kernel log the accesses of its programs, to find races.
 
-It comes before all GPU passes: what it adds are watches (`ExpandWatches`), so pipelining, layouts
+It comes before all GPU passes: it adds watches (`ExpandWatches`), so pipelining, layouts
 and barriers need nothing of their own. Loads of parameters that the kernel writes nothing through
 are left out.
 """
@@ -36,7 +36,7 @@ class LogAccesses:
     name: ClassVar[str] = "log-accesses"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Log the accesses of a kernel whose programs may write what others access."""
+        """Log the accesses of a kernel whose programs may write memory that others access."""
         wanted = _wanted(module)
         if not wanted or cannot_be_logged(module):
             return

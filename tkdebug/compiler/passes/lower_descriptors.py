@@ -214,7 +214,7 @@ class Slots:
         return values
 
     def _check_padding(self, op: Operation) -> None:
-        """All descriptors that one variable may be must pad alike."""
+        """Check that all descriptors that one variable may be have one padding."""
         for junction in junctions(op):
             sources = [forwarded_operands(branch) for branch in junction.branches]
             for values in zip(*sources, strict=True):

@@ -27,7 +27,7 @@ class _Wide:
 
     Attributes:
         e2m1_shift: moves the exponent and fraction bits of an e2m1 to those of the format.
-        e2m1_factor: what e2m1 bits read as the format are too small by: 2 to the difference of the
+        e2m1_factor: the missing factor of e2m1 bits read as the format: 2 to the difference of the
             exponents' biases.
     """
 
@@ -146,7 +146,7 @@ def _scaled(
 
 
 def _powers(build: OpBuilder, codes: Value, wide: _Wide) -> Value:
-    """2 to the power of e8m0 codes less 127; what the format cannot hold is 0 or infinite."""
+    """2 to the power of e8m0 codes less 127; 0 or infinite beyond the format's range."""
     # bf16 has fp32's exponent bits at the top, as fp32 has.
     carrier, fraction_bits = (ir.I32, 23) if wide is _F16 else (ir.I16, 7)
     wide_codes = build.cast(arith.ExtUI, codes, carrier)

@@ -28,7 +28,7 @@ class Pass(Protocol):
 
 
 class ForeignPass:
-    """A pass of a plugin in a pipeline; what it does is checked, and undone where it is wrong."""
+    """A pass of a plugin in a pipeline; its changes are checked, and undone if they are wrong."""
 
     def __init__(self, plugin: Plugin, pass_: Pass) -> None:
         self.plugin = plugin

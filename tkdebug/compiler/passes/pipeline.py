@@ -1,4 +1,4 @@
-"""Runs passes in order, and says what each did and how long it took.
+"""Runs passes in order, and records the changes and the time of each.
 
 In debug runs (knobs `verify_each`, `print_after`) each pass is followed by the verifier and the
 provenance check, or by a print on stderr. Without them, and without a snapshot callback, nothing
@@ -87,7 +87,7 @@ class PassManager:
         """Run every pass on `module`, which they change.
 
         Args:
-            module: what is changed.
+            module: the changed module.
             snapshot: called after each pass that changed something.
             on_run: called after each pass, also one that failed.
 

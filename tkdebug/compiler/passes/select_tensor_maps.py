@@ -72,13 +72,13 @@ class HostTmaDescriptors:
         self._infos = infos
 
     def knows(self, op: Operation) -> bool:
-        """Whether what `op` makes is made of the kernel's arguments alone."""
+        """Whether `op` makes its descriptor of the kernel's arguments alone."""
         base, *numbers = op.operands
         is_parameter = base.owner is self._module.function.regions[0].block
         return is_parameter and None not in [launch_text(value) for value in numbers]
 
     def reason(self, op: Operation) -> str | None:
-        """Why no launch can make what `op` makes, which it knows; None when one can."""
+        """The reason why no launch can make the descriptor of `op`, or None if one can."""
         if not self._target.has(TMA):
             return f"{self._target} has no TMA"
         type_ = op.result.type
@@ -93,7 +93,7 @@ class HostTmaDescriptors:
         )
 
     def choose(self, op: Operation, rewriter: Rewriter) -> None:
-        """Have launches make what `op` makes."""
+        """Have launches make the tensor map of `op`."""
         needs_check = not self._stores_are_inside(op, self._infos)
         made = _hoist(op, rewriter)
         tt.MakeTensorDescriptor(made).by_launch = True
@@ -137,7 +137,7 @@ class HostTmaDescriptors:
         )
 
     def _conflict(self, made: Operation) -> str | None:
-        """Whether threads write what bulk copies read or write, or read what those write."""
+        """Whether threads write memory that bulk copies access, or read memory that those write."""
         base = tt.MakeTensorDescriptor(made).base
         stores = any(user.name == STORE for user in made.result.uses)
         for op in self._module.walk():
@@ -229,7 +229,7 @@ class DeviceTmaDescriptors:
         self._infos = infos
 
     def reason(self, op: Operation) -> str | None:
-        """Why programs can make no tensor map of what `op` makes; None when they can."""
+        """The reason why programs can make no tensor map for `op`, or None if they can."""
         if not self._target.has(TMA):
             return f"{self._target} has no TMA"
         type_ = op.result.type
@@ -245,7 +245,7 @@ class DeviceTmaDescriptors:
         )
 
     def choose(self, op: Operation, rewriter: Rewriter) -> None:
-        """Have programs make a tensor map of what `op` makes."""
+        """Have programs make the tensor map of `op`."""
         tt.MakeTensorDescriptor(op).by_kernel = True
         rewriter.record_change(op, "make-by-kernel")
         stores = [user for user in op.result.uses if user.name == STORE]
@@ -297,7 +297,7 @@ class DeviceTmaDescriptors:
         ]
 
     def _conflict(self, made: Operation) -> str | None:
-        """Whether threads may write what bulk copies access, or read what those write."""
+        """Whether threads may write memory that bulk copies access, or read memory they write."""
         stores = any(user.name == STORE for user in made.result.uses)
         base = pointer_origin(tt.MakeTensorDescriptor(made).base)
         for op in self._module.walk():
@@ -376,8 +376,8 @@ class SelectTensorMaps:
     """Decides for each descriptor how it is accessed.
 
     Attributes:
-        target: what is compiled for.
-        host_tma_descriptors: whether tensor maps may be made of what kernels describe.
+        target: the architecture.
+        host_tma_descriptors: whether tensor maps may be made of descriptors that kernels make.
     """
 
     target: Target

@@ -1,4 +1,4 @@
-"""Summaries of tiles as ops of the kernel: what watches record and prints show.
+"""Summaries of tiles as ops of the kernel, which watches record and prints show.
 
 Everything is computed in fp64 in a fixed way, so that a summary is the same in whatever order its
 elements are reduced: the mean is a sum of integers, the finite elements times a power of two that

@@ -116,7 +116,7 @@ def _repeat_body(loop: Operation, factor: int, rewriter: Rewriter) -> None:
         build = OpBuilder(rewriter, terminator, _RULE, loop.location)
         counter = build.op(arith.AddI, (counter, step))
         assert counter.defining_op is not None
-        # Between two rounds: what the first of them has left.
+        # Between two rounds: the values after the first of them.
         rewriter.note_copied(terminator, counter.defining_op, known)
         known = dict(zip(body.arguments, (counter, *handed_on), strict=True))
         clone_before(terminator, ops, known, rewriter, _RULE)

@@ -1,6 +1,6 @@
 """Builds the ops that a lowering pass puts in the place of one op.
 
-Everything gets the location of the op it stands for and is recorded as new under the pass's rule.
+Everything gets the location of the replaced op and is recorded as new under the pass's rule.
 Result types come from the operands, as in the op table.
 """
 

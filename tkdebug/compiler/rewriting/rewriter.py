@@ -1,7 +1,7 @@
 """Changes a module and records where everything went.
 
 Responsible for provenance: every change leaves a `RewriteRecord`, new ops get locations that cover
-the ops they stand for, and only effect-free or unreachable ops can be erased. Invariant: a source
+the ops they replace, and only effect-free or unreachable ops can be erased. Invariant: a source
 line disappears from the module only together with a record whose `erased_locations` name it.
 
 Changes to the order of a block's operations are collected and applied by `commit`, in one pass
@@ -29,8 +29,8 @@ class RewriteRecord:
     Attributes:
         rule: which of the pass's rules it was.
         old_op_ids: ops that are gone, or were changed in place (then also in `new_op_ids`).
-        new_op_ids: ops that stand for them now; empty when they were erased.
-        erased_locations: places that no op stands for any more because of this rewrite.
+        new_op_ids: ops that replace them; empty when they were erased.
+        erased_locations: places that no op has any more because of this rewrite.
     """
 
     pass_name: str
@@ -46,7 +46,8 @@ class PassRemark:
 
     Attributes:
         op_id: the op, as it is called before the pass.
-        kind: what it did not get: "pipelined", "tensor-cores" or "wgmma"; passes may add others.
+        kind: the missed optimisation: "pipelined", "tensor-cores" or "wgmma"; passes may add
+            others.
         reason: why, as the end of a sentence that begins with "because".
     """
 
@@ -74,7 +75,7 @@ class Rewriter:
         self._absorbed: dict[Operation, list[Location]] = {}
 
     def remark(self, op: Operation, kind: str, reason: str) -> None:
-        """Say why `op` did not get what `kind` names; a pass may say it again, the last counts."""
+        """Say why `op` did not get the optimisation `kind`; if said again, the last counts."""
         self.remarks.append(PassRemark(self.pass_name, op.id, kind, reason))
 
     # Changes
@@ -152,12 +153,12 @@ class Rewriter:
             self._drop(op, rule, _defining_ids(values))
 
     def replace_with_ops(self, op: Operation, rule: str, new_ops: Sequence[Operation]) -> None:
-        """Replace an unused `op`, with what is inside it, by ops built to do its work.
+        """Replace an unused `op`, with the ops inside it, by ops built to do its work.
 
         Args:
             op: what is replaced.
             rule: name of the rule, for the record.
-            new_ops: what does its work, elsewhere; they must cover its location.
+            new_ops: the ops that do its work, elsewhere; they must cover its location.
         """
         assert new_ops, f"{self._who(op, rule)}: nothing does its work"
         self._require_unused(op, rule)
@@ -174,7 +175,7 @@ class Rewriter:
             op: what is replaced; its other regions never run and are erased.
             rule: name of the rule, for the record.
             block: its terminator forwards the results of `op`.
-            arguments: what stands for the block's arguments from now on.
+            arguments: the replacements of the block's arguments.
         """
         self._rebuild(block)
         for argument, value in zip(block.arguments, arguments, strict=True):
@@ -186,12 +187,12 @@ class Rewriter:
         self._drop(op, rule)
 
     def erase_unreachable(self, op: Operation, rule: str, values: Sequence[Value] = ()) -> None:
-        """Erase an op whose regions never run; `values` stand for its results."""
+        """Erase an op whose regions never run; `values` replace its results."""
         self._replace_uses(op, values)
         self._drop(op, rule)
 
     def merge(self, op: Operation, kept: Operation, rule: str) -> None:
-        """Let `kept` stand for an effect-free `op` that computes the same; locations fuse."""
+        """Replace an effect-free `op` by `kept`, which computes the same; locations fuse."""
         self._require_effect_free(op, rule)
         self._replace_uses(op, kept.results)
         self._absorbed.setdefault(kept, []).extend(self._take_locations(op))
@@ -213,7 +214,7 @@ class Rewriter:
     def move_past(self, op: Operation, anchor: Operation, rule: str) -> None:
         """Move an op that reads to before `anchor`, further down in its block.
 
-        That nothing in between changes what it reads is the caller's affair.
+        The caller ensures that nothing in between changes the memory that it reads.
         """
         assert op.block is anchor.block, f"{self._who(op, rule)}: would leave its block"
         self._move(op, anchor)
@@ -235,7 +236,7 @@ class Rewriter:
         self._record(rule, (op.id,), (op.id,))
 
     def record_new(self, op: Operation, rule: str) -> None:
-        """Record an op that was built beside what is there (a conversion, a copy)."""
+        """Record an op that was built beside existing ones (a conversion, a copy)."""
         self._record(rule, (), (op.id,))
 
     def replace_value(self, old: Value, new: Value) -> None:
@@ -244,7 +245,7 @@ class Rewriter:
         self.note_replaced(old, new)
 
     def note_replaced(self, old: Value, new: Value) -> None:
-        """Say that `new` is what `old` was, where users were changed one by one."""
+        """Note that `new` replaces `old`, where users were changed one by one."""
         if self.module.follower is not None:
             self.module.follower.replaced(old, new)
 
@@ -259,7 +260,7 @@ class Rewriter:
         return built
 
     def commit(self) -> None:
-        """Apply what was collected: the order of operations and fused locations."""
+        """Apply the collected changes: the order of operations and fused locations."""
         for block in list(self._dirty):
             self._rebuild(block)
         for kept, locations in self._absorbed.items():

@@ -1,6 +1,6 @@
 """Sites: the ops of a kernel where its native code reports something, and the memory for that.
 
-`checks` says what a check site is and how a kernel carries its list, `watches` and `clocks` the
+`checks` defines check sites and how a kernel carries their list, `watches` and `clocks` the
 same of watched values and of readings of the clock; `table` says where the reports of one launch
 are, and what is passed of the tensors that accesses are tested by. Ops become sites in
 `passes.insert_checks`; the backend's lowering writes the tests. A kernel that is compiled without

@@ -2,7 +2,7 @@
 
 Sites are numbered in program order. The op carries its number in the attribute `site`, through all
 passes: copies that pipelining makes of a load share it. The kernel carries the list of its sites as
-text, so that printed GPU IR says what its numbers mean.
+text, so that printed GPU IR explains its numbers.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ TESTS: Final = ("proven", "before-loop", "tile", "element")
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """The options of a checked build: what it looks for, and what it records.
+    """The options of a checked build: its checks and its records.
 
     Attributes:
         kinds: of faults, some of `KINDS`.
         watches: values that are looked at, of any kernel.
         watch_bytes: memory for what is kept of them in one launch.
         instrumentations: plugins that look at ops, by name.
-        timeline: what is kept of when warps were where; a kernel that keeps it has nothing else.
+        timeline: the options of its timeline; a kernel that keeps one has nothing else.
         is_lasting: whether all launches are made by that build, and none waits for it: then more
             may be done for its speed.
         aligned_ends: parameters whose tensors end at multiples of `bounds.END_BYTES` in every
@@ -74,7 +74,7 @@ class CheckSite:
         op_id: the Tile IR op.
         tensor: the parameter whose tensor an access must stay in; None where it is none.
         shape: of the tile, () of a scalar.
-        element_bytes: what the access counts its elements in; 0 of what accesses no memory.
+        element_bytes: size of the access's elements; 0 for sites that access no memory.
         is_masked: whether it has a mask.
         is_recomputed: whether arguments and program ids alone decide which elements are bad: then
             the kernel only flags the site, and the host finds the elements.
@@ -108,7 +108,7 @@ class CheckPlan:
         module: the Tile IR, whose ops carry the numbers of their sites.
         watches: values that are looked at, by number.
         watch_bytes: memory for what is kept of them in one launch.
-        timeline: what its timelines are read by; None without.
+        timeline: the plan to read its timelines by; None without.
         tests: how each site is tested, one of `TESTS`; "" of one that is no access, or not tested.
     """
 
@@ -174,7 +174,7 @@ class CheckPlan:
         return next(op for op in self.module.walk() if OpView(op).site == site.number)
 
     def value_op_of(self, site: CheckSite) -> Operation:
-        """The Tile IR op of a site for what it stores."""
+        """The Tile IR op of a site for stored values."""
         return next(op for op in self.module.walk() if OpView(op).value_site == site.number)
 
 

@@ -29,7 +29,7 @@ HEADER_WORDS: Final = 4
 WORD_BYTES: Final = 8
 _HEADER: Final = struct.Struct("<QQQQ")
 _MARK: Final = struct.Struct("<II")
-# They compute addresses and shapes, or nothing at all; what they take is that of who asks.
+# They compute addresses and shapes, or nothing at all; their time counts for their users.
 _FREE: Final = names_of(
     tt.Rearrangement,
     tt.Hint,
@@ -59,7 +59,7 @@ class TimelinePlan:
     """The key to the timelines of a launch.
 
     Attributes:
-        options: what is kept.
+        options: the readings to keep.
         warps: of a program.
         sites: by number.
     """

@@ -54,7 +54,7 @@ class MemoryMap:
 
     Attributes:
         live: allocations.
-        gone: what certainly is none; what is live, too, counts as live.
+        gone: memory that certainly is none; memory that is live, too, counts as live.
         stale: allocations that were freed, whatever is there now.
     """
 

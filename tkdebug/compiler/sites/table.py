@@ -86,7 +86,7 @@ BAD: Final = 40
 # Elements, then, that the mask leaves out: of all threads where COMPLETE is not 0.
 MASKED: Final = 44
 COMPLETE: Final = 48
-# Of a pointer that was loaded: what the tile's pointers are offsets from; 0 where they differ.
+# The base of the tile's pointers, if it was loaded; 0 where they differ.
 ORIGIN: Final = 56
 _SLOT: Final = struct.Struct("<QQQIIQIII4xQ")  # without VERSION
 assert _SLOT.size == SLOT_BYTES
@@ -100,13 +100,13 @@ class Report:
         site: number of the site.
         count: bad elements, of all programs.
         program: number of the example's program.
-        time: orders what one program reports.
+        time: orders the reports of one program.
         element: row-major position of the example in its tile.
         payload: the address that the element would have touched, or the bits of a value.
         bad: bad elements of that program at that time.
         masked: elements that the mask left out, of the threads that reported.
         is_complete: whether these were all of the block.
-        origin: of a pointer that was loaded, what the tile's pointers are offsets from, or 0.
+        origin: the base of the tile's pointers, if it was loaded, or 0.
     """
 
     site: int

@@ -38,7 +38,7 @@ def site_text(site: Site) -> str:
 
 
 def _fields(site: Site) -> dict[str, Any]:
-    # `asdict` takes ten times as long: it copies what is in them, too.
+    # `asdict` takes ten times as long: it copies their values, too.
     return {name: getattr(site, name) for name in site.__dataclass_fields__}
 
 
@@ -47,7 +47,7 @@ def read_sites(kind: type[_Site], texts: Iterable[str], attribute: str) -> tuple
 
     Args:
         kind: of each.
-        texts: what `site_text` gave.
+        texts: results of `site_text`.
         attribute: of the kernel, which has the texts.
 
     Raises:

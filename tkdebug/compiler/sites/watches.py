@@ -11,9 +11,9 @@ fits any more.
 
 The log of a kernel's accesses, by which races between its programs are found on the host, has such
 sites too. Each access is one, of whole tiles, with one word an element: the low bits of its address
-and a hash of what was read or written there; 0 of what is masked off. In the place of the iteration
+and a hash of the value read or written there; 0 if it is masked off. In the place of the iteration
 a record has its time: how many records of all sites were begun before it. An atomic that may
-synchronise has two sites, as what it publishes counts from before it, and what it learns from after
+synchronise has two sites, as its releases count from before it, and its acquires from after
 it. The last site has no op: its counter is the clock.
 """
 
@@ -121,7 +121,7 @@ class WatchSite:
 
     @staticmethod
     def of(watch: Watch, number: int, frames: tuple[Frame, ...], **value: object) -> WatchSite:
-        """The site of a watch, with what is known of the value."""
+        """The site of a watch, with the facts of its value."""
         return WatchSite(
             number=number,
             watch=watch.text,

@@ -1,4 +1,4 @@
-"""Targets: what each architecture offers, and the backends that compile for them."""
+"""Targets: the features of each architecture, and the backends that compile for them."""
 
 from tkdebug.compiler.targets.registered_backends import (
     backend_of,

@@ -47,7 +47,7 @@ class NativeOptions:
         debug: whether device asserts are checked.
         fp_fusion: whether products and sums become FMA.
         flush_subnormals: whether approximations of fp32 flush subnormal numbers to zero.
-        host_tma_descriptors: whether launches may make tensor maps of what the kernel describes.
+        host_tma_descriptors: whether launches may make tensor maps of the kernel's descriptors.
         checks: the checks of the kernel as it runs; None for a bare one.
         print_elements: elements of a tile that are printed one by one; None for all.
     """
@@ -70,7 +70,7 @@ class NativeStage:
     Attributes:
         name: in sessions, such as `llvm-ir`.
         file: its file in dumps.
-        is_image: whether it is what is loaded, bytes and no text.
+        is_image: whether it is the loaded image, bytes and no text.
     """
 
     name: str
@@ -256,7 +256,7 @@ class Backend(Protocol):
         ...
 
     def find(self, asked: object) -> Target | None:
-        """The target that a name, a number or a capability stands for; None for none of its."""
+        """The target of a name, a number or a capability, or None if it has no such target."""
         ...
 
     def unsupported(self, asked: object) -> str | None:
@@ -299,7 +299,7 @@ class Backend(Protocol):
             module: Tile IR, which becomes the GPU IR.
             options: warps, stages, registers.
             target: the architecture.
-            observers: who looks on.
+            observers: the callbacks.
 
         Raises:
             CompileError: an op is not supported.
@@ -335,7 +335,7 @@ class Backend(Protocol):
         ...
 
     def prestart(self) -> None:
-        """Load what the first compile will need, in a thread of its own."""
+        """Load the modules of the first compile, in a thread of their own."""
         ...
 
 

@@ -14,10 +14,10 @@ class MachinePart:
     """A package, a tool or a device.
 
     Attributes:
-        name: what it is called.
+        name: its name.
         found: whether it is as it should be.
-        detail: its version and place, or what is wrong.
-        advice: what to do when it is not as it should be.
+        detail: its version and place, or the problem.
+        advice: the fix for the problem.
         needed: whether something of this version does not work without it.
     """
 

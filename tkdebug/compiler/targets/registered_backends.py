@@ -67,7 +67,7 @@ def targets() -> dict[str, Target]:
 
 
 def target_of(asked: str | int | tuple[int, int]) -> Target:
-    """The target that a name (`sm_90a`, `sm90`) or a compute capability (`(9, 0)`) stands for.
+    """The target of a name (`sm_90a`, `sm90`) or of a compute capability (`(9, 0)`).
 
     Raises:
         UnsupportedError: tkdebug does not compile for it.

@@ -30,7 +30,7 @@ VECTOR_ATOMICS = "vector_atomics"  # `atom.add` and `red.add` of 16 bytes of flo
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One architecture: what limits a kernel there, and what it can do.
+    """One architecture: its limits on a kernel, and its capabilities.
 
     Attributes:
         name: as its tools write it, `sm_90a`.
@@ -45,7 +45,7 @@ class Target:
         registers_per_sm: 32-bit registers of a multiprocessor; also the most one block may use.
         registers_per_thread: most registers of one thread.
         register_unit: registers are given to warps in multiples of this.
-        shared_bytes_reserved: what the system takes of every block's share.
+        shared_bytes_reserved: the system's part of every block's share.
         shared_unit_bytes: shared memory is given out in multiples of this.
         threads_per_block: most threads of one block.
         capabilities: by name, such as those above.

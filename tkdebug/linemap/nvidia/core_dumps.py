@@ -108,7 +108,7 @@ class Stop:
 
     Attributes:
         kind: of the fault, such as "illegal-address", "misaligned", "trap".
-        text: what it was, in words.
+        text: the exception, in words.
         pc: address of the instruction, None where the dump gives none.
         sm: number of the multiprocessor.
         grid: None where the warp has gone.
@@ -240,7 +240,7 @@ def decode_core_dump(data: bytes | mmap.mmap) -> CoreDump:
 
 
 class _Reader:
-    """The tables of one dump; sections that nobody asks about are passed over."""
+    """The tables of one dump; sections that are not asked for are passed over."""
 
     def __init__(self, data: bytes | mmap.mmap) -> None:
         self.data = data

@@ -232,7 +232,7 @@ def _lines_of(
 
 
 def _rows_of(rows: tuple[Row, ...], function: str, only: str) -> Iterator[Row]:
-    # The row that ends a sequence stands behind the code: it is of no instruction.
+    # The row that ends a sequence is after the code: it is of no instruction.
     return (row for row in rows if not row.end and (row.function or only) == function)
 
 
@@ -315,7 +315,7 @@ class CubinKernels:
 
 
 def read_kernels(cubin: bytes) -> CubinKernels:
-    """The functions of a cubin and what they need.
+    """The functions of a cubin and their resources.
 
     Raises:
         CubinError: not a cubin, or damaged.
@@ -357,7 +357,7 @@ def _static_shared_bytes(elf: ELFFile, name: str) -> int:
     section = elf.get_section_by_name(f".nv.shared.{name}")
     if section is None:
         return 0
-    # From sm_90 on the section begins with what the system reserves.
+    # From sm_90 on the section begins with the system's reserve.
     reserved = _RESERVED_BYTES if architecture_number(elf) >= _WITH_RESERVED else 0
     return max(0, int(section["sh_size"]) - reserved)
 

@@ -77,7 +77,7 @@ def _disassembled(cubin: bytes, options: tuple[str, ...]) -> str:
 
 
 def _run(command: Sequence[str], folder: Path) -> tuple[int, str, str]:
-    """Run a command in a folder: its status, and what it printed, at most `_MOST_BYTES` of either.
+    """Run a command in a folder: its status and its outputs, at most `_MOST_BYTES` of either.
 
     Raises:
         OSError: it cannot be started.

@@ -66,7 +66,7 @@ def chosen_sections(
 ) -> Iterator[tuple[int, Section]]:
     """The section headers of some types, with their numbers; None for all types.
 
-    Of a core dump nearly all are of types that nobody asks for, three of each thread.
+    Nearly all sections of a core dump have types that are not asked for, three for each thread.
     """
     if len(data) < _HEADER.size:
         raise SectionsError(f"not a {what}: got {len(data)} bytes")

@@ -152,7 +152,7 @@ class Step(NamedTuple):
 
     Attributes:
         start: offset of its first byte in the section.
-        stop: offset behind its last byte.
+        stop: offset after its last byte.
         row: that it makes, without the names of functions; None if it makes none.
         call: the operands of DW_LNE_inlined_call as they stand there, None for another operation.
     """
@@ -447,7 +447,7 @@ def _merged(
 
 
 def _program(rows: Sequence[tuple[ProgramRow, int | None]], start: int) -> Iterator[bytes]:
-    """The operations of rows, behind the one that sets the address to `start`."""
+    """The operations of rows, after the one that sets the address to `start`."""
     numbers = {index: number for number, (_, index) in enumerate(rows, 1) if index is not None}
     address, file, line, call = start, 1, 1, (0, 0)
     for row, _ in rows:

@@ -76,7 +76,7 @@ def rewrite_locations(
     in_routine = False
     for text, op_id in zip(lines, ops, strict=True):
         in_routine = has_routines and _is_in_routine(text, in_routine)
-        # A regular expression takes longer than the test for what it looks for.
+        # A regular expression takes longer than the test for its text.
         if op_id is None and (".loc" in text or ".file" in text):
             if _LOC.match(text) or text.lstrip().startswith(".file"):
                 continue
@@ -137,7 +137,7 @@ def _is_instruction(text: str) -> bool:
 
 
 def _adopt_unplaced(lines: list[str], ops: list[int | None]) -> None:
-    """Give what serves one reader, and has no place, the reader's."""
+    """Give instructions without a place that serve one reader the reader's place."""
     made: dict[int, str] = {}
     in_assembly = False
     for index, text in enumerate(lines):
@@ -157,7 +157,7 @@ def _adopt_unplaced(lines: list[str], ops: list[int | None]) -> None:
 
 
 def _adopt_jumps(lines: list[str], ops: list[int | None]) -> None:
-    """Give jumps that have no place that of the other branches to their label."""
+    """Give jumps without a place the place of the other branches to their label."""
     branches = {
         i: found for i, text in enumerate(lines) if "bra" in text and (found := _BRANCH.match(text))
     }

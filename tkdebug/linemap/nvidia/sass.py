@@ -37,13 +37,13 @@ Kind = Literal[
 ]
 _SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)")
 _INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;\s*(?://\s*\|\s*(\d*)\s*\|)?")
-# `(*"SpillRefill"*)` and the like, behind the operands.
+# `(*"SpillRefill"*)` and the like, after the operands.
 _REMARK = re.compile(r"\s*\(\*.*?\*\)")
 _PREDICATE = re.compile(r"^@!?U?P\w+\s+")
 _GENERAL = re.compile(r"\s*R(\d+)(?:\.\w+)*\s*")
 _PREDICATE_OPERAND = re.compile(r"\s*U?P(?:T|\d)\s*")
 _BRANCHES = ("BRA", "EXIT", "RET", "BRX", "JMP", "CALL", "BREAK", "BSYNC")
-# First part of the opcode -> what it does. LDC and ULDC read the constant bank: kernel arguments.
+# First part of the opcode -> its kind. LDC and ULDC read the constant bank: kernel arguments.
 _KINDS: Mapping[str, Kind] = {
     "LDG": "global-load",
     "LD": "global-load",
@@ -156,7 +156,7 @@ def kind_of(text: str) -> Kind:
 
 
 def width_bits(text: str) -> int | None:
-    """Bits that each thread moves with a memory access; None for what is no such access.
+    """Bits that each thread moves with a memory access; None for other instructions.
 
     A bulk copy (UTMALDG and its kin) moves a box that its descriptor gives: None.
     """
@@ -205,7 +205,7 @@ def _result_count(text: str, words: Sequence[str]) -> int:
 
 
 def stored_register(text: str) -> int | None:
-    """Number of the register that a store takes its value from, None for what stores none."""
+    """Number of the register that a store takes its value from, None for other instructions."""
     if kind_of(text) not in ("global-store", "shared-store", "local-store"):
         return None
     found = re.search(r",\s*R(\d+)(?:\.\w+)*\s*$", text)

@@ -93,7 +93,7 @@ Sass = Mapping[str, tuple[SassInstruction, ...]]
 
 @dataclass(frozen=True, slots=True)
 class UnreadCode:
-    """A kernel's object file, and what its compiler knows of it.
+    """A kernel's object file, and its compiler's facts of it.
 
     Attributes:
         table: the line table without instructions; `table.kernel` names the function.
@@ -170,7 +170,7 @@ def _instruction(
 def _own_instructions(
     code: UnreadCode, lines: FunctionLines, sass: Sequence[SassInstruction] | None
 ) -> tuple[Instruction, ...]:
-    """The instructions with what is known by op.
+    """The instructions with the facts known by op.
 
     The cubin's own source rows do not start again where only the chain changes, and what ptxas puts
     in by itself (memory descriptors) reads there as if it were of the line before.

@@ -1,4 +1,4 @@
-"""Matrix products, and what applies a region, assembly or a library function to elements."""
+"""Matrix products, and ops that apply a region, assembly or a library function to elements."""
 
 from __future__ import annotations
 

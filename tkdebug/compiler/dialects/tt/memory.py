@@ -104,7 +104,7 @@ class MakeTensorDescriptor(OneResult):
     base = operand_def(POINTER)
     shape = variadic_operands_def(INTEGER)
     strides = variadic_operands_def(INTEGER)
-    # "nan" or "zero": what is read outside of the tensor.
+    # "nan" or "zero": the value read outside of the tensor.
     padding = attribute_def("padding", str, "zero")
     by_launch = attribute_def("by_launch", bool, False)
     by_kernel = attribute_def("by_kernel", bool, False)

@@ -98,7 +98,7 @@ class Assume(Op):
 
 
 class Watch(Op):
-    """Shows a value to who watches it; `expand-watches` makes native code of it."""
+    """Shows a watched value; `expand-watches` makes native code of it."""
 
     name = "tt.watch"
     is_repeatable = True

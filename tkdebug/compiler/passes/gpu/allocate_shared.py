@@ -53,7 +53,7 @@ class AllocateShared:
     name: ClassVar[str] = "allocate-shared"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Collect what is needed, place it, and write it down."""
+        """Collect the demands, place them, and write the offsets to their ops."""
         function = module.function
         demands = collect_demands(function, self.scratch_bytes)
         offsets = place(demands)

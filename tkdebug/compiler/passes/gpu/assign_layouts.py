@@ -1,7 +1,7 @@
 """`AssignLayouts`: from tiles without layouts to GPU IR, with as few conversions as can be.
 
-Anchors bring layouts: accesses and dots by what earlier passes chose for them, reductions by what
-they are given. Everything computed from them follows (`layout_assignment.py`). Values made of
+Anchors bring layouts: accesses and dots those that earlier passes chose, reductions those of their
+operands. Everything computed from them follows (`layout_assignment.py`). Values made of
 constants and ranges alone (the flexible ops), small vectors loaded from there included, are
 assigned none: they are made again in each layout that is wanted, which costs less than moving them.
 A conversion is placed right after its operand, so outside of loops where it can.
@@ -54,14 +54,14 @@ class Placement:
     """Hands out values in the layouts that ops need.
 
     Args:
-        module: what is rewritten.
+        module: the rewritten module.
         rewriter: how.
         layouts: the layout of each value that has one.
         target: the architecture.
 
     Attributes:
         banks: of the target's shared memory.
-        buffers: the shared-memory buffers made so far, by what they hold.
+        buffers: the shared-memory buffers made so far, by their contents.
     """
 
     def __init__(
@@ -296,7 +296,7 @@ def _wgmma_buffer(placement: Placement, value: Value, index: int) -> Value:
 def _turned_buffer(
     placement: Placement, value: Value, order: tuple[int, ...] | None, k_dim: int
 ) -> Value:
-    """Narrow and wide types are read along K only: what lies otherwise goes through registers.
+    """Narrow and wide types are read along K only: other operands go through registers.
 
     Threads read words along the other dimension and store 16 bytes along K. The first buffer's
     swizzle and the order of lanes are such that neither meets a bank twice.
@@ -460,7 +460,7 @@ class AssignLayouts:
 
 
 def _place_block(placement: Placement, block: Block) -> None:
-    """Rewrite all ops of `block`, and what is inside them."""
+    """Rewrite all ops of `block`, and the ops inside them."""
     layouts = placement.layouts
     for argument in block.arguments:
         placement.settle(argument)

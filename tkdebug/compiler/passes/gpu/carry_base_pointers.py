@@ -64,9 +64,9 @@ class _Carried:
     Attributes:
         carried: the iter arg that is split.
         base: the pointer that all of the initial tile's are computed from.
-        shifts: what is the same for all of them, added to it.
-        kept: what is added to it in the carried pointers.
-        offsets: what is added to those, in each iteration.
+        shifts: offsets that all elements share, added to it.
+        kept: offsets that are added to it in the carried pointers.
+        offsets: offsets that are added to those, in each iteration.
         steps: the scalars or constants that an iteration adds.
     """
 
@@ -158,7 +158,7 @@ def _location(carried: IterArg) -> Location:
 
 
 def _chain(pointers: Value) -> tuple[Value, tuple[Value, ...]] | None:
-    """The scalar pointer that a tile was computed from, and what was added to it."""
+    """The scalar pointer that a tile was computed from, and the offsets added to it."""
     offsets: list[Value] = []
     while (op := pointers.defining_op) is not None:
         if op.name == _ADD:

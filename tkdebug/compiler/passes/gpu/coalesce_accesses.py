@@ -183,7 +183,7 @@ def _adopt_scattered(groups: dict[tuple[object, ...], list[_Access]]) -> None:
 def _layout(group: Sequence[_Access], num_warps: int, warp_size: int) -> LinearLayout:
     first = next((access for access in group if access.runs), group[0])
     elems = max(access.elems for access in group)
-    # A gap behind the loops costs one store; shorter accesses inside cost each iteration.
+    # A gap after the loops costs one store; shorter accesses inside cost each iteration.
     loops = max(access.loops for access in group)
     elems = min(elems, *(access.most_elems for access in group if access.loops == loops))
     return tiled(first.shape, first.order, elems, num_warps, warp_size)

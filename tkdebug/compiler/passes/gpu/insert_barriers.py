@@ -68,10 +68,10 @@ def barriers_needed(function: Operation, scratch_bytes: ScratchBytes) -> list[Op
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """An op that matters: for shared memory, for what is under way, or for what is inside it.
+    """An op that matters: for shared memory, for accesses under way, or for the ops inside it.
 
     Attributes:
-        done: what it does.
+        done: its accesses.
         scratch: its scratch memory.
     """
 
@@ -160,7 +160,7 @@ class _Search:
             states = [self.block(block, state) for block in blocks]
             return states[0].join(states[1])
         if scf.For.matches(op):
-            # The loop may run no iteration: what holds at its head holds after it.
+            # The loop may run no iteration: the state at its head holds after it, too.
             return self._at_head(op, state, lambda s: self.block(blocks[0], s)).outside(op)
         before, after = blocks
         head = self._at_head(op, state, lambda s: self.block(after, self.block(before, s)))

@@ -111,7 +111,7 @@ class LayoutAssignment:
         )
 
     def _is_small_load(self, op: Operation) -> bool:
-        """Whether threads that load what they want themselves cost less than handing it around.
+        """Whether each thread's own loads cost less than an exchange between threads.
 
         A vector of no more elements than there are threads is in the cache after the first of
         them; handing it around takes shared memory and two barriers.
@@ -207,7 +207,7 @@ class LayoutAssignment:
         return wanted
 
     def _main_operand(self, op: Operation) -> Value | None:
-        """The operand whose layout the op follows: what a tensor core made, else the first."""
+        """The operand whose layout the op follows: one that a tensor core made, else the first."""
         known = [value for value in op.operands if value in self._layouts]
         return next((value for value in known if value in self._heavy), next(iter(known), None))
 
@@ -296,7 +296,7 @@ class LayoutAssignment:
     # What ops want
 
     def operand_layouts(self, op: Operation) -> list[LinearLayout | None]:
-        """For each operand the layout in which `op` takes it; None for what has none."""
+        """The layout in which `op` takes each operand; None for operands without one."""
         found = edges_from(op)
         if found:
             forwarded_to = (self._layouts.get(value) for value in found[0].values)
@@ -328,7 +328,7 @@ class LayoutAssignment:
             (value, *_) = tt.Reduce(op).sources
             return self.default_layout(shape_of(value.type))
         if tt.Histogram.matches(op):
-            # Values and their mask lie alike.
+            # Values and their mask have one layout.
             return self._own_or_default(tt.Histogram(op).source)
         if op.name in (tt.Gather.name, tt.TopK.name) or not op.results:
             return None

@@ -54,7 +54,7 @@ from tkdebug.compiler.passes.gpu.prologue import BackwardSlice, Lookups, Prologu
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
-# Fences before warpgroup dots, which make what threads wrote to buffers visible to them. One fence
+# Fences before warpgroup dots, which make threads' writes to buffers visible to them. One fence
 # after the wait serves all dots of a pipelined loop, or none where bulk copies bring the operands.
 # They are found before the loop is rewritten.
 
@@ -64,7 +64,7 @@ def fences_of_loads(body: Block, loaded: Collection[Value]) -> list[Operation]:
 
     Args:
         body: of the loop.
-        loaded: what will lie in rings, so that no thread stores it.
+        loaded: values that will lie in rings, so that no thread stores them.
     """
     return [
         fence
@@ -119,7 +119,7 @@ class LoopPipeline:
 
     Args:
         loop: an `scf.for`.
-        loads: what is copied ahead.
+        loads: the loads that are copied ahead.
         buffers: of each ring.
         distance: how many iterations ahead the copies run. With as many buffers as that, an
             iteration ends with filling those that it has read.
@@ -151,7 +151,7 @@ class LoopPipeline:
         self.copies: dict[Operation, list[Operation]] = {load.op: [] for load in loads}
 
     def build(self) -> None:
-        """Rewrite the loop and what is around it."""
+        """Rewrite the loop and the code around it."""
         assert self.loop.block is not None
         place = self.loop.block.operations.index(self.loop)
         following = self.loop.block.operations[place + 1]
@@ -203,7 +203,7 @@ class LoopPipeline:
         return value if value.type == I64 else build.op(arith.ExtSI, (value,), I64)
 
     def _fill(self) -> Prologue:
-        """The copies of the first iterations; what stands for the body's values after them."""
+        """Emit the copies of the first iterations; return the body's values after them."""
         values = self.ahead.first()
         scouted = {} if self.lookups is None else self.lookups.slice.first()
         found: dict[Value, Value] = {}
@@ -295,7 +295,7 @@ class LoopPipeline:
     def _rewrite_body(
         self, carried: Prologue, limits: Sequence[Value], fences: Sequence[Operation]
     ) -> Operation | None:
-        """Wait, read the rings, copy ahead and step; what takes the place of the dots' fences."""
+        """Wait, read the rings, copy ahead and step; return the replacement of the dots' fences."""
         first = self.body.operations[0]
         zero = self.before.constant(I32, 0)
         # The only buffer of a ring is always the next.
@@ -320,7 +320,7 @@ class LoopPipeline:
         phase: Value | None,
         fences: Sequence[Operation],
     ) -> Operation | None:
-        """Wait for what the iteration reads; what takes the place of the dots' fences."""
+        """Wait for the iteration's buffers; return the op that replaces the dots' fences."""
         if self.plain:
             start = self._builder(anchor, "wait-for-copies")
             start.op(ttg.AsyncWait, (), TOKEN, num=self.distance - 1)
@@ -341,14 +341,14 @@ class LoopPipeline:
         return fence
 
     def _carry(self, initial: Value) -> Value:
-        """A new carried value; what is yielded for it is appended later, in the same order."""
+        """A new carried value; its yielded value is appended later, in the same order."""
         loop = self.loop
         loop.operands = (*loop.operands, initial)
         loop.results = (*loop.results, Value(initial.type, loop, len(loop.results)))
         return self.body.add_argument(initial.type)
 
     def _read(self, slot: Value) -> bool:
-        """Let every use of a load read the ring; whether threads read what bulk copies bring."""
+        """Let all uses of a load read the ring; return whether threads read a bulk copy's block."""
         read_by_threads = False
         for load, ring in self.rings.items():
             build = OpBuilder(self.rewriter, load.op, "read-ring", load.op.location)
@@ -383,7 +383,7 @@ class LoopPipeline:
         limits: Sequence[Value],
         needs_fence: bool,
     ) -> Prologue:
-        """The copies of the iteration that runs ahead; what it leaves to the next."""
+        """Emit the copies of the iteration that runs ahead; return its values for the next one."""
         counter, step = self.body.arguments[0], scf.For(self.loop).step
         build = self._builder(anchor, "copy-ahead")
         wide = self._wide(build, counter)
@@ -405,7 +405,7 @@ class LoopPipeline:
         return Prologue(values, *self.lookups.look_up(known, comes, self.rewriter, anchor))
 
     def _step(self, reading: Value, filling: Value, phase: Value | None, ahead: Prologue) -> None:
-        """Yield the next slots, the phase to wait for, and what runs ahead."""
+        """Yield the next slots, the phase to wait for, and the values that run ahead."""
         terminator = self.body.terminator
         build = self._builder(terminator, "step-ring")
         after = []

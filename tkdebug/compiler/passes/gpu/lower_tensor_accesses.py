@@ -80,7 +80,7 @@ def _lower_store(op: Operation, rewriter: Rewriter) -> None:
     assert isinstance(block, TensorType)
     type_ = MemDescType(shape_of(block), element_of(block), landing_layout(block), False)
     buffer = build.op(ttg.LocalAlloc, (value,), type_, alignment=LANDING_ALIGNMENT)
-    # The copy sees what threads stored only after a fence of theirs.
+    # The copy sees the threads' stores only after a fence of theirs.
     build.effect(FENCE, ())
     copy = build.effect(ttng.AsyncTmaCopyLocalToGlobal.name, (descriptor, buffer, *coordinates))
     build.effect(ttng.AsyncTmaStoreWait.name, (), pendings=0)

@@ -44,7 +44,7 @@ class MbarrierRing:
     ) -> MbarrierRing:
         """Make `count` mbarriers before `anchor`.
 
-        The fence is for the copies' sake: they see what threads have done to shared memory before,
+        The fence is for the copies' sake: they see the threads' earlier writes to shared memory,
         to the mbarriers and to the buffers' bytes.
         """
         location = fuse(*(load.location for load in loads))
@@ -101,7 +101,7 @@ class MbarrierRing:
     def wait(
         self, anchor: Operation, rule: str, place: Value, phase: Value, *also: Location
     ) -> Operation:
-        """Wait at one place's mbarrier; `also` is where what the wait does beside that comes from.
+        """Wait at one place's mbarrier; `also` is the location of other work that the wait does.
 
         Bulk copies land for tensor cores as well as for threads, with no fence.
         """
@@ -118,14 +118,14 @@ class MbarrierRing:
 
 
 def holds_block(alloc: Operation, buffer: MemDescType) -> bool:
-    """Whether what `alloc` makes lies as `buffer` does."""
+    """Whether the buffer of `alloc` has the layout of `buffer`."""
     type_ = alloc.result.type
     assert isinstance(type_, MemDescType)
     return type_.layout == buffer.layout and not type_.is_multiple
 
 
 def is_landed(buffer: Value) -> bool:
-    """Whether a bulk copy will bring what a buffer holds, so that no thread stores to it."""
+    """Whether a bulk copy will fill a buffer, so that no thread stores to it."""
     alloc = ttg.LocalAlloc.defining(traced(buffer, ttg.MemDescTrans.names))
     if alloc is None or alloc.source is None:
         return False

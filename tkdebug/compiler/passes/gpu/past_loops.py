@@ -34,7 +34,7 @@ class SinkPastLoops:
     name: ClassVar[str] = "sink-past-loops"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Look at every loop; what passes one may pass the next."""
+        """Look at every loop; ops that pass one may pass the next."""
         for loop in [op for op in module.walk() if scf.Loop.matches(op)]:
             assert loop.block is not None
             ops = loop.block.operations

@@ -45,7 +45,7 @@ def fitting_buffers(
 
     Args:
         loop: an `scf.for`.
-        loads: what is copied into rings.
+        loads: the loads that are copied into rings.
         most: how many are asked for.
         limit_bytes: of shared memory that a block can have.
         scratch_bytes: how much the lowering of an op needs for itself.
@@ -111,7 +111,7 @@ class _Plan:
     """The pipeline of a loop.
 
     Attributes:
-        loads: what is copied ahead.
+        loads: the loads that are copied ahead.
         buffers: of each ring.
         distance: how many iterations ahead; none where it is less than 1.
     """
@@ -123,7 +123,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class PipelineLoops:
-    """Copies ahead what loops load for dots; with `num_stages` on the loop itself, all they load.
+    """Copies ahead the loads of dots in loops; with `num_stages` on the loop itself, all its loads.
 
     Attributes:
         num_stages: for loops that do not say.
@@ -192,7 +192,7 @@ class PipelineLoops:
         if not reason and stages < 2:
             reason = f"num_stages is {stages}"
         elif not reason and not infos[scf.For(loop).step].non_negative:
-            # The loop says that its step is positive, but not to the analysis of what runs ahead.
+            # The loop says that its step is positive, but the analysis of the slices cannot see it.
             reason = "the step of the loop is not known to be positive"
         if reason:
             for load in pipelined_loads(loop, infos, needs_dot):

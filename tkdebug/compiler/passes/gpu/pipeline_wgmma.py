@@ -5,7 +5,7 @@ order in which they began, so a wait names how many of the last ones may still r
 
 An accumulator that is carried by the loop and used for nothing else needs no wait inside of it: the
 dot that adds to it next begins after the one before has ended. It may run on into the next
-iteration, if that leaves alone what it reads: rings are filled again only after a wait of the next
+iteration, if that leaves its operands alone: rings are filled again only after a wait of the next
 iteration, which ends it. After the loop everything is waited for.
 
 Invariants: between an asynchronous dot and any use of its result but to carry it stands a wait.
@@ -31,7 +31,7 @@ from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 DOT = ttng.WarpGroupDot.name
 _VIEWS = names_of(ttg.MemDescIndex, ttg.MemDescTrans, ttg.MemDescSubslice)
-# Their results are made in the iteration; what they write is the buffer of an operand.
+# Their results are made in the iteration; they write the buffer of an operand.
 _WRITERS = (ttg.LocalStore, ttg.AsyncCopyGlobalToLocal, ttng.AsyncTmaCopyGlobalToLocal)
 
 
@@ -60,7 +60,7 @@ class _Wait:
 
     Attributes:
         anchor: before which op.
-        values: what passes through it.
+        values: those that pass through it.
         pendings: how many dots may still run.
     """
 
@@ -128,7 +128,7 @@ def _waits_inside(
 
 
 def rescaling(loop: Operation, dot: Operation) -> tuple[Operation, ...] | None:
-    """The ops from what the loop carries to what the dot adds to.
+    """The ops between the loop's carried value and the dot's accumulator.
 
     Returns:
         None where the dot's result is not carried, or anything else sees it.
@@ -165,7 +165,7 @@ def _carried(loop: Operation, dot: Operation) -> IterArg:
 def _is_left_alone(
     loop: Operation, dot: Operation, wait: Operation, place: Mapping[Operation, int]
 ) -> bool:
-    """Whether nothing before `wait` uses what is carried, or writes what the dot reads."""
+    """Whether no op before `wait` uses the carried value, or writes the dot's buffers."""
     if any(
         user is not dot and place[user] < place[wait] for user in _carried(loop, dot).argument.uses
     ):
@@ -182,7 +182,7 @@ def _is_chained(dot: Operation, dots: Sequence[Operation]) -> bool:
 
 
 def _reads_lasting(loop: Operation, dot: Operation) -> bool:
-    """Whether the next iteration leaves alone what the dot reads: rings, and buffers from outside.
+    """Whether the next iteration leaves the dot's buffers alone: rings, and buffers from outside.
 
     A buffer made in each iteration is one place in memory. Registers are the assembler's affair.
     """
@@ -197,7 +197,7 @@ def _root(buffer: Value) -> Operation | None:
 
 
 def _deadline(dot: Operation, place: Mapping[Operation, int]) -> Operation:
-    """The first op of the body that uses what the dot gives, or writes what it reads."""
+    """The first op of the body that uses the dot's result, or writes its buffers."""
     assert dot.block is not None
     body = dot.block
     roots, users = _roots(dot), set(dot.result.uses)
@@ -242,7 +242,7 @@ def _make_asynchronous(
 
 
 def _drain(loop: Operation, dot: Operation, rewriter: Rewriter) -> None:
-    """Wait after the loop for what a dot adds to."""
+    """Wait after the loop for a dot's accumulator."""
     assert loop.block is not None
     after = loop.block.operations[loop.block.operations.index(loop) + 1]
     result = _carried(loop, dot).result
@@ -266,7 +266,7 @@ def _wait(
 
 
 def _use_waited(value: Value, waited: Value, rewriter: Rewriter) -> None:
-    """Let every use of `value` but the wait's be of what the wait gives."""
+    """Let every use of `value` but the wait's use the wait's result instead."""
     for user in list(value.uses):
         if user is not waited.owner:
             user.replace_operand(value, waited)

@@ -1,7 +1,7 @@
 """Loads of a loop that become asynchronous copies, and the buffers they are copied to.
 
-A load qualifies when its address can be computed ahead of the loop (from what the loop carries, or
-from loads of which that is true), nothing in the loop may write what it reads, and neighbouring
+A load qualifies when its address can be computed ahead of the loop (from carried values, or from
+loads that qualify), nothing in the loop may write the memory that it reads, and neighbouring
 elements of a thread fill a copy of at least 4 bytes.
 
 `AssignLayouts` lets every thread load the elements of a small vector that it needs, which saves a
@@ -165,7 +165,7 @@ def _obstacle(loop: Operation, op: Operation, written: set[Value] | None) -> str
 
 
 def _is_plain(op: Operation) -> bool:
-    """Whether a copy that fills with zeros does what the load does."""
+    """Whether a copy that fills with zeros gives the load's values."""
     type_ = op.result.type
     if not isinstance(type_, TensorType) or not isinstance(type_.element, ScalarType):
         return False
@@ -199,7 +199,9 @@ def _written(loop: Operation) -> set[Value] | None:
     """The arguments through which the loop writes memory; None when that is not known.
 
     Different pointer arguments are taken to point to different memory, as everywhere in the
-    language: an iteration must not read through one what an earlier one wrote through another.
+    language: an iteration must not read through one pointer memory that an earlier one wrote
+        through
+    another.
     """
     roots: set[Value] = set()
     for op in loop.walk():
@@ -243,7 +245,7 @@ def _with_buffer(op: Operation) -> PipelinedLoad:
 
 
 def _swizzled(type_: object) -> LinearLayout:
-    """A buffer whose rows run as memory does, 16 bytes of neighbouring rows in different banks."""
+    """A buffer with rows in memory's order, 16 bytes of neighbouring rows in different banks."""
     assert isinstance(type_, TensorType)
     assert type_.encoding is not None
     shape = type_.shape
@@ -316,7 +318,7 @@ def _registers(layout: LinearLayout) -> int:
 
 
 class _Remake:
-    """Makes a load and what it is addressed by again, in another layout."""
+    """Makes a load and the values of its address again, in another layout."""
 
     def __init__(self, loop: Operation, layout: LinearLayout, rewriter: Rewriter) -> None:
         self.loop = loop

@@ -12,15 +12,15 @@ dot is cut along K, and the loop carries its first slice:
         wait for the copies of iteration t + 1 (and a barrier); read its slice 0
         multiply slice n - 1
 
-The wait that an iteration began with is now what the one before ends with: there is one barrier an
-iteration still, and the last slice is multiplied while the next is read. Where the body reads other
-buffers after the dot, wait and reading are its last ops. What is read after the last iteration are
-buffers that copies filled with zeros; nobody uses it. Operands that were read whole before the loop
-(queries of attention) are read there in slices.
+The wait at the beginning of an iteration is now at the end of the one before: there is one barrier
+an iteration still, and the last slice is multiplied while the next is read. Where the body reads
+other buffers after the dot, wait and reading are its last ops. The reads after the last iteration
+see buffers that copies filled with zeros; nobody uses it. Operands that were read whole before the
+loop (queries of attention) are read there in slices.
 
 Left are dots of warp groups (wgmma), which read shared memory by themselves; loops whose blocks
 tensor maps bring; dots whose accumulators leave no registers for two slices (their spills would
-double); and what it does not help, measured on an H200 with code for sm_80:
+double); and loops that it does not help, measured on an H200 with code for sm_80:
 
 - Loops of two stages that read no buffer after the dot: copies have the time of one iteration, and
   are issued later in it (0.81 to 0.84 of the speed without the pass, one of three 1.11).
@@ -96,8 +96,8 @@ class _Operand:
     Attributes:
         index: 0 for A, 1 for B.
         load: the `ttg.local_load`.
-        views: from a ring to what is loaded, the first of them takes one of its buffers; empty for
-            a buffer that is filled before the loop.
+        views: from a ring to the loaded buffer; the first takes one of the ring's buffers; empty
+            for a buffer that is filled before the loop.
     """
 
     index: int
@@ -237,7 +237,7 @@ class _Prefetch:
     Args:
         target: the loop and its dot.
         rewriter: how.
-        lasting: slices of what was read before loops; those of several loops share them.
+        lasting: slices of operands that were read before loops; several loops share them.
     """
 
     def __init__(self, target: _Target, rewriter: Rewriter, lasting: _Slices) -> None:
@@ -252,7 +252,7 @@ class _Prefetch:
         self.reads: dict[_Operand, list[Operation]] = {x: [] for x in self.operands}
 
     def build(self) -> None:
-        """Rewrite the loop and what is before it."""
+        """Rewrite the loop and the code before it."""
         (old,) = (op for op in self.body.operations if op.name == _WAIT)
         terminator = self.body.terminator
         waits = [self._wait(self.loop, old)]
@@ -301,7 +301,7 @@ class _Prefetch:
         return [self._first(x, anchor, slot) for x, slot in zip(self.rings, slots, strict=True)]
 
     def _bring_before(self, values: Sequence[Value], anchor: Operation) -> None:
-        """Move what computes `values` to before `anchor`, where it comes later."""
+        """Move the ops that compute `values` before `anchor`, if they come later."""
         ops = self.body.operations
         later = set(ops[ops.index(anchor) :])
         wanted: set[Operation] = set()
@@ -316,7 +316,7 @@ class _Prefetch:
             self.rewriter.move_before(op, anchor, "step-ring-early")
 
     def _first(self, x: _Operand, anchor: Operation, slot: Value) -> Value:
-        """BackwardSlice 0 of what a ring's buffer `slot` holds."""
+        """Slice 0 of a ring's buffer `slot`."""
         build = OpBuilder(self.rewriter, anchor, "read-ahead", x.load.location)
         buffer = ttg.MemDescView(x.views[0]).buffer
         for view in x.views:
@@ -356,7 +356,7 @@ class _Prefetch:
         return read
 
     def _carry(self, initial: Value) -> Value:
-        """A new carried value; what is yielded for it is appended in the same order."""
+        """A new carried value; its yielded value is appended in the same order."""
         loop = self.loop
         loop.operands = (*loop.operands, initial)
         loop.results = (*loop.results, Value(initial.type, loop, len(loop.results)))

@@ -75,13 +75,13 @@ class BackwardSlice:
         """Clone the ops before `anchor`.
 
         Args:
-            known: what stands for the loop's counter and the carried values.
+            known: the values of the loop's counter and the carried values.
             rewriter: builds the clones.
             anchor: where to.
             rule: under which they are recorded.
 
         Returns:
-            What stands for each value of the body; values from outside stand for themselves.
+            The clone of each value of the body; values from outside are used as they are.
         """
         clones = dict(known)
         clone_before(anchor, self.ops, clones, rewriter, rule)
@@ -95,7 +95,7 @@ class BackwardSlice:
 def loads_behind(loop: Operation, values: Iterable[Value]) -> list[Operation] | None:
     """The loads of the body that `values` are computed from; None if one depends on another.
 
-    Those of earlier iterations count, whose results are in what the loop carries.
+    Those of earlier iterations count, whose results the loop carries.
     """
     body = loop.regions[0].block
     found: set[Operation] = set()
@@ -169,7 +169,7 @@ class Lookups:
     def look_up(
         self, known: Mapping[Value, Value], comes: Value, rewriter: Rewriter, anchor: Operation
     ) -> tuple[dict[Value, Value], dict[Value, Value]]:
-        """Load for one iteration, if it comes; what stands for the results and carried values."""
+        """Load for one iteration, if it comes; return the results and carried values."""
         clones = self.slice.clone(known, rewriter, anchor, "look-up-ahead")
         found: dict[Value, Value] = {}
         for op in self.ops:

@@ -26,8 +26,8 @@ class RereadOperands:
     """Moves the reading of operands from before a loop into it, where registers are short.
 
     Attributes:
-        registers: what these tiles may take of a thread's 255; the others are for addresses, masks
-            and a slice of the other operand.
+        registers: the number of a thread's 255 that these tiles may take; others are for addresses,
+            masks and a slice of the other operand.
     """
 
     registers: int = 224
@@ -54,7 +54,7 @@ def _lasts(operand: Value, loop: Operation) -> bool:
 
 
 def _words(loop: Operation, dot: Operation, operand: Value) -> int:
-    """The registers that `operand` takes beside the dot's sums and what the loop carries."""
+    """The registers that `operand` takes beside the dot's sums and the carried values."""
     carried = [x for x in loop.regions[0].block.arguments[1:] if x is not tt.Dot(dot).accumulator]
     return sum(register_words(value.type) for value in (*carried, dot.result, operand))
 

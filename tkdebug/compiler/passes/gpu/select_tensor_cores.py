@@ -40,7 +40,7 @@ class SelectTensorCores:
     """Chooses the unit of each dot.
 
     Attributes:
-        target: what it is compiled for.
+        target: the architecture.
     """
 
     target: Target
@@ -246,7 +246,7 @@ def _is_loaded(dot: Operation) -> bool:
 
 
 def _accesses_of_sums(dot: Operation) -> list[Operation]:
-    """Loads and stores of what an FMA dot sums, which may lie as the sums do.
+    """Loads and stores of an FMA dot's sums, which may have the layout of the sums.
 
     The boxes of neighbouring threads are next to each other: 128 bytes of a row, by 16 a thread.
     """
@@ -265,7 +265,7 @@ def _accesses_of_sums(dot: Operation) -> list[Operation]:
 
 
 def _stores_of(dot: Operation) -> list[Operation]:
-    """The stores of a dot's sums, or of what is computed from them element by element."""
+    """The stores of a dot's sums, or of values computed from them element by element."""
     shape, bits = shape_of(dot.result.type), element_of(dot.result.type).bits
     seen, pending = {dot.result}, [dot.result]
     stores: list[Operation] = []

@@ -1,7 +1,7 @@
 """`SinkConversions`: issues all loads of a stretch of code before the first is waited for.
 
 A conversion that goes through shared memory waits for its operand, and for the other warps. The
-passes before put it right behind the load whose result it converts, so that the load after it would
+passes before put it right after the load whose result it converts, so that the next load would
 be issued no sooner than the first has arrived:
 
     a = load                    a = load
@@ -40,7 +40,7 @@ _VIEWS = names_of(ttg.MemDescTrans, ttg.MemDescSubslice)
 
 @dataclass(frozen=True, slots=True)
 class SinkConversions:
-    """Moves conversions behind the loads that follow them.
+    """Moves conversions after the loads that follow them.
 
     Attributes:
         held_bytes: of a thread, most that waits to be converted.
@@ -110,7 +110,7 @@ def _may_move(op: Operation) -> bool:
 
 
 def _is_first(op: Operation, waiting: dict[Operation, None]) -> bool:
-    """Whether it fills a buffer with what no other conversion gave."""
+    """Whether it fills a buffer with a value that comes from no other conversion."""
     return op.name == _ALLOC and not any(value.owner in waiting for value in op.operands)
 
 

@@ -170,7 +170,7 @@ class _Sum:
 
     Attributes:
         carried: the iter arg of an scf.for.
-        terms: what an iteration adds, in order; all are alike.
+        terms: the terms that an iteration adds, in order; all have one form.
         rescale: the product that takes the value's place before, if there is one.
     """
 
@@ -204,7 +204,7 @@ def _rescale(value: Value) -> Operation | None:
 
 
 def _is_rescalable(term: _Term) -> bool:
-    """Whether the weight of a sum is that of its parts: its layout is the reduction's."""
+    """Whether a sum's weight also fits its parts: its layout is the reduction's."""
     return arith.AddF.matches(term.adding) and not term.conversions
 
 
@@ -232,7 +232,7 @@ def _are_alike(a: _Term, b: _Term) -> bool:
 
 
 def _chain(value: Value, user: Operation) -> list[Operation]:
-    """The conversions that `value` comes through, last first, and what they convert.
+    """The conversions that `value` passed, last first, and their operand.
 
     Each is in the block of `user` and has no other user; the chain ends where that does not hold.
     """
@@ -253,7 +253,7 @@ def _only_user(value: Value) -> Operation | None:
 
 
 def _combines_like(op: Operation, adding: Operation) -> bool:
-    """Whether `op` is a reduction of one tile by what `adding` does."""
+    """Whether `op` is a reduction of one tile by the operation of `adding`."""
     if not tt.Reduce.matches(op) or len(op.operands) != 1:
         return False
     block = op.regions[0].block
@@ -315,7 +315,7 @@ def _defer(found: _Sum, rewriter: Rewriter) -> None:
 
 
 def _carry(found: _Sum, parts: Sequence[Value], rewriter: Rewriter) -> None:
-    """Let the loop carry and add what threads hold."""
+    """Let the loop carry and add the parts that threads hold."""
     carried, first = found.carried, found.terms[0]
     type_ = parts[0].type
     number = identity(first.adding)
@@ -362,9 +362,9 @@ def _rescale_parts(
 
 
 def _total(found: _Sum, initial: Value, rewriter: Rewriter) -> tuple[Value, list[Operation | None]]:
-    """Behind the loop: the parts reduced, converted, and added to what the loop began with.
+    """Reduce the parts after the loop, convert them, and add them to the loop's initial value.
 
-    Gives the sum, and the ops that stand for the reductions and conversions.
+    Returns the sum, and the ops that replace the reductions and conversions.
     """
     first, following = found.terms[0], _following(found.carried.loop)
     others = [location for term in found.terms[1:] for location in term.locations()]

@@ -1,4 +1,4 @@
-"""NVIDIA's backend: the rest of this package, behind `targets.backend.Backend`.
+"""NVIDIA's backend: this package as a `targets.backend.Backend`.
 
 Code generation is imported when a kernel is compiled, since it takes long to load.
 """
@@ -130,7 +130,7 @@ class NvptxBackend:
         return cubin_tables(image)
 
     def image_line_table(self, image: bytes, kernel: str) -> Mapping[str, object]:
-        """Data of the line table of one function of a cubin, whose code is not read yet."""
+        """Data of the line table of a cubin's one function, whose code is not read yet."""
         from tkdebug.compiler.targets.nvptx.cubins.line_tables import unread_cubin
         from tkdebug.linemap.line_table_data import unread_data
 
@@ -255,13 +255,13 @@ class NvptxBackend:
             STOP.reset(token)
 
     def prestart(self) -> None:
-        """Start a worker and load what lowering takes."""
+        """Start a worker and load the modules of the lowering."""
         from tkdebug.compiler.targets.nvptx.codegen.worker_process import POOL
 
         # It loads its libraries while we load our modules.
         POOL.start_one()
         import_module("tkdebug.compiler.targets.nvptx.compile")
-        # For what the passes load themselves.
+        # For modules that the passes load themselves.
         self.pipeline(self.targets["sm_90a"], NativeOptions())
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """A kernel's machine code and what it needs.
+    """A kernel's machine code and its resources.
 
     Attributes:
         llvm_ir: text.
@@ -177,7 +177,7 @@ class CompiledModule:
         return {"ptx": lines}
 
     def line_table(self, tile_ops: Mapping[int, OpPlace]) -> Mapping[str, object]:
-        """From source lines to SASS, as data whose machine code is not read yet."""
+        """Data of the line table from source lines to SASS, whose machine code is not read yet."""
         from tkdebug.compiler.targets.nvptx.cubins.line_tables import unread_code
         from tkdebug.linemap.line_table_data import unread_data
 
@@ -346,7 +346,7 @@ def generate_code(lowered: LoweredModule, on_stage: StageCallback | None = None)
     """The part that workers do, a few side by side where several threads call this.
 
     Args:
-        lowered: what to generate code of; only read.
+        lowered: the lowered kernel; only read.
         on_stage: called with "ptx"; it may give an edited text to go on with.
 
     Raises:

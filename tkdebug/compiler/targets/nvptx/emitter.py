@@ -170,7 +170,7 @@ class Emitter:
         self.block = block
 
     def branch(self, block: str, *, keeps_invariants: bool = False) -> None:
-        """Jump to `block`, from the end of a loop that may have to keep what is invariant in it."""
+        """Jump to `block`, from the end of a loop that may have to keep its invariants inside."""
         loop = ""
         if keeps_invariants:
             loop = f", !llvm.loop !{_FIRST_LOOP + self._loops}"

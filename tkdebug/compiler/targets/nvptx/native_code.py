@@ -1,4 +1,4 @@
-"""A compiled kernel as a record, and what ptxas's log says of it."""
+"""A compiled kernel as a record, and its resources in ptxas's log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOTE_LINE = re.compile(r"\bline (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class PerformanceNote:
-    """Ptxas says that it could not do what a wgmma kernel is written for.
+    """A note of ptxas that it could not compile a wgmma kernel for full speed.
 
     Attributes:
         code: C7510 and its kin.
@@ -41,7 +41,7 @@ class NativeCode:
         spill_load_bytes: bytes of a thread's loads because registers ran out.
         stack_bytes: local memory of a thread, spills included.
         shared_bytes: static shared memory; the dynamic part is the launch's.
-        log: what the assembler said, ptxas or nvJitLink.
+        log: the output of the assembler, ptxas or nvJitLink.
         warnings: lost speed, e.g. serialised wgmma.
         ptx_lines: the op of each instruction line of `ptx`.
         times_ns: time of each step; empty when it came from the cache.

@@ -35,10 +35,10 @@ def gpu_pipeline(
     """From Tile IR (after its own passes) to GPU IR that can be lowered.
 
     Args:
-        target: what is compiled for.
+        target: the architecture.
         num_stages: loads in flight of a pipelined loop, where the loop itself does not say.
         debug: whether device asserts are checked.
-        host_tma_descriptors: whether launches may make tensor maps of what the kernel describes.
+        host_tma_descriptors: whether launches may make tensor maps of the kernel's descriptors.
     """
     no_copies = "" if target.has(ASYNC_COPIES) else f"{target} has no asynchronous copies"
     return (

@@ -107,7 +107,7 @@ _SUFFIX = ".tkc"
 _STORES_BETWEEN_TRIMS = 64
 _TRIM_TO = 0.8
 _TARGET = re.compile(r"^\.target sm_(\d+)", re.MULTILINE)
-# Modules that decide what code comes out, by their names below `tkdebug`.
+# Modules that decide the generated code, by their names below `tkdebug`.
 STAGES = (
     *(
         f"compiler.targets.nvptx.{name}"
@@ -136,7 +136,7 @@ STAGES = (
         )
     ),
 )
-# Whatever of these is installed decides what code comes out.
+# Those of these that are installed decide the generated code.
 _LIBRARIES = (
     "llvmlite",
     "cuda-bindings",
@@ -220,7 +220,7 @@ def store(key: str, kernel: str, code: NativeCode) -> None:
     try:
         data = _encode(code, key, kernel)
         path.parent.parent.mkdir(parents=True, exist_ok=True)
-        # Where the umask lets a group write, what is in the folder would not be used.
+        # Where the umask lets a group write, files of the folder would not be used.
         path.parent.mkdir(mode=0o755, exist_ok=True)
         check_folder(path.parent)
         handle, beside = tempfile.mkstemp(prefix=".new-", dir=path.parent)
@@ -293,7 +293,7 @@ def _trim_now_and_then() -> None:
 
 
 def trim(folder: Path, limit_bytes: int) -> None:
-    """Remove what was used longest ago until the rest is well under `limit_bytes`."""
+    """Remove the least recently used files until the rest is well under `limit_bytes`."""
     entries = []
     for path in folder.glob(f"*/*{_SUFFIX}"):
         with suppress(OSError):  # another process may be trimming, too

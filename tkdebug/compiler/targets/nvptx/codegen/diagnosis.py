@@ -1,4 +1,4 @@
-"""Diagnoses of what LLVM, ptxas and a dying worker say, as errors that name the op.
+"""Diagnoses of messages from LLVM, ptxas and a dying worker, as errors that name the op.
 
 The lowering writes each op's id as the line number of its instructions' `!dbg`, so a place in the
 LLVM text, or in the PTX, is an op. Invariant: an op id given here is one that is in the text;
@@ -240,7 +240,7 @@ def _trial(call: str) -> str | None:
 
 
 def _argument_list(call: str) -> tuple[int, int] | None:
-    """Bounds of what stands between the parentheses of the call's arguments."""
+    """Bounds of the text between the parentheses of the call's arguments."""
     end = call.rfind(")")
     depth = 0
     for index in range(end, -1, -1):

@@ -57,7 +57,7 @@ def generate(
         max_registers: most registers a thread may use; None leaves it to ptxas.
         locations: op id -> call chain, outermost first; without it line tables carry op ids.
         entry: place of the kernel's `def`.
-        on_ptx: called with the PTX; what it gives back is assembled in its place, and not kept.
+        on_ptx: called with the PTX; its result is assembled instead, and not kept.
         shared_bytes: dynamic shared memory of a block.
         is_checked: whether the kernel has checks, and is to be there soon.
         is_lasting: of one that has: whether it may take longer, as all launches are made by it.
@@ -151,7 +151,7 @@ def assemble(
     is_checked: bool = False,
     is_lasting: bool = False,
 ) -> NativeCode:
-    """PTX to cubin, with what it needs of the machine.
+    """PTX to cubin, with its registers and shared memory.
 
     Args:
         ptx: the text, also one that was edited.
@@ -173,7 +173,7 @@ def assemble(
     if max_registers is not None:
         options.append(f"-maxrregcount={max_registers}")
         ptx = _with_register_limit(ptx, max_registers)
-    # A little less than the worker has, which would leave its ptxas behind.
+    # A little less than the worker has, which would leave its ptxas running.
     timeout_s = _SHARE_OF_TIMEOUT * KNOBS.codegen_timeout_s
     header = {
         "task": "cubin",

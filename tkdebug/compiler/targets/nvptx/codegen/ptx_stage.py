@@ -53,7 +53,7 @@ _LOSSES = re.compile(r"Potential Performance Loss")
 _THREADS = re.compile(rb"^(\.reqntid (\d+))$", re.MULTILINE)
 _ARCHITECTURE = "-arch="
 # The other cubin must be so much faster by the model, which knows little of memory. A launch may
-# have fewer blocks than fit: what makes no difference with all of them may make one with few.
+# have fewer blocks than fit: code that is as fast with all of them may be slower with few.
 _WORTH_IT = 0.93
 _NO_DIFFERENCE, _WORTH_IT_ALONE = 1.05, 0.6
 # The least share of its registers that a kernel is to keep for one more block.
@@ -80,7 +80,7 @@ def version() -> tuple[int, int]:
 
 
 def newest_ptx(wanted: int, least: int, architecture: str) -> int:
-    """The PTX version to write, as 87 for 8.7: `wanted`, or what this nvJitLink still takes.
+    """The PTX version to write, as 87 for 8.7: `wanted`, or the latest that this nvJitLink takes.
 
     Raises:
         StageError: it takes less than `least`, and does not know the architecture.
@@ -117,7 +117,7 @@ def assemble(
 
     Args:
         ptx: the text.
-        name: what to call it in messages.
+        name: its name in messages.
         options: as nvJitLink takes them.
         timeout_s: how long ptxas may take, all its runs together.
         shared_bytes: dynamic shared memory of a block.
@@ -168,7 +168,7 @@ def _with_fewer_spills(
     try:
         other, other_log = link(ptx, name, options)
     except StageError:
-        # The kernel is assembled: what was only to better it must not fail it.
+        # The kernel is assembled: an attempt to improve it must not fail it.
         return cubin, log
     return (other, other_log) if _spilled_bytes(other_log) < _spilled_bytes(log) else (cubin, log)
 

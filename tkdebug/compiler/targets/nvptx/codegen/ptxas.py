@@ -80,7 +80,7 @@ def _release_of(program: Path) -> tuple[int, int] | None:
 def assemble(
     program: Path, ptx: bytes, options: Sequence[str], timeout_s: float
 ) -> tuple[bytes, str]:
-    """The cubin and what ptxas said.
+    """The cubin and ptxas's messages.
 
     Args:
         program: the ptxas.

@@ -17,7 +17,7 @@ class StageError(Exception):
     Args:
         stage: which: parse, libdevice, optimise, emit, assemble, worker.
         message: one line.
-        log: what the stage's library wrote, whole.
+        log: the whole output of the stage's library.
     """
 
     def __init__(self, stage: str, message: str, log: str = "") -> None:
@@ -54,7 +54,7 @@ def read(read_exactly: Callable[[int], bytes]) -> tuple[Header, bytes]:
     """The next frame; `read_exactly(n)` gives n bytes or raises.
 
     Raises:
-        FrameError: what comes is no frame.
+        FrameError: the bytes are no frame.
     """
     magic, header_bytes, body_bytes = _PREFIX.unpack(read_exactly(PREFIX_BYTES))
     if magic != _MAGIC:

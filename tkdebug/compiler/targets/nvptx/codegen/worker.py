@@ -96,7 +96,7 @@ class Worker:
         for step in (self._stage_of_llvm, ptx_stage.version, ptx_stage.assemble_nothing):
             if wanted():
                 return
-            with suppress(StageError):  # a request for what is missing fails then
+            with suppress(StageError):  # a request for a missing one fails then
                 step()
 
     def _newest_ptx(self, wanted: int, least: int, cpu: str) -> int:
@@ -104,7 +104,7 @@ class Worker:
 
         try:
             ptx_stage.version()
-        except StageError:  # PTX can be made without the assembler; it will say what is missing
+        except StageError:  # PTX can be made without the assembler, whose requests report it
             return wanted
         return ptx_stage.newest_ptx(wanted, least, cpu)
 

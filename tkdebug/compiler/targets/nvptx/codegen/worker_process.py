@@ -46,9 +46,9 @@ class WorkerDied(Exception):
     """The worker ended, or was ended, in the middle of a request.
 
     Args:
-        stage: what it said it was doing last.
+        stage: the last stage that it reported.
         how: "signal 6 (SIGABRT)", "exit status 1", "no answer in 300 s".
-        stderr: the end of what it wrote there.
+        stderr: the end of its output there.
     """
 
     def __init__(self, stage: str, how: str, stderr: str) -> None:

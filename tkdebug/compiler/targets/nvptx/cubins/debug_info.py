@@ -193,7 +193,7 @@ def with_debug_info(cubin: bytes) -> bytes:
 def debug_sections(
     functions: Mapping[str, FunctionLines], files: Mapping[str, int]
 ) -> dict[str, tuple[bytes, tuple[Relocation, ...]]]:
-    """Contents of `.debug_abbrev`, `.debug_info` and `.debug_ranges`, and what to relocate there.
+    """Contents of `.debug_abbrev`, `.debug_info` and `.debug_ranges`, and their relocations.
 
     Args:
         functions: their lines; addresses are offsets in the function.

@@ -1,6 +1,6 @@
-"""Line tables of what tkdebug compiled, and of cubins of others.
+"""Line tables of kernels that tkdebug compiled, and of cubins of others.
 
-Responsible for what the compiler knows of a kernel: ops, PTX lines, resources. The machine code is
+Responsible for the compiler's facts of a kernel: ops, PTX lines, resources. The machine code is
 read by `linemap.nvidia.unread_code`, when somebody asks for it.
 """
 
@@ -49,7 +49,7 @@ def llvm_ops(llvm_ir: str) -> dict[int, int]:
 def unread_code(
     compiled: CompiledModule, target: Target, tile_ops: Mapping[int, OpPlace]
 ) -> UnreadCode:
-    """The machine code of a kernel that tkdebug compiled, and what is known of it.
+    """The machine code of a kernel that tkdebug compiled, and its ops and PTX lines.
 
     Args:
         compiled: the kernel.

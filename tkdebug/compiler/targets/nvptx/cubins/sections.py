@@ -1,7 +1,7 @@
 """A cubin taken apart and put together again, with sections more, or longer ones.
 
-New sections stand before the tables of headers, which ptxas puts behind all else, and are numbered
-behind the others: every reference stays. What stands behind a section that grows moves by a
+New sections are put before the tables of headers, which ptxas puts last, and are numbered after the
+others: every reference stays. Sections after one that grows move by a
 multiple of the largest alignment.
 Sources: ELF-64 Object File Format 1.5; relocations as ptxas has them for `.debug_line`.
 """

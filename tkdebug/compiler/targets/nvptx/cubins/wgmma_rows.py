@@ -32,7 +32,7 @@ def with_wgmma_rows(cubin: bytes, ptx: str) -> bytes:
     A cubin without them, without line tables, or of several functions is given back as it is.
 
     Args:
-        cubin: what ptxas made.
+        cubin: ptxas's output.
         ptx: of this text.
 
     Raises:
@@ -105,7 +105,7 @@ def wgmma_ptx_lines(code: bytes, lines: FunctionLines, ptx: Sequence[str]) -> di
 
     Args:
         code: the function's machine code.
-        lines: what its tables say.
+        lines: its line tables.
         ptx: the lines of the PTX text.
     """
     found: dict[int, int] = {}

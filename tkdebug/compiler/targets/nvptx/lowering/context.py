@@ -1,4 +1,4 @@
-"""`Lowering`: what the lowering of one kernel knows, and the vocabulary that all ops share.
+"""`Lowering`: the state of one kernel's lowering, and the vocabulary that all ops share.
 
 Responsible for where values are (registers per thread), for thread and tensor indices, and for
 shared memory, barriers and shuffles. What an op becomes is its family's business.
@@ -39,7 +39,7 @@ class Lowering:
 
     Args:
         module: GPU IR after all passes.
-        target: what it is compiled for.
+        target: the architecture.
         emit: where it is written.
         table: the lowering of each op.
     """
@@ -54,7 +54,7 @@ class Lowering:
         self.values: dict[Value, Registers] = {}
         # The parameters with the tensor maps that launches make.
         self.tensor_maps: dict[Operation, LLVMValue] = {}
-        # Who looks on; nobody at bare kernels.
+        # The observers; none at bare kernels.
         self.observers: Sequence[LoweringObserver] = ()
         self._lowered_early: set[Operation] = set()
         # How often the program came by at each watch: memory that LLVM keeps in registers.
@@ -107,7 +107,7 @@ class Lowering:
         return next((guard for guard in guards if guard is not None), None)
 
     def inline(self, block: Block, arguments: Sequence[LLVMValue]) -> list[LLVMValue]:
-        """Lower a region of scalars in place, and give what its terminator hands out."""
+        """Lower a region of scalars in place, and return its terminator's operands."""
         for argument, value in zip(block.arguments, arguments, strict=True):
             self.values[argument] = [value]
         terminator = self.lower_block(block)
@@ -285,7 +285,7 @@ class Lowering:
         return self._is_owner(free.get(LANE, 0), free.get(WARP, 0))
 
     def l2_policy(self, priority: str) -> LLVMValue:
-        """i64: the policy of L2 for all of what an access touches; `priority` as `evict_last`."""
+        """i64: the policy of L2 for all of an access's memory; `priority` as `evict_last`."""
         known = self._l2_policies.get(priority)
         if known is None:
             with self.emit.in_entry():

@@ -70,7 +70,7 @@ def plan_matrix_trip(source: LinearLayout, target: LinearLayout) -> SharedTrip |
 def _namings(
     source: LinearLayout, target: LinearLayout
 ) -> Iterator[tuple[tuple[int, ...], LinearLayout]]:
-    """A row's elements, and the layout of rows whose lanes are those that name them."""
+    """A row's elements, and the layout of rows with the lanes that name them."""
     registers, lanes = source.packed_bases(REGISTER), source.packed_bases(LANE)
     held = f2.Span(target.packed_bases(REGISTER))
     for index, pair in enumerate(registers):

@@ -136,7 +136,7 @@ def _index_format(shape: Sequence[int]) -> tuple[str, int]:
 
 @contextmanager
 def _only(ctx: Lowering, predicate: LLVMValue | None) -> Iterator[None]:
-    """Write what only some threads run; None means all."""
+    """Write code inside that only some threads run; None means all."""
     if predicate is None:
         yield
         return

@@ -23,8 +23,8 @@ TENSOR_MAP = 'ptr byval([128 x i8]) align 64 "nvvm.grid_constant"'
 # Memory of all programs, one after the other.
 WORKSPACE = f"ptr addrspace(1) align {MAP_BYTES}"
 
-# Hidden parameters: the address of a table, and what is passed of a tensor that an access is tested
-# by. A checked kernel gets two tables: its own, and what the host sees of it.
+# Hidden parameters: the address of a table, and the bounds of a tensor that accesses are tested by.
+# A checked kernel gets two tables: its own, and its copy for the host.
 TABLE = "ptr addrspace(1) align 64"
 BOUNDS = ("i64", "i64", "i32")
 
@@ -34,7 +34,7 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
 
     Args:
         module: GPU IR after all passes.
-        target: what it is compiled for.
+        target: the architecture.
         symbol: name of the kernel in the cubin.
 
     Raises:
@@ -74,7 +74,7 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
 
 
 def _observers_parameters(function: tt.Func) -> list[str]:
-    """List the hidden parameters of what looks on at a kernel."""
+    """List the hidden parameters of a kernel's observers."""
     if function.timeline:
         return [TABLE]
     if function.check_sites:
@@ -83,7 +83,7 @@ def _observers_parameters(function: tt.Func) -> list[str]:
 
 
 def _observers(ctx: Lowering, hidden: Registers) -> list[LoweringObserver]:
-    """Make what looks on at a kernel, with its hidden parameters; nothing at a bare one."""
+    """Make a kernel's observers, with their hidden parameters; none for a bare one."""
     if not hidden:
         return []
     # Few kernels need one of these.

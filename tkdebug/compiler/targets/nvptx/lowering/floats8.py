@@ -86,7 +86,7 @@ def involves_float8(op: Operation) -> bool:
 
 
 def rounds_toward_zero(op: Operation) -> bool:
-    """Whether a conversion between floats cuts what does not fit."""
+    """Whether a conversion between floats rounds toward zero."""
     conversion = tt.FpToFp.cast(op)
     return conversion is not None and conversion.rounding == "rtz"
 

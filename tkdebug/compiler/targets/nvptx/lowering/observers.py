@@ -30,11 +30,11 @@ class AccessGuard(Protocol):
     def either_way(
         self, usual: Callable[[], Registers], narrowed: Callable[[Good], Registers]
     ) -> Registers:
-        """Write an access twice: `usual` where all is good, elsewhere `narrowed` to what is."""
+        """Write an access twice: `usual` if all is good, else `narrowed` to the good elements."""
         ...
 
     def load(self, modifiers: Modifiers, vector: Vector, fills: Sequence[Registers]) -> Registers:
-        """Write ld.global of a tile; `fills` are the words of what is not loaded."""
+        """Write ld.global of a tile; `fills` are the words of elements that are not loaded."""
         ...
 
     def store(
@@ -59,7 +59,7 @@ class AccessGuard(Protocol):
 
 
 class LoweringObserver:
-    """Looks on at one kernel; subclasses override what they need."""
+    """The observer of one kernel's lowering; subclasses override the methods that they need."""
 
     def before(self, op: Operation) -> None:
         """`op` is lowered next. What is written here belongs to the op before it."""
@@ -84,14 +84,14 @@ class LoweringObserver:
         """Report that an assertion or assumption fails; whether it does.
 
         Args:
-            op: what is asserted.
-            condition: in whose layout the failures lie.
+            op: the assertion.
+            condition: the value whose layout the failures have.
             failures: i1 of each register.
         """
         return False
 
     def loop_begins(self, loop: Operation) -> None:
-        """A loop is lowered next; what is written here runs before it."""
+        """A loop is lowered next; code written here runs before it."""
 
     def loop_head(self, loop: Operation, before: str) -> None:
         """Each round of a loop begins here, the first after block `before`; phis may be made."""

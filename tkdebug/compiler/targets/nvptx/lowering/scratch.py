@@ -1,7 +1,7 @@
 """Scratch shared memory that the lowering of an op needs.
 
-`SCRATCH_BYTES` has an entry for every op whose lowering may go through shared memory; each stands
-for what that lowering does, and changes with it. AllocateShared gives such an op `scratch_offset`;
+`SCRATCH_BYTES` has an entry for every op whose lowering may go through shared memory; each follows
+that lowering, and changes with it. AllocateShared gives such an op `scratch_offset`;
 between its write and its read the lowering has a barrier of its own.
 """
 

@@ -186,7 +186,7 @@ def _bin(ctx: Lowering, op: Operation, value: LLVMValue, bins: int) -> tuple[LLV
 
 
 def _copies(layout: LinearLayout) -> frozenset[int]:
-    """Registers that hold what another one holds."""
+    """Registers that hold copies of another one's element."""
     mask = layout.free_masks.get("register", 0)
     return frozenset(r for r in range(layout.in_size("register")) if r & mask)
 

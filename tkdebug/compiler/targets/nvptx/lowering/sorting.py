@@ -116,7 +116,7 @@ class SortKeys:
         return self.ctx.emit.icmp("ugt" if self.is_unsigned else "sgt", a, b)
 
 
-# (own value, other value, i1: whether own comes second in memory and order) -> what stays here.
+# (own value, other value, i1: whether own comes second in memory and order) -> the value to keep.
 Swap = Callable[[LLVMValue, LLVMValue, LLVMValue], LLVMValue]
 
 
@@ -152,7 +152,7 @@ class _Network:
         ctx: the kernel.
         op: the op, whose scratch is used.
         layout: of the tile.
-        values: what is compared, by register.
+        values: the compared values, by register.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class _Network:
             bit: number of the bit of the axis.
             direction_mask: bits of the place whose parity turns the order around.
             is_flipped: whether the order is turned around everywhere.
-            swap: what stays here.
+            swap: chooses the value to keep.
         """
         move = self.bits[bit]
         others = self._others(move)

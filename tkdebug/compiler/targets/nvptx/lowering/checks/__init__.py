@@ -1,1 +1,1 @@
-"""Lowering of tests: of bounds, of what kernels load, and of symptoms of faults."""
+"""Lowering of tests: of bounds, of loaded pointers, and of symptoms of faults."""

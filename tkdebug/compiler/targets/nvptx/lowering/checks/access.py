@@ -1,4 +1,4 @@
-"""Tests of accesses, and what is done if elements are bad.
+"""Tests of accesses, and their handling of bad elements.
 
 Where a few scalars show that a whole tile lies inside, no element is tested (`corners`).
 Otherwise an access is tested a vector at a time, before it or, where it comes after such scalars,
@@ -42,7 +42,7 @@ class TestedAccess:
 
     Attributes:
         checks: those of the kernel.
-        site: what is tested.
+        site: the tested site.
         op: the access.
         pointers: of the tile's registers; only the first of each group is looked at.
         mask: of the registers, None without one.
@@ -101,7 +101,7 @@ def either_way(
     """Write an access both ways: `usual`, and where elements may be bad, `narrowed`.
 
     Args:
-        access: what is tested.
+        access: the tested access.
         usual: writes the access as it is without checks.
         narrowed: writes it for the good elements alone.
     """
@@ -191,7 +191,7 @@ def _good_elements(access: TestedAccess) -> Good:
         if access.mask is not None:
             masks = [access.mask[first] for first in access.firsts]
             found = [emit.bit_and(*pair) for pair in zip(found, masks, strict=True)]
-        # A vector lies within 16 bytes, and so does what is mapped.
+        # A vector lies within 16 bytes, and so does mapped memory.
         group = integer("i32", access.group)
         return [emit.select(one, group, integer("i32", 0)) for one in found]
     good = []
@@ -230,7 +230,7 @@ def _tell(access: TestedAccess, good: Good, outside: LLVMValue, *, of_tile: bool
     emit = ctx.emit
     is_complete = of_tile and runs_together(access.op)
     if is_complete:
-        # Those that have no bad element tell what their mask leaves out.
+        # Those that have no bad element report the elements that their mask leaves out.
         outside = _in_any_thread(ctx, outside)
     tally = _tally(access, good)
     found = tally.count
@@ -286,7 +286,7 @@ def _step_between(access: TestedAccess) -> int:
 def runs_together(op: Operation) -> bool:
     """Whether all threads of a block are at an access in the same iteration.
 
-    A `while` may go on by what another program wrote, which threads see at different times.
+    A `while` may depend on another program's writes, which threads see at different times.
     """
     block = op.block
     while block is not None and (around := block.parent_op) is not None:

@@ -1,8 +1,8 @@
 """Between which scalars the elements of a tile lie, of offsets or of pointers.
 
-Offsets that are sums and products of ranges and of what is the same in the whole tile reach from
+Offsets that are sums and products of ranges and of uniform values of the tile reach from
 one number to another, both of which scalars give. What does not change in a loop is computed before
-it, by LLVM. Where numbers could have wrapped, a condition says so; what some ops give is not known.
+it, by LLVM. Where numbers could have wrapped, a condition says so; results of some ops are unknown.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def carried_offsets(loop: Operation) -> Iterator[tuple[int, tuple[Value, ...]]]:
 
 
 def step_bytes(ctx: Lowering, argument: Value, step: Value) -> LLVMValue:
-    """Write how far a step moves what a loop carries, i64: bytes of pointers, else the number."""
+    """Write how far a step moves a carried value, i64: bytes of pointers, else the number."""
     emit, source = ctx.emit, _scalar(step)
     assert source is not None
     if isinstance(source, int):
@@ -118,7 +118,7 @@ def _is_index(value: Value) -> bool:
 
 
 def _steps(argument: Value, value: Value) -> tuple[Value, ...] | None:
-    """Return what an iteration adds to an argument; None if it does anything else to it."""
+    """Return the value that an iteration adds to an argument; None if it changes it otherwise."""
     steps = list[Value]()
     while value is not argument:
         op = value.defining_op
@@ -218,7 +218,7 @@ class Corners:
         try:
             return find()
         except UnknownReachError:
-            # What was found on the way stands on conditions of which nobody else has need.
+            # Values found on the way depend on conditions that nothing else uses.
             self._ops, self._known, self._fitting, count = before
             del self.conditions[count:]
             return None
@@ -361,7 +361,7 @@ class Corners:
         return Reach(low, emit.add(a.span, b.span), False)
 
     def _product(self, op: Operation) -> Reach:
-        """Return the reach of a range times what is the same in the whole tile."""
+        """Return the reach of a range times a uniform value of the tile."""
         a, b = (self.fitting(value) for value in op.operands)
         for value, reach in zip(op.operands, (a, b), strict=True):
             if element_of(value.type).bits > _INT32:
@@ -374,7 +374,7 @@ class Corners:
         low, span = emit.mul(a.low, b.low), emit.mul(a.span, b.low)
         found = Reach(low, span, False)
         if not _is_uniform(a) and (b.low.constant is None or b.low.constant < 0):
-            # Times what is negative the greatest becomes the least.
+            # Times a negative number the greatest becomes the least.
             is_known = b.low.constant is not None
             turns = integer("i1", 1) if is_known else emit.icmp("slt", b.low, 0)
             low = emit.add(low, emit.select(turns, span, _ZERO))
@@ -384,7 +384,7 @@ class Corners:
         return found
 
     def _remainder(self, op: Operation) -> Reach:
-        """Return the reach of what is not negative, modulo a positive number of the whole tile."""
+        """Return the reach of non-negative values modulo a positive uniform number."""
         a, b = (self.fitting(value) for value in op.operands)
         if not _is_uniform(b):
             raise UnknownReachError
@@ -425,7 +425,7 @@ def wraps(emit: Emitter, name: str, a: LLVMValue, b: LLVMValue, result: LLVMValu
         name: of the op: `arith.addi`, `arith.subi` or `arith.muli`, of signed numbers.
         a: the left operand.
         b: the right one.
-        result: what it gives.
+        result: its result.
     """
     if name == arith.MulI.name:
         number = b.constant if a.constant is None else a.constant

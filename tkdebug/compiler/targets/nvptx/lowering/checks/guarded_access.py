@@ -3,7 +3,7 @@
 The usual way is the bare access. The other one tests each vector and element, and makes the good
 accesses. It sets the site's flag, or sets a bit for each bad element, of which a report is made
 after it. As LLVM sees neither branch nor test, it does with such an access what it does with a bare
-one, in the same time; and what ptxas has to compile is short.
+one, in the same time; and ptxas's input is short.
 
 Sources: PTX ISA, "Data Movement and Conversion Instructions: ld, st, cp.async", "Integer Arithmetic
 Instructions: bmsk".
@@ -44,8 +44,8 @@ def guarded_load(
     Args:
         access: the load.
         modifiers: of the instruction.
-        vector: what each instruction loads.
-        fills: for each the words of what is not loaded.
+        vector: the elements of each load instruction.
+        fills: for each the words of elements that are not loaded.
     """
     emit = access.checks.ctx.emit
     words = [value for fill in fills for value in fill]
@@ -204,7 +204,7 @@ def guarded_store(
     Args:
         access: the store.
         modifiers: of the instruction.
-        vector: what each instruction stores.
+        vector: the elements of each store instruction.
         packed: the words of each.
         owner: i1: whether this thread stores its elements; None where all do.
     """
@@ -273,7 +273,7 @@ def guarded_store(
 def _stored_group(
     ways: TwoWays, store: str, policy: str, vector: Vector, parts: Sequence[str], acting: str
 ) -> list[str]:
-    """Instructions that store what is good of the group that a loop is at."""
+    """Instructions that store the good elements of a loop's current group."""
     bits, size_bytes = vector.element_bits, vector.element_bytes
     listed, acts = _listed(parts), (f"and.pred q, q, {acting};",) if acting else ()
     whole = [
@@ -340,7 +340,7 @@ def guarded_copy(
     size_bytes: int,
     owner: LLVMValue | None,
 ) -> None:
-    """cp.async of a tile; what is not read is filled with zeros.
+    """cp.async of a tile; elements that are not read are filled with zeros.
 
     Args:
         access: the copy.
@@ -366,7 +366,7 @@ def guarded_copy(
 
     def testing(group: int | None, to: str) -> list[str]:
         lines = [*ways.compared_vector(group), f"selp.b32 n, {size_bytes}, 0, q;"]
-        # Of a vector that crosses the tensor's end, what is before it.
+        # The part of a vector that crosses the tensor's end before the end.
         if ways.by_vectors:
             lines += ["setp.eq.and.u64 q, o, vlim, b;", "@q mov.b32 n, tail;"]
         elif access.group > 1 and not ways.has_whole_vectors:

@@ -1,6 +1,6 @@
 """Bounds, slots and clock that all checks of one kernel share.
 
-`access` writes what checked accesses do with them, `reports` what reaches the table.
+`access` writes the tests of accesses with them, `reports` the reports to the table.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class LoadedPointers:
 
     Where all pointers of a tile are offsets from one that was loaded, that one is looked up once,
     when it is there, and the tile has to stay in the allocation that it leads to, by the tests that
-    tiles of parameters have. Otherwise each of them is looked up. The map says what is live, gone
-    or unknown (`compiler.sites.live_memory`).
+    tiles of parameters have. Otherwise each of them is looked up. The map says which memory is
+    live, gone or unknown (`compiler.sites.live_memory`).
 
     Args:
         function: the `tt.func`.
@@ -114,7 +114,7 @@ class LoadedPointers:
         return loaded_root(op) in self._found
 
     def ends(self, op: Operation) -> tuple[LLVMValue, LLVMValue]:
-        """Between which addresses all of an access has to be, whose pointers are related; i64.
+        """The addresses between which an access with related pointers has to be, i64.
 
         What is an offset from nothing is an address, which may be anywhere but there.
         """
@@ -129,7 +129,7 @@ class LoadedPointers:
         return first, emit.select(is_nowhere, found.first, end)
 
     def origin(self, op: Operation) -> LLVMValue:
-        """Return what the pointers of an access are offsets from, i64; 0 if they are unrelated."""
+        """Return the base of an access's pointers, i64; 0 if they are unrelated."""
         if not self.are_related(op):
             return integer("i64", 0)
         root = loaded_root(op)
@@ -137,7 +137,7 @@ class LoadedPointers:
         return self._ctx.to_bits(self._ctx.values[root][0])
 
     def may_access(self, pointer: LLVMValue) -> LLVMValue:
-        """i1: whether an address is that of no memory that is certainly gone."""
+        """i1: whether an address is outside memory that is certainly gone."""
         return self._ctx.emit.icmp("ne", self._search(self._ctx.to_bits(pointer)).state, GONE)
 
     def _of(self, op: Operation) -> Interval:
@@ -177,7 +177,7 @@ class KernelChecks:
     Args:
         function: the `tt.func`.
         ctx: the kernel on its way to LLVM IR.
-        parameters: the table, what the host sees of it, then what is passed of each tensor.
+        parameters: the table, its copy for the host, then the bounds of each tensor.
     """
 
     def __init__(self, function: Operation, ctx: Lowering, parameters: Sequence[LLVMValue]) -> None:
@@ -272,7 +272,7 @@ class KernelChecks:
         """Return an address, i64, and how far after it a site's slot is: PTX adds constants itself.
 
         Args:
-            site: whose.
+            site: the tested site.
             shown: the slot that the host sees, not the one that counts.
         """
         if shown not in self._addresses:
@@ -312,7 +312,7 @@ class KernelChecks:
         return _SCRATCH
 
     def finish(self) -> None:
-        """Declare what inline PTX uses, once all of it is written."""
+        """Declare the registers of the inline PTX, once all of it is written."""
         if self._scratch_bytes:
             memory = f".local .align 16 .b8 {_SCRATCH}[{self._scratch_bytes}];"
             with self.ctx.emit.in_entry():
@@ -325,7 +325,7 @@ class KernelChecks:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """Tests of the sites, in their order; what a tensor map accesses stays in its tensor."""
+        """Tests of the sites, in their order; accesses by tensor maps stay in their tensor."""
         return tuple(
             self._tests.get(site.number, "" if site.tensor is None else _untested(site))
             for site in self._sites
@@ -346,7 +346,7 @@ class KernelChecks:
         return self.ctx.emit.load("i32", self._clock_place(), 4), self._copies
 
     def tick(self, loop: Operation) -> None:
-        """An iteration of a loop ends; what reports nothing by time in it has no time."""
+        """End an iteration of a loop; sites that report nothing by time in it have no time."""
         sites = (s for op in loop.walk() for s in (self.site_of(op), self.value_site_of(op)))
         if all(site is None or site.is_recomputed for site in sites):
             return

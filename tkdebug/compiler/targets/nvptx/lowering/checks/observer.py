@@ -1,10 +1,10 @@
 """The observer of checked kernels: which ops get which check, and when.
 
 Tests of tiles are made together before the first access of a kernel. A test at each access waits
-for what the access before it branched on, in code that is spread over what bad elements need;
-launches of few microseconds feel both. In a straight line of accesses one predicate says whether
-all of their tiles lie inside, and each access goes by it: one for those that programs move, one for
-the others.
+for the branch condition of the access before it, in code that is spread over the handling of bad
+elements; launches of few microseconds feel both. In a straight line of accesses one predicate says
+whether all of their tiles lie inside, and each access goes by it: one for those that programs move,
+one for the others.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class CheckObserver(LoweringObserver):
 
     Args:
         ctx: the kernel on its way to LLVM IR.
-        parameters: the table, what the host sees of it, then what is passed of each tensor.
+        parameters: the table, its copy for the host, then the bounds of each tensor.
     """
 
     def __init__(self, ctx: Lowering, parameters: Registers) -> None:
@@ -94,7 +94,7 @@ class CheckObserver(LoweringObserver):
             _test_together(self._checks, line)
 
     def after(self, op: Operation) -> None:
-        """Look at what an op gives."""
+        """Look at an op's results."""
         if tt.Load.matches(op):
             self._look_at_loaded(tt.Load(op))
         self._checks.pointers.look_at(op)
@@ -128,7 +128,7 @@ class CheckObserver(LoweringObserver):
         return report_elements(self._checks, op, condition, failures)
 
     def loop_begins(self, loop: Operation) -> None:
-        """Find what the loop carries."""
+        """Find the loop's carried values."""
         if scf.For.matches(loop):
             self._loops[loop] = _CarriedTiles(self._checks, loop)
 
@@ -249,7 +249,7 @@ def _is_placing(ctx: Lowering, op: Operation) -> bool:
 
 
 def _test_together(checks: KernelChecks, line: Sequence[Operation]) -> None:
-    """Test the tiles of accesses whose places are known here, those that are alike together.
+    """Test the tiles of accesses whose places are known here, similar ones together.
 
     Tiles that are the same in all programs are a group of their own: of a weight with fewer
     elements than the block, for one, no program has all of its tile.

@@ -92,7 +92,7 @@ class GroupPlace:
     """The first element of a group.
 
     Attributes:
-        register: whose pointer it is seen from.
+        register: the one from whose pointer it is seen.
         offset_bytes: how far after that it is.
     """
 
@@ -141,7 +141,7 @@ def acting_thread(ctx: Lowering, value: Value) -> LLVMValue | None:
 
 
 def counted_registers(ctx: Lowering, pointer: Value) -> set[int]:
-    """The registers that hold no copies of what an earlier one does."""
+    """The registers that hold no copies of an earlier register's element."""
     if not isinstance(pointer.type, TensorType):
         return {0}
     layout = ctx.layout(pointer)

@@ -20,7 +20,7 @@ from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 from tkdebug.compiler.targets.target import REDUX
 
-# A lock that is never given back was not free before the launch; nobody waits for it forever.
+# A lock that is never given back was not free before the launch; no thread waits for it forever.
 _MOST_TRIES: Final = 1 << 24
 
 _SUMS: Final = """redux.sync.add.u32 count, $3, active;
@@ -185,7 +185,7 @@ _PAYLOAD: Final = f"@same st.relaxed.gpu.global.u64 [$0+{table.PAYLOAD}], $6;"
 
 
 def with_origin(text: str) -> str:
-    """A report that also says what the tile's pointers are offsets from, $7."""
+    """A report that also has the base of the tile's pointers, $7."""
     assert _PAYLOAD in text
     origin = f"@same st.relaxed.gpu.global.u64 [$0+{table.ORIGIN}], $7;"
     return text.replace(_PAYLOAD, f"{_PAYLOAD}\n{origin}")
@@ -243,15 +243,15 @@ def report(
     is_complete: bool,
     origin: LLVMValue | None = None,
 ) -> None:
-    """Report what threads have found, where `reports` holds in them.
+    """Report the bad elements of threads in which `reports` holds.
 
     Args:
         checks: those of the kernel.
         site: where.
-        tally: what was found.
+        tally: the bad elements.
         reports: i1.
         is_complete: whether all threads report where one of them has bad elements.
-        origin: of a loaded pointer, i64: what the tile's pointers are offsets from.
+        origin: of a loaded pointer, i64: the base of the tile's pointers.
     """
     emit = checks.ctx.emit
     bad, after = emit.new_block("probe.report"), emit.new_block("probe.reported")
@@ -297,8 +297,8 @@ def report_elements(
 
     Args:
         checks: those of the kernel.
-        op: what is tested.
-        value: in whose layout the elements lie.
+        op: the tested op.
+        value: the one whose layout the elements have.
         bad: i1 of each register.
         site: where it is reported, if not to the op's own.
         at: pointer of each register's element.
@@ -335,12 +335,12 @@ def tallied(
     places: Mapping[int, LLVMValue],
     payloads: Mapping[int, LLVMValue],
 ) -> Tally:
-    """A tally with what some registers hold.
+    """A tally with the bad elements of some registers.
 
     Args:
         ctx: the kernel.
-        tally: what was found before.
-        bad: how many elements of each register, or of those it stands for, are bad, i32.
+        tally: the bad elements before.
+        bad: how many elements of each register, or of those it represents, are bad, i32.
         places: of the first bad one of these in the tile, i32.
         payloads: of that one, i64.
     """

@@ -87,7 +87,7 @@ class _Values:
         return [value for group in self._groups for value in group]
 
     def test(self, test: Callable[[Registers, str], None], found: str) -> None:
-        """Test all values that count; `test` adds to a predicate what it finds of some."""
+        """Test all values that count; `test` adds the result for some to a predicate."""
         if self._masks is None:
             test(self.all, found)
             return
@@ -114,7 +114,7 @@ class _Values:
             self.text.put(f"fma.rn.{self.suffix} sum, {one}, zero, sum;")
 
     def equal(self, values: Registers, found: str) -> None:
-        """Add to `found` whether one of them is what `number` is."""
+        """Add to `found` whether one of them equals `number`."""
         for name in self._names(values):
             (one,) = self._wide(name)
             self.text.put(f"setp.eq.or.{self.suffix} {found}, {one}, number, {found};")
@@ -139,7 +139,7 @@ def any_nan(
         ctx: the kernel.
         groups: registers of half, bfloat, float or double.
         masks: i1 of each group: whether it counts; None where all do.
-        bit: what is given.
+        bit: the bit to set.
     """
     values = _Values(ctx, groups, masks)
     text = values.text
@@ -162,13 +162,13 @@ def any_not_finite(
     bits: tuple[int, int],
     infinities: Collection[float],
 ) -> LLVMValue:
-    """i32: bits of what this thread has.
+    """i32: bits of this thread's symptoms.
 
     Args:
         ctx: the kernel.
         groups: registers of half, bfloat, float or double.
         masks: i1 of each group: whether it counts; None where all do.
-        bits: what is given for a NaN, and for a NaN or one of these infinities.
+        bits: those for a NaN, and for a NaN or one of these infinities.
         infinities: those that count.
     """
     values, (of_nan, of_inf) = _Values(ctx, groups, masks), bits
@@ -190,7 +190,7 @@ def any_not_finite(
 
 
 def _operand(ctx: Lowering, value: LLVMValue) -> LLVMValue:
-    """The bits of what PTX has no register of its own for."""
+    """The bits of a value that PTX has no register type for."""
     return ctx.to_bits(value) if value.type in ("half", "bfloat") else value
 
 
@@ -212,7 +212,7 @@ class Symptoms:
     Args:
         checks: those of the kernel.
         site: where they are reported.
-        kinds: what is looked for, some of `SYMPTOM_KINDS`.
+        kinds: the symptoms to look for, some of `SYMPTOM_KINDS`.
         infinities: those that are looked for.
     """
 
@@ -232,7 +232,7 @@ class Symptoms:
         self._noted: set[str] = set()
 
     def look_at(self, op: Operation) -> None:
-        """`op` was lowered: note what of it is a symptom."""
+        """`op` was lowered: note its symptoms."""
         if arith.IntegerDivision.matches(op):
             self._division(op)
         elif arith.Shift.matches(op):
@@ -300,7 +300,7 @@ class Symptoms:
     # Stored values
 
     def _stored(self, value: Value, mask: Registers | None, group: int) -> None:
-        """NaNs, or what is not finite, among what is stored; registers of a group share a mask."""
+        """NaNs, or infinities, among stored values; registers of a group share a mask."""
         element = element_of(value.type)
         if not isinstance(element, ScalarType) or element.name not in _FLOATS:
             return
@@ -361,11 +361,11 @@ class Symptoms:
         """Sums that pointers are moved by: scalars one by one, a tile by the numbers it lies in."""
         is_tile = isinstance(op.result.type, TensorType)
         if is_tile and all(user in self._offset_sums for user in op.result.uses):
-            return  # seen with what it is a part of
+            return  # seen with the sum that it is a part of
         self._note("offset-overflow", self._wrapped(op))
 
     def _wrapped(self, op: Operation) -> list[LLVMValue]:
-        """i1: whether elements of a sum wrapped, or of what it is made of."""
+        """i1: whether elements of a sum, or of its parts, wrapped."""
         if isinstance(op.result.type, TensorType):
             found = may_wrap(self._ctx, self._carried, op.result)
             if found is not None:

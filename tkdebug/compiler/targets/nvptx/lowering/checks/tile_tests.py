@@ -27,7 +27,7 @@ from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 _VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout)
 _INT32 = 32
 _HALF = 1 << 31
-# `first`: no tile begins before its pointer. `last`: no tile ends behind its tensor.
+# `first`: no tile begins before its pointer. `last`: no tile ends after its tensor.
 _ELEMENT_REGISTERS = (".reg .pred first, last;", ".reg .b32 low, high;", ".reg .b64 wide, there;")
 _BEGIN = ("setp.eq.u32 first, 0, 0;", "setp.eq.u32 last, 0, 0;")
 
@@ -89,7 +89,7 @@ class ArgumentTests:
             self._text.put(f"setp.lt.and.u32 last, high, {count}, last;")
         else:
             self._high = None
-            # Where this sum wraps at 64 bits, the address wraps alike.
+            # Where this sum wraps at 64 bits, the address wraps, too.
             low = self._text.use(reduce(self._emit.add, (low for low, _ in tile.lows)))
             self._text.put(
                 f"add.s64 there, {low}, {tile.constant};",
@@ -191,7 +191,7 @@ class Tile:
         pointer: the tile.
         size_bytes: of an element.
         first: address of the tensor's first byte, i64.
-        end: the one behind its last, i64.
+        end: the one after its last, i64.
         elements: how many it has from the pointer on that the kernel got, i32; None where it got
             none.
     """
@@ -245,7 +245,7 @@ def tile_is_inside(checks: KernelChecks, tile: Tile) -> TileTest | None:
 def tiles_are_inside(
     checks: KernelChecks, tiles: Sequence[Tile]
 ) -> tuple[list[Operation], LLVMValue | None]:
-    """One test of several tiles, by what is known before the first of their accesses.
+    """One test of several tiles, by values that are known before the first of their accesses.
 
     Returns:
         The accesses whose tiles are tested, and i1, the same in all threads: whether all of these

@@ -99,7 +99,7 @@ class TwoWays:
     """Writes both ways of an access.
 
     Args:
-        access: what is tested.
+        access: the tested access.
         text: where it is written.
         owner: i1: whether this thread acts for its elements; None where all do.
         by_distances: whether the second way may go by how far a thread's first element is from the
@@ -163,7 +163,7 @@ class TwoWays:
 
     @property
     def end_of_tensor(self) -> str:
-        """The address behind the tensor, as an operand."""
+        """The address after the tensor, as an operand."""
         return self._text.use(self._checks.ends(self._access.site, self._access.op)[1])
 
     def place(self, group: int | None, offset_bytes: int = 0) -> str:
@@ -198,7 +198,7 @@ class TwoWays:
                 behind the tensor's, where it does not go by distances.
             before_far: comes before the first group of the second way.
             end: comes after the last one.
-            looped: stands for `far` and `end` where `is_looped`.
+            looped: replaces `far` and `end` where `is_looped`.
         """
         access, text = self._access, self._text
         text.put(*(f"mov.b32 {word}, 0;" for word in self._words()))
@@ -288,7 +288,7 @@ class TwoWays:
             text.put(f"ld.local{looped.suffix} {result}, [{scratch}+{group * slot_bytes}];")
 
     def emit(self) -> Registers:
-        """Write the text, and the report; the text's results but for what is reported."""
+        """Write the text, and the report; return the text's results without the reported ones."""
         results = self._text.emit(self._ctx)
         words = len(self._words())
         if words:
@@ -357,7 +357,7 @@ class TwoWays:
         return f"setp.ge.and.u32 b, n, {self._end(group, element)}, some;"
 
     def unreached(self, group: int, element: int) -> str:
-        """The instruction that says whether an element ends behind the tensor."""
+        """The instruction that says whether an element ends after the tensor."""
         return f"setp.lt.u32 b, n, {self._end(group, element)};"
 
     def _end(self, group: int, element: int) -> int:
@@ -410,13 +410,13 @@ def report_bits(
     """Report the elements of this thread whose bits are set.
 
     Args:
-        access: what was tested.
+        access: the tested access.
         words: of bits, in the order of the access.
         whole: i1, the same in all threads: whether no bit is set; None where that is not known.
     """
     ctx, order, pointer = access.checks.ctx, access.order, PointerAccess(access.op).pointer
     assert order is not None
-    # Then all threads report, with what their mask leaves out, where one of them has bad elements.
+    # Then all threads report where one of them has bad elements, with the elements masked off.
     is_complete = whole is not None and runs_together(access.op)
     text = InlinePTX(())
     names = [text.use(word) for word in words]
@@ -431,7 +431,7 @@ def report_bits(
     _choose_address(ctx, access, text)
     _count_left_out(access, text)
     if is_complete:
-        # Those that have no bad element tell what their mask leaves out.
+        # Those that have no bad element report the elements that their mask leaves out.
         text.put("setp.ne.u32 second, found, 0;", "selp.b32 place, place, -1, second;")
         text.put("or.b32 t, found, left_out;", "setp.ne.and.u32 here, t, 0, here;")
     acting = acting_thread(ctx, pointer)
@@ -445,7 +445,7 @@ def report_bits(
 
 
 def _report(access: TestedAccess, text: InlinePTX, is_complete: bool) -> None:
-    """Report what was found."""
+    """Report the bad elements."""
     checks = access.checks
     slot_address, offset = checks.place(access.site)
     text.put(f"add.s64 beyond, {text.use(slot_address)}, {offset};")
@@ -461,7 +461,7 @@ def _report(access: TestedAccess, text: InlinePTX, is_complete: bool) -> None:
 
 
 def _placed(order: PlaceOrder, first: str) -> list[str]:
-    """Instructions for the register's number and the place of what is at a position."""
+    """Instructions for the register's number and the place of the element at a position."""
     registers = [(index, bit) for index, (bit, _) in enumerate(order.bits)]
     places = [(index, weight.bit_length() - 1) for index, (_, weight) in enumerate(order.bits)]
     lines = ["mov.b32 number, 0;", *_moved_bits(registers, "number")]

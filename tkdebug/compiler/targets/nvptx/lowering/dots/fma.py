@@ -2,7 +2,7 @@
 
 tt.dot has its operands in registers (`layouts.fma_operand`: each thread holds the whole K of what
 it multiplies). ttg.local_dot reads them from shared memory as it goes along K, so that a thread
-holds a few k of them at a time; what many threads read at once is broadcast.
+holds a few k of them at a time; elements that many threads read at once are broadcast.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tkdebug.compiler.targets.nvptx.lowering.types import LoweringError, Registe
 class Place:
     """A tile in registers: which register holds the element at some coordinates.
 
-    The coordinates are those that the register alone contributes; what lane and warp contribute
-    is the same for both operands and the accumulators.
+    The coordinates are those that the register alone contributes; the contributions of lane and
+    warp is the same for both operands and the accumulators.
     """
 
     op: Operation
@@ -105,7 +105,7 @@ class _Streamed:
         index: 0 for A, 1 for B.
         memory: its buffer.
         fixed: where in the buffer it begins, XORed to offsets, in elements.
-        layout: what a thread reads at once, in the buffer's sizes.
+        layout: the elements that a thread reads at once, in the buffer's sizes.
         place: the same in the sizes of what is read at once.
         step: k that are read at once.
         stride: from `span` k to the next in memory, in bytes.

@@ -1,6 +1,6 @@
 """Lowering of tt.dot: on tensor cores by mma.sync; `fma` has those on FMA units.
 
-Every thread (FMA) or warp (mma) holds what its part of the product takes; operands come in
+Every thread (FMA) or warp (mma) holds the operands of its part of the product; they come in
 `layouts.fma_operand` or `layouts.dot_operand`, accumulators in the layout they were made for.
 
 Source: PTX ISA, "Multiply-and-Accumulate Instruction: mma" and the sections "Matrix Fragments for
@@ -69,7 +69,7 @@ class _Instruction:
         acc_type: LLVM type of an accumulator word.
         acc_letter: LLVM's constraint for it.
         acc_words: words of accumulators that a thread holds, 2 for f16, else 4.
-        halves: whether it takes one half of K, and two of it make what the others do.
+        halves: whether it takes one half of K, and two of it do the work of one other.
     """
 
     name: str

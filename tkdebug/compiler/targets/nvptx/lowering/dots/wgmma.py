@@ -133,7 +133,7 @@ def lower_warp_group_dot(
     layout = ctx.layout(op.result)
     depth = shape_of(a_value.type)[1]
     steps = imprecise_steps(op, _K_BYTES // element_bytes)
-    # Also where a part is the whole of K: what is carried from dot to dot is summed in fp32.
+    # Also where a part is the whole of K: sums carried from dot to dot are in fp32.
     in_parts = steps is not None and steps * _K_BYTES <= depth * element_bytes
     shape = _shape(layout, depth, element_bytes, _PARTIAL_MAX_N if in_parts else _MAX_N)
     adds_in_blocks = _adds_in_blocks(ctx)
@@ -167,7 +167,7 @@ def lower_warp_group_dot(
 def _fence(
     ctx: Lowering, acc: Registers, a_inputs: Sequence[_Input], has_fragments: bool
 ) -> tuple[Registers, list[_Input]]:
-    """Order what was done to the registers before what the tensor core does to them.
+    """Order earlier writes to the registers before those of the tensor core.
 
     Returns:
         The accumulators, and A's inputs of each tile, as they are after the fence.
@@ -325,7 +325,7 @@ class _Block:
         matrix_a: A in shared memory; None when it is in registers.
         matrix_b: B in shared memory.
         is_last: whether to commit.
-        from_zero: whether the first step forgets what the accumulators hold; it then begins with
+        from_zero: whether the first step forgets the accumulators' values; it then begins with
             a fence of its own.
     """
 
@@ -392,7 +392,7 @@ class _Block:
         return f"wgmma.mma_async.sync.aligned.m64n{self.shape.n}k{self.shape.k}.{acc}.{a}.{b}"
 
     def _flags(self) -> str:
-        """Negations (none), and for 16-bit types what is transposed in shared memory."""
+        """Negations (none), and for 16-bit types the operands transposed in shared memory."""
         element = str(element_of(DotLike(self.op).b.type))
         if element == "i8":
             return ""

@@ -3,8 +3,8 @@
 Scalars are thread 0's affair. A scalar atomic that releases waits for the whole block before, so
 that the program's writes, not merely this thread's, come first; one whose result is used has every
 thread wait for it. Tiles order each thread's own accesses, as upstream's do: where a thread has one
-instruction, that one does, else fences before and behind all of them, since each one by itself
-would wait for the one before and drop what L1 holds.
+instruction, that one does, else fences before and after all of them, since each one by itself
+would wait for the one before and drop the contents of L1.
 
 Source: PTX ISA, "Parallel Synchronization and Communication Instructions: atom".
 """
@@ -301,7 +301,7 @@ def lower_atomic_rmw(
     values: Registers,
     mask: Registers | None = None,
 ) -> Sequence[Registers]:
-    """`atom`, predicated by the mask and by who acts for the element."""
+    """`atom`, predicated by the mask and by whether the thread acts for the element."""
     if _only_looks(op):
         return lower_atomic_load(ctx, op, pointers, mask)
     acting, group = _begin(ctx, op), _group(ctx, op)
@@ -405,7 +405,7 @@ def _swaps(
 
 
 def _begin(ctx: Lowering, op: Operation) -> LLVMValue | None:
-    """Order what came before; i1: whether this thread acts, None when all do."""
+    """Order earlier accesses; i1: whether this thread acts, None when all do."""
     pointer = PointerAccess(op).pointer
     if isinstance(pointer.type, TensorType):
         return ctx.owner(ctx.layout(pointer))
@@ -425,7 +425,7 @@ def _ordered(ctx: Lowering, op: Operation, instructions: int) -> str:
 
 
 def _fence_behind(ctx: Lowering, op: Operation, sem: str) -> None:
-    # Who does not look at what was there learns nothing of those that wrote it.
+    # A thread that does not use the old value learns nothing of the programs that wrote it.
     if sem != tt.Atomic(op).sem and tt.Atomic(op).sem in _ACQUIRES and op.result.uses:
         _fence(ctx, op)
 

@@ -189,7 +189,7 @@ def lower_store(
     values: Registers,
     mask: Registers | None = None,
 ) -> Sequence[Registers]:
-    """st.global, predicated by the mask and by who acts for the element."""
+    """st.global, predicated by the mask and by whether the thread acts for the element."""
     group, pointer = _group(ctx, op), tt.Store(op).pointer
     words = Words.of(memory_bits(pointee_of(pointer)), group)
     packed = [

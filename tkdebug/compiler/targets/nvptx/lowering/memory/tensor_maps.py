@@ -29,7 +29,7 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
 
 _WORD_BYTES = 4
 _ELEMENT_TYPES = {"f16": 6, "f32": 7, "f64": 9, "bf16": 10}
-# Integers, and what is copied as such, by bits.
+# Integers, and types that are copied as such, by bits.
 _INTEGER_TYPES = {8: 0, 16: 1, 32: 2, 64: 4}
 _SWIZZLE_MODES = {0: 0, 32: 1, 64: 2, 128: 3}
 _FILL_MODES = {"zero": 0, "nan": 1}
@@ -114,7 +114,7 @@ def _fill(
     Args:
         ctx: the kernel.
         op: the op.
-        map_: what is known of it when it is compiled.
+        map_: its encoding, as far as it is known at compile time.
         described: the address, then the extents.
         steps: strides in bytes, but the last.
     """
@@ -134,7 +134,7 @@ def _fill(
 
 
 def _replacements(map_: TensorMap, guard: str) -> str:
-    """Every field, the contiguous axis first; operands are the address and what `_fill` passes."""
+    """Every field, the contiguous axis first; operands are the address and those of `_fill`."""
     rank = len(map_.box)
     bits = 8 * map_.element_bytes
     lines = [f"global_address{_FIELD}b64 [$0], $1", f"rank{_FIELD}b32 [$0], {rank - 1}"]
@@ -159,7 +159,7 @@ def _replacements(map_: TensorMap, guard: str) -> str:
 def _publish(ctx: Lowering, op: Operation, place: LLVMValue) -> None:
     """Copy the tensor map to global memory, and let bulk copies see it there.
 
-    The empty group of bulk copies stands for a fence that ptxas leaves out after the acquiring one
+    The empty group of bulk copies replaces a fence that ptxas leaves out after the acquiring one
     (a mistake of ptxas's, which Triton's lowering notes).
     """
     ctx.barrier()

@@ -62,11 +62,13 @@ class ReductionPlan:
         lane_steps: by shuffles.
         warp_steps: through shared memory.
         kept: for each register of the result, the source's register that is reduced into it.
-        partial: layout of what warps write, (kept register, lane, warp) -> (dims, part).
-        gathered: layout of what threads read: parts in their lowest registers, and in lanes.
+        partial: layout of the elements that warps write, (kept register, lane, warp) -> (dims,
+            part).
+        gathered: layout of the elements that threads read: parts in their lowest registers, and in
+            lanes.
         part_steps: by shuffles, of the parts that the lanes of a warp share out.
-        spread: None where threads combine what they keep; else they combine different elements
-            and trade them.
+        spread: None where threads combine the elements they keep; else they combine different
+            elements and trade them.
     """
 
     register_steps: tuple[Step, ...]

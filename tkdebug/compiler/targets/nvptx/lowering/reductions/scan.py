@@ -65,7 +65,7 @@ class Move:
 
     @property
     def kind(self) -> str:
-        """The slowest of what changes."""
+        """The slowest of the changing dimensions."""
         return WARP if self.warp else LANE if self.lane else REGISTER
 
 
@@ -256,7 +256,7 @@ class _Scan:
         self.totals = totals
 
     def _append(self, before: Element | None, total: Element, registers: Sequence[int]) -> Element:
-        """Put a block's registers behind `before`; what they make together."""
+        """Combine a block's registers after `before`; return their combination."""
         if before is None:
             return total
         joined = self.combine(before, total)
@@ -319,7 +319,7 @@ class _Scan:
     def _prepend(
         self, blocks: dict[int, list[int]], before: dict[int, Element], seen: dict[int, LLVMValue]
     ) -> None:
-        """Combine what comes before each block with the prefixes in it, if anything does."""
+        """Combine the elements before each block with the prefixes in it, if there are any."""
         for key, registers in blocks.items():
             made: dict[int, Element] = {}
             for register in registers:

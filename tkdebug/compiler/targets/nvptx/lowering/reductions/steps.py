@@ -1,7 +1,7 @@
 """Parts that reductions and scans are made of: steps, combine regions, and exchanges between warps.
 
 A step combines each element with the one at a vector's distance along the axis. Where parts of the
-axis lie in several warps, each thread reads all parts of what it keeps and combines them, unless
+axis lie in several warps, each thread reads all parts of its elements and combines them, unless
 that takes many instructions: then the lanes of a warp share out the parts, or all threads the
 elements.
 """
@@ -59,7 +59,7 @@ class Step:
 
     @property
     def is_led(self) -> bool:
-        """Whether two lanes meet in it, of which the one with a bit of 0 holds what comes first."""
+        """Whether two lanes meet in it, and the one with a bit of 0 holds the first element."""
         is_one_bit = self.lane.bit_count() == 1 and not (self.register or self.warp)
         return is_one_bit and self.is_second == Parity(0, self.lane, 0)
 
@@ -170,7 +170,7 @@ PART = "part"
 # From how many combinations saved in each thread a second trip through shared memory pays.
 _WORTH_A_TRIP = 32
 # Cycles that a shuffle adds to the chain of a result, times the four warps that an SM issues for in
-# one: what each shuffle has to save in instructions of all warps.
+# one: the instructions of all warps that each shuffle has to save.
 _WORTH_A_SHUFFLE = 120
 # Shuffles are issued at half the rate of other instructions.
 _SHUFFLE_OPS = 2
@@ -181,9 +181,9 @@ class Spread:
     """The results of a reduction over warps, made by all threads together.
 
     Args:
-        gathered: layout of what threads read: all parts in their lowest registers.
-        combined: layout of what they make of it, without the parts.
-        result: layout of what they keep, kept registers alone.
+        gathered: layout of the elements that threads read: all parts in their lowest registers.
+        combined: layout of the combined elements, without the parts.
+        result: layout of the elements that they keep, kept registers alone.
     """
 
     gathered: LinearLayout

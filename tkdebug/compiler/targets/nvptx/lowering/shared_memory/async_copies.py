@@ -228,7 +228,7 @@ def async_copy_plan(ctx: Lowering, op: Operation, fixed_offset: int) -> VectorPl
 
 
 def _instruction(size_bytes: int) -> str:
-    # Whole 16 bytes may pass by the first-level cache, which nobody reads them from again.
+    # Whole 16 bytes may bypass the first-level cache: they are not read from it again.
     cache = "cg" if size_bytes == max(_COPY_BYTES) else "ca"
     return f"cp.async.{cache}.shared.global"
 

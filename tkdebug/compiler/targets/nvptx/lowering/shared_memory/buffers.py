@@ -138,7 +138,7 @@ def store_tile(
         value: the tile.
         registers: its registers.
         buffer: where to.
-        pointer: what `buffer` was lowered to.
+        pointer: the lowered `buffer`.
     """
     memory = buffer_type(buffer)
     base, fixed = buffer_place(ctx, op, buffer, pointer)

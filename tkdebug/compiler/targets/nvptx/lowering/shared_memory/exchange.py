@@ -65,7 +65,7 @@ def read_tile(
     element_bytes: int,
     type_: str,
 ) -> Registers:
-    """Read what `write_tile` has written, as the registers of `target`."""
+    """Read the tile that `write_tile` has written, as the registers of `target`."""
     buffer = planned_trip(source, target, element_bytes).buffer
     return _read_vectors(ctx, base, target, buffer, type_, element_bytes)
 
