@@ -252,6 +252,17 @@ def iter_args(loop: Operation) -> list[IterArg]:
     return [IterArg(loop, index) for index in range(len(loop.results))]
 
 
+def carry(loop: Operation, initial: Value) -> Value:
+    """Have an `scf.for` carry one more value, whose yielded value the caller appends.
+
+    Returns:
+        The new argument of the body.
+    """
+    loop.operands = (*loop.operands, initial)
+    loop.results = (*loop.results, Value(initial.type, loop, len(loop.results)))
+    return loop.regions[0].block.add_argument(initial.type)
+
+
 def iter_arg(argument: Value) -> IterArg | None:
     """The carried value of an `scf.for` that a block argument is, or None for all others."""
     loop = None if isinstance(argument.owner, Operation) else argument.owner.parent_op

@@ -20,7 +20,7 @@ from typing import ClassVar
 from tkdebug.compiler.analysis.data_flow import source_of
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir.constants import constant_value
-from tkdebug.compiler.ir.control_flow import IterArg, iter_args
+from tkdebug.compiler.ir.control_flow import IterArg, carry, iter_args
 from tkdebug.compiler.ir.core import Module, Value
 from tkdebug.compiler.ir.location import Location
 from tkdebug.compiler.ir.op_view import names_of
@@ -115,9 +115,7 @@ class _Carried:
             initial = before.op(_SPLAT, (initial,), row)
             for offset in self.kept:
                 initial = before.op(_ADD, (initial, offset))
-        loop.operands = (*loop.operands, initial)
-        loop.results = (*loop.results, Value(initial.type, loop, len(loop.results)))
-        base = body.add_argument(initial.type)
+        base = carry(loop, initial)
         build = OpBuilder(rewriter, body.operations[0], "split-pointers", _location(self.carried))
         tile = build.op(_BROADCAST if self.kept else _SPLAT, (base,), type_)
         for offset in offsets:

@@ -34,10 +34,12 @@ unused afterwards. Which loops are rewritten, and how far ahead they run, is `pi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 from tkdebug.compiler.dialects import arith, scf, tt, ttg, ttng
 from tkdebug.compiler.dialects.arith import wrap
 from tkdebug.compiler.ir.constants import constant_value
+from tkdebug.compiler.ir.control_flow import carry
 from tkdebug.compiler.ir.core import Block, Operation, Value
 from tkdebug.compiler.ir.location import fuse
 from tkdebug.compiler.ir.types import I1, I32, I64, TOKEN, MemDescType, element_of
@@ -299,13 +301,13 @@ class LoopPipeline:
         first = self.body.operations[0]
         zero = self.before.constant(I32, 0)
         # The only buffer of a ring is always the next.
-        reading = zero if self.buffers == 1 else self._carry(zero)
+        reading = zero if self.buffers == 1 else carry(self.loop, zero)
         filling = reading
         if not self.refills:
-            filling = self._carry(self.before.constant(I32, self.distance))
-        phase = None if self.mbarriers is None else self._carry(zero)
+            filling = carry(self.loop, self.before.constant(I32, self.distance))
+        phase = None if self.mbarriers is None else carry(self.loop, zero)
         fence = self._wait(first, reading, phase, fences)
-        ahead = carried.map(self._carry)
+        ahead = carried.map(partial(carry, self.loop))
         fills_late = self.refills or has_carried_dot(self.loop)
         needs_fence = self._read(reading)
         anchor = self.body.terminator if fills_late else first
@@ -339,13 +341,6 @@ class LoopPipeline:
         fence = self.rewriter.build_before(self.loop, FENCE, (), (), location=fuse(*locations))
         self.rewriter.record_new(fence, "order-proxies-once")
         return fence
-
-    def _carry(self, initial: Value) -> Value:
-        """A new carried value; its yielded value is appended later, in the same order."""
-        loop = self.loop
-        loop.operands = (*loop.operands, initial)
-        loop.results = (*loop.results, Value(initial.type, loop, len(loop.results)))
-        return self.body.add_argument(initial.type)
 
     def _read(self, slot: Value) -> bool:
         """Let all uses of a load read the ring; return whether threads read a bulk copy's block."""

@@ -45,7 +45,7 @@ from tkdebug.compiler.ir.types import (
 )
 from tkdebug.compiler.layouts import OFFSET, REGISTER, LinearLayout, blocked
 from tkdebug.compiler.layouts.shared import shared
-from tkdebug.compiler.passes.gpu.prologue import BackwardSlice, loads_behind
+from tkdebug.compiler.passes.gpu.prologue import BackwardSlice, loads_before
 from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
@@ -133,7 +133,7 @@ def pipelined_loads(
         if reason:
             refuse(op, reason)
             continue
-        load = replace(_with_buffer(op), lookups=tuple(loads_behind(loop, op.operands) or ()))
+        load = replace(_with_buffer(op), lookups=tuple(loads_before(loop, op.operands) or ()))
         copied = _MIN_COPY_BYTES if load.is_bulk else _copy_bytes(load, infos)
         if copied >= _MIN_COPY_BYTES:
             found.append(load)
@@ -154,7 +154,7 @@ def _obstacle(loop: Operation, op: Operation, written: set[Value] | None) -> str
         return "the loop writes memory, or waits, in a way that loads must not overtake"
     if op.name != LOAD and not _is_plain(op):
         return "it is scalar, volatile, or fills with something else than 0"
-    lookups = loads_behind(loop, op.operands)
+    lookups = loads_before(loop, op.operands)
     if lookups is None or any(tt.Load(lookup).volatile for lookup in lookups):
         return "its address is loaded in the iteration itself"
     if written and any(_root(accessed(x)) in {None, *written} for x in (op, *lookups)):

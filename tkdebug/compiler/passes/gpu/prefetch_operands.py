@@ -40,6 +40,7 @@ from typing import ClassVar
 from tkdebug.compiler.analysis.layout_inference import register_words
 from tkdebug.compiler.dialects import scf, tt, ttg
 from tkdebug.compiler.dialects.table import is_effect_free
+from tkdebug.compiler.ir.control_flow import carry
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
 from tkdebug.compiler.ir.location import Location
 from tkdebug.compiler.ir.types import (
@@ -260,7 +261,7 @@ class _Prefetch:
             self._first(x, self.loop, scf.For(self.loop).inits[x.slot.index - 1])
             for x in self.rings
         ]
-        carried = dict(zip(self.rings, map(self._carry, firsts), strict=True))
+        carried = dict(zip(self.rings, (carry(self.loop, first) for first in firsts), strict=True))
         total, dots = tt.Dot(self.dot).accumulator, []
         following: list[Value] = []
         for start in self.starts:
@@ -354,10 +355,3 @@ class _Prefetch:
         assert read.defining_op is not None
         self.reads[x].append(read.defining_op)
         return read
-
-    def _carry(self, initial: Value) -> Value:
-        """A new carried value; its yielded value is appended in the same order."""
-        loop = self.loop
-        loop.operands = (*loop.operands, initial)
-        loop.results = (*loop.results, Value(initial.type, loop, len(loop.results)))
-        return self.body.add_argument(initial.type)

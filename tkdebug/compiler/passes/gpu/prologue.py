@@ -92,7 +92,7 @@ class BackwardSlice:
         return {each.argument: clones.get(each.yielded, each.yielded) for each in self.carried}
 
 
-def loads_behind(loop: Operation, values: Iterable[Value]) -> list[Operation] | None:
+def loads_before(loop: Operation, values: Iterable[Value]) -> list[Operation] | None:
     """The loads of the body that `values` are computed from; None if one depends on another.
 
     Those of earlier iterations count, whose results the loop carries.

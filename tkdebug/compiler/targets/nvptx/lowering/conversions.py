@@ -37,10 +37,10 @@ from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import (
     MatrixPlan,
-    load_vector,
+    load_groups,
     plan_matrices,
+    store_groups,
     store_matrices,
-    store_vector,
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
 from tkdebug.compiler.targets.target import STMATRIX
@@ -199,16 +199,10 @@ def _through_shared(
         store_matrices(ctx, rows, plan, x)
     else:
         writes = shared_addresses(ctx, base, source, trip.buffer, trip.stores, element_bytes)
-        owner = ctx.owner(source)
-        for group, address in zip(trip.stores, writes, strict=True):
-            store_vector(ctx, address, [x[register] for register in group], owner)
+        store_groups(ctx, writes, trip.stores, x, ctx.owner(source))
     ctx.barrier()
     reads = shared_addresses(ctx, base, target, trip.buffer, trip.loads, element_bytes)
-    found: dict[int, LLVMValue] = {}
-    for group, address in zip(trip.loads, reads, strict=True):
-        values = load_vector(ctx, address, element, len(group))
-        found.update(zip(group, values, strict=True))
-    return [found[register] for register in trip.copies]
+    return load_groups(ctx, reads, trip.loads, trip.copies, element)
 
 
 def _matrix_trip(

@@ -21,6 +21,7 @@ from tkdebug.compiler.layouts import LANE, OFFSET, REGISTER, WARP, LinearLayout,
 from tkdebug.compiler.layouts.conversion import representatives
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 MAX_VECTOR_BYTES = 16
 _WORD_BYTES = 4
@@ -292,6 +293,32 @@ def store_vector(
     emit.store(whole, address, size_bytes)
     emit.branch(after)
     emit.start(after)
+
+
+def store_groups(
+    ctx: Lowering,
+    addresses: Sequence[LLVMValue],
+    groups: Sequence[Sequence[int]],
+    values: Registers,
+    predicate: LLVMValue | None,
+) -> None:
+    """Write each group of a tile's registers to its address, as `store_vector`."""
+    for group, address in zip(groups, addresses, strict=True):
+        store_vector(ctx, address, [values[register] for register in group], predicate)
+
+
+def load_groups(
+    ctx: Lowering,
+    addresses: Sequence[LLVMValue],
+    groups: Sequence[Sequence[int]],
+    copies: Sequence[int],
+    type_: str,
+) -> Registers:
+    """Read the groups of a tile's registers; `copies` names a register in a group for each."""
+    found: dict[int, LLVMValue] = {}
+    for group, address in zip(groups, addresses, strict=True):
+        found.update(zip(group, load_vector(ctx, address, type_, len(group)), strict=True))
+    return [found[register] for register in copies]
 
 
 def load_vector(ctx: Lowering, address: LLVMValue, type_: str, count: int) -> list[LLVMValue]:

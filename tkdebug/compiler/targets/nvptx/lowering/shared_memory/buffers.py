@@ -19,8 +19,8 @@ from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import (
     load_vector,
     plan_matrices,
     plan_vectors,
+    store_groups,
     store_matrices,
-    store_vector,
     widened,
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, LoweringError, Registers, llvm_type
@@ -156,8 +156,7 @@ def store_tile(
     addresses = shared_addresses(
         ctx, base, layout, memory.layout, plan.groups, memory.element_bytes, fixed
     )
-    for group, address in zip(plan.groups, addresses, strict=True):
-        store_vector(ctx, address, [registers[register] for register in group], owner)
+    store_groups(ctx, addresses, plan.groups, registers, owner)
 
 
 # Views

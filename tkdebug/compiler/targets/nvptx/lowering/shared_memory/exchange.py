@@ -18,9 +18,9 @@ from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import (
-    load_vector,
+    load_groups,
     plan_vectors,
-    store_vector,
+    store_groups,
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
@@ -52,9 +52,7 @@ def write_tile(
     buffer = planned_trip(source, target, element_bytes).buffer
     plan = plan_vectors(source, buffer, element_bytes)
     addresses = shared_addresses(ctx, base, source, buffer, plan.groups, element_bytes)
-    owner = ctx.owner(source)
-    for group, address in zip(plan.groups, addresses, strict=True):
-        store_vector(ctx, address, [values[register] for register in group], owner)
+    store_groups(ctx, addresses, plan.groups, values, ctx.owner(source))
 
 
 def read_tile(
@@ -146,11 +144,7 @@ def _read_vectors(
     addresses = shared_addresses(
         ctx, base, layout, buffer, plan.groups, element_bytes, fixed_offset
     )
-    found: dict[int, LLVMValue] = {}
-    for group, address in zip(plan.groups, addresses, strict=True):
-        loaded = load_vector(ctx, address, type_, len(group))
-        found.update(zip(group, loaded, strict=True))
-    return [found[register] for register in plan.copies]
+    return load_groups(ctx, addresses, plan.groups, plan.copies, type_)
 
 
 # Whole tiles in row-major order
@@ -175,9 +169,7 @@ def write_rows(
     buffer = row_major(layout.shape)
     plan = plan_vectors(layout, buffer, element_bytes)
     addresses = shared_addresses(ctx, base, layout, buffer, plan.groups, element_bytes)
-    owner = ctx.owner(layout)
-    for group, address in zip(plan.groups, addresses, strict=True):
-        store_vector(ctx, address, [values[register] for register in group], owner)
+    store_groups(ctx, addresses, plan.groups, values, ctx.owner(layout))
 
 
 def read_rows(
