@@ -120,7 +120,7 @@ class TimelineRequest:
 
     @property
     def text(self) -> str:
-        """As it is asked for."""
+        """The request as users write it."""
         return f"{self.kernel}@{','.join(map(str, self.programs))}"
 
 

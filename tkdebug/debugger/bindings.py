@@ -1,4 +1,4 @@
-"""What the names of a kernel are bound to after compiler passes, as far as that can be told.
+"""Bindings of a kernel's names after compiler passes, as far as they can be known.
 
 Passes say what becomes of values (`ir.core.Follower`) and of ops (their records). An op has the
 names of the statement that it comes from: its own values, or, for a copy, those that the copy was
@@ -23,7 +23,7 @@ from tkdebug.errors import Frame
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Copy:
-    """How an op was copied.
+    """A copy of an op by a pass.
 
     Attributes:
         block: in which the original was.
@@ -36,7 +36,7 @@ class _Copy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Origin:
-    """Where an op comes from.
+    """The origin of an op.
 
     Attributes:
         mark: of its statement, as the front end has it.
@@ -121,7 +121,7 @@ class Bindings:
                     self._lost[leaf] = f"{run.name} {why}"
 
     def _loss(self, leaf: Value) -> str:
-        """What has become of a value, "" while it is what it was."""
+        """Say what has become of a value, "" while it is what it was."""
         now = self._now(leaf)
         if not _is_attached(now):
             return "dropped it, or computes something else in its place"
@@ -146,7 +146,7 @@ class Bindings:
             yield at
             at = self._replaced.get(at)
 
-    # What comes of it
+    # Questions after the passes
 
     def settled(self, module: Module, stage: str) -> Variables:
         """The marks of the module as it is now.
@@ -161,7 +161,7 @@ class Bindings:
         return Variables.placed([mark for found in before.values() for mark in found], before)
 
     def is_ahead(self, op: Operation) -> bool:
-        """Whether an op is for another round of the loop around it, or behind it."""
+        """Whether an op is for another round of the loop around it, or after it."""
         origin = self._origins.get(op.id)
         return op.id in self._ahead or (origin is not None and bool(origin.ahead))
 
@@ -255,7 +255,7 @@ class Bindings:
         return made
 
     def _value(self, leaf: Value, origin: _Origin, block: Block) -> Value | str:
-        """What a value is for an op, or why it has none."""
+        """Return the value that stands for `leaf` at an op, or why there is none."""
         another = (
             f"at {self._stage} this op is for another round of the loop, in which it is not "
             "computed yet"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class BreakKind(Enum):
-    """What a breakpoint waits for."""
+    """Kinds of events that a breakpoint waits for."""
 
     LINE = "line"
     FUNCTION = "function"
@@ -97,7 +97,7 @@ class Breakpoint:
         return self.file == file or (not os.path.isabs(self.file) and is_path_end(self.file, file))
 
     def describe(self) -> str:
-        """What it waits for, on one line."""
+        """Return what it waits for, on one line."""
         match self.kind:
             case BreakKind.LINE:
                 text = f"{self.file}:{self.line}"
@@ -126,7 +126,7 @@ _NOTHING = object()
 
 
 class Watches:
-    """What watched expressions were, the last time that they could be evaluated."""
+    """The values of watched expressions when they could last be evaluated."""
 
     def __init__(self) -> None:
         self._last: dict[int, tuple[tuple[int, ...], Any]] = {}
@@ -142,7 +142,7 @@ class Watches:
         self._last.setdefault(one.number, ((), _NOTHING))
 
     def change(self, one: Breakpoint, inspection: Inspection) -> str | None:
-        """What to say of a change since the last time; None for none."""
+        """Return the text of a change since the last time; None for none."""
         if one.subject not in self._names:
             self._names[one.subject] = compile_expression(one.subject).co_names
         if inspection.is_bound_later(self._names[one.subject]):

@@ -21,7 +21,7 @@ from tkdebug.interpreter.observers import LaunchContext
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """Where a launch can be executed from.
+    """A moment from which a launch can be executed.
 
     Attributes:
         op: how many ops had begun.
@@ -37,7 +37,7 @@ class Checkpoint:
 
     @property
     def size_bytes(self) -> int:
-        """What it holds."""
+        """The bytes that it holds."""
         return sum(tensor.numel() for tensor in self.memory)
 
 
@@ -71,7 +71,7 @@ class Checkpoints:
 
     @property
     def size_bytes(self) -> int:
-        """What all but the first hold."""
+        """The bytes that all but the first hold."""
         return sum(one.size_bytes for one in self._taken[1:])
 
     def before(self, moment: Moment) -> Checkpoint:
@@ -90,7 +90,7 @@ class Checkpoints:
 
     @property
     def first(self) -> Checkpoint:
-        """That of the launch's beginning."""
+        """The checkpoint of the launch's beginning."""
         return self._taken[0]
 
     def forget_later(self) -> None:

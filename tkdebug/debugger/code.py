@@ -103,7 +103,7 @@ class DebugCode:
         target: str | None = None,
         values: Sequence[Any] = (),
     ) -> DebugCode:
-        """That of a compiled kernel, made when it is first asked for.
+        """Return the code of a compiled kernel, made when it is first asked for.
 
         Args:
             kernel: which.
@@ -180,7 +180,7 @@ class DebugCode:
         return self._recallable[activation]
 
     def first_mark(self, activation: Activation) -> Mark:
-        """Where a call of a function begins; it is passed once in each."""
+        """Return the mark where a call of a function begins; it is passed once in each."""
         return self._marks[activation][0]
 
     def births(self, value: Any) -> Iterator[Mark]:
@@ -217,7 +217,7 @@ class DebugCode:
         return {name: value for value, name in self.printed.names.items()}
 
     def op_subject(self, kernel: str, place: int) -> str:
-        """What a breakpoint at the op of a line of the text, from 0 on, waits for."""
+        """Return the subject of a breakpoint at the op of a line of the text, from 0 on."""
         return f"{kernel} at {self.stage}, line {place + 1} of the IR"
 
     def op_of(self, kernel: str, subject: str) -> Operation | None:

@@ -37,7 +37,7 @@ _DECIDING = names_of(arith.CmpF, arith.FloatToInteger, tt.Bitcast)
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How the results of two IRs of a kernel are compared.
+    """The way in which results of two IRs of a kernel are compared.
 
     Attributes:
         tolerance: of floats, relative to the largest; 0 for bits, None for not at all.
@@ -49,7 +49,7 @@ class Comparison:
 
     @classmethod
     def of(cls, code: DebugCode, launched: Module) -> Comparison | None:
-        """That of what a debugger ran, and what a launch runs; None where runs may differ."""
+        """Return how a debugger's run compares with a launch's; None where runs may differ."""
         if Parameters.of(launched) is None or Parameters.of(code.module) is None:
             return None
         decides = _decides(code.module)

@@ -44,7 +44,7 @@ _IN_BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 class Front(Protocol):
-    """Who is asked at a stop: a console, a pane, a protocol's adapter."""
+    """A front that is asked at a stop: a console, a pane, a protocol's adapter."""
 
     def stopped(self, debugger: Debugger, stop: Stop) -> Resume:
         """The launch is stopped; what this gives says how it goes on.
@@ -124,7 +124,7 @@ class Debugger:
             HOOKS.debugger = None
 
     def begin_again(self) -> None:
-        """The script begins again: launches are counted anew, breakpoints stay."""
+        """The script begins again: launches are counted from 1, breakpoints stay."""
         self.attach()
         self.launches = 0
         self._launches_of.clear()
@@ -243,7 +243,7 @@ class Debugger:
 
     @property
     def at_stop(self) -> Inspection:
-        """What can be asked.
+        """The inspection of the stopped launch.
 
         Raises:
             UsageError: nothing is stopped.

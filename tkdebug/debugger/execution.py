@@ -285,7 +285,7 @@ class Execution(Observer):
 
     @property
     def written_bytes(self) -> int:
-        """Of the memory that the launch may write."""
+        """The bytes of memory that the launch may write."""
         return self._checkpoints.first.size_bytes
 
     @property
@@ -294,7 +294,7 @@ class Execution(Observer):
         return bool(self._assignments)
 
     def searched_from(self, until: Moment) -> Moment:
-        """Where an execution begins that was rewound with `until`."""
+        """Return where an execution begins that was rewound with `until`."""
         return Moment(self._checkpoints.before(until).op, 0)
 
     def _plan_sleep(self) -> None:
@@ -357,11 +357,11 @@ class Execution(Observer):
         return wanted
 
     def needs(self, op: Operation) -> Iterable[Value]:
-        """What the names of the line stand for, and those of its callers."""
+        """Return the values of the names of the line, and of its callers."""
         return self.code.needed.get(op, ())
 
     def keeps(self) -> Collection[Value]:
-        """What a name stood for that has no value at another line."""
+        """Return the values of names that have none at another line."""
         return self.code.kept
 
     def follow(self, run: Evaluator) -> None:
@@ -454,9 +454,9 @@ class Execution(Observer):
         operands: Sequence[TileValue],
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
-        """What is no function of the inputs is the same in each execution."""
+        """Record the results that are no function of the inputs, the same in each execution."""
         if any(isinstance(result, BufferView) for result in results):
-            return results  # shared memory is made anew in each
+            return results  # shared memory is made again in each
         return self.recorded.setdefault(self.now, results)
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
@@ -497,7 +497,7 @@ class CountingObserver(Observer):
         return None
 
     def moments(self, op: Operation) -> Moments:
-        """Where an execution counts."""
+        """Return the moments at which an execution counts."""
         if op not in self._execution.code.needed:
             return Moments.NEVER
         return Moments.BEFORE | Moments.AFTER
@@ -516,5 +516,5 @@ class CountingObserver(Observer):
         operands: Sequence[TileValue],
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
-        """What was recorded, where that is no function of the inputs."""
+        """Return the recorded results, where they are no function of the inputs."""
         return self._execution.recorded.get(self.now, results)

@@ -230,7 +230,7 @@ def truth(value: Any) -> bool:
 
 
 def tl_functions() -> SimpleNamespace:
-    """What of `tl` expressions may use: functions on torch tensors."""
+    """Return the functions of `tl` that expressions may use, on torch tensors."""
 
     def reduced(function: Callable[..., Any]) -> Callable[..., Any]:
         def reduce(x: Tensor, axis: int | None = None, keep_dims: bool = False) -> Any:
@@ -289,7 +289,7 @@ _TL = tl_functions()
 
 
 class Scope:
-    """What expressions may name in a frame, for some programs.
+    """Names of a frame for expressions, for some programs.
 
     Args:
         inspection: of the stop.
@@ -341,7 +341,7 @@ class Scope:
         return PerProgram.of(values)
 
     def names(self, index: int) -> Names:
-        """What the `index`-th program may use."""
+        """Return the names that the `index`-th program may use."""
         launch = self._inspection.launch
         names = Names(lambda name: self._value(name, index))
         names.update(torch=torch, tl=_TL, grid=ProgramPlace.named(launch.grid, "grid", fill=1))
@@ -362,7 +362,7 @@ class Scope:
         return as_python(reading, shown)
 
     def _of_program(self, name: str, reading: Reading, index: int) -> Reading:
-        """What a name is for one of several programs."""
+        """Return the reading of a name for one of several programs."""
         if isinstance(reading, Constant):
             return reading
         if isinstance(reading, Unavailable) and not self._asks_alone:

@@ -1,4 +1,4 @@
-"""Where a launch stops: at the end of a step, at breakpoints, or, backwards, at the last of those.
+"""Finder of stops: ends of steps, breakpoints, and, backwards, the last of those.
 
 Time runs backwards by a search: the launch is executed up to the present, and each moment at which
 it would have stopped is noted. The last one is gone to.
@@ -420,7 +420,7 @@ class Finder:
         return Hit(Reason.WATCH, tuple(one.number for one in kept), detail)
 
     def _counted(self, met: list[Breakpoint], here: Here) -> list[Breakpoint]:
-        """Those of the breakpoints met that stop; log points print."""
+        """Return the breakpoints among those met that stop; log points print."""
         if self.search is not None:
             return [one for one in met if one.log is None]
         is_new = self._session.execution.is_new

@@ -1,4 +1,4 @@
-"""How a stopped launch goes on: commands of fronts, and where a step ends."""
+"""Commands of fronts by which a stopped launch goes on, and the ends of steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tkdebug.debugger.stops import Moment
 
 
 class StepKind(Enum):
-    """How far a step goes."""
+    """Lengths of a step."""
 
     # To the next line, in functions that are called, too.
     INTO = "into"
@@ -115,7 +115,7 @@ Resume = Continue | Step | RunToLine | LastWrite | GoTo | Restart | ChangeStage 
 
 @dataclass(slots=True)
 class Goal:
-    """Where a step that has begun ends.
+    """The end of a step that has begun.
 
     Attributes:
         step: what was asked for; None for a line to run to.

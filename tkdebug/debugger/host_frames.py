@@ -29,7 +29,7 @@ class HostFrame:
     _frame: FrameType
 
     def variables(self) -> dict[str, Reading]:
-        """Its locals; of a module those that are data. Long lists are told by their length."""
+        """Its locals; of a module those that are data. Long lists are shown by their length."""
         is_module = self.place.function == "<module>"
         return {
             name: Constant(_shown(value))

@@ -137,7 +137,7 @@ class Inspection:
         return tuple(first + place for place in self.positions.tolist())
 
     def census(self) -> Census:
-        """Where all programs are."""
+        """Return where all programs are."""
         execution, grid = self._execution, self.launch.grid
         total = grid[0] * grid[1] * grid[2]
         if self.here is None:
@@ -180,7 +180,7 @@ class Inspection:
         return found
 
     def returned(self) -> Reading | None:
-        """What the function is about to return; None where it returns nothing, or is not."""
+        """Return what the function is about to return; None where it returns nothing, or is not."""
         here = self.here
         if here is None or here.mark is None or here.mark.value is None:
             return None
@@ -293,7 +293,7 @@ class Inspection:
             raise EvaluationError(f"{error}{hint}") from error.__cause__
 
     def _hint(self, cause: BaseException | None, frame: int) -> str:
-        """Where a variable is that is not here."""
+        """Say where a variable is that is not here."""
         if not isinstance(cause, NameError) or frame >= len(self.marks):
             return ""
         name, mark = cause.name, self.marks[frame]
@@ -304,7 +304,7 @@ class Inspection:
         return "" if caller is None else f"; it is a variable of {caller}, which called this"
 
     def ask(self, text: str, frame: int = 0) -> Any:
-        """What an expression is, as it is shown: variables by their bare names as `Reading`s.
+        """Evaluate an expression as it is shown: variables by their bare names as `Reading`s.
 
         A tuple of expressions gives a tuple. Everything else is evaluated.
 
@@ -357,7 +357,7 @@ class Inspection:
 
     @property
     def execution(self) -> Execution:
-        """Of the launch."""
+        """The execution of the launch."""
         return self._execution
 
     def program_text(self, program: int) -> str:

@@ -105,13 +105,13 @@ class Holder:
     register: int
 
     def text(self, has_blocks: bool) -> str:
-        """As people write it."""
+        """Return the register as people write it."""
         block = f"block {self.block}, " if has_blocks else ""
         return f"{block}warp {self.warp}, lane {self.lane}, register {self.register}"
 
 
 def layout_of(value: Value, name: str) -> LinearLayout:
-    """Which thread holds which element of a tile.
+    """Return the layout of a tile: which thread holds which element.
 
     Raises:
         UsageError: it has no layout.

@@ -1,4 +1,4 @@
-"""Which programs are meant, and where all the others are."""
+"""Selections of programs, and where all programs of a launch are."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Selection:
         return self.programs is None or program in self.programs
 
     def text(self, grid: Grid) -> str:
-        """As people read it: `all programs`, `program (3, 0, 0)`, `3 programs`."""
+        """Return it as people read it: `all programs`, `program (3, 0, 0)`, `3 programs`."""
         if self.programs is None:
             return "all programs"
         if len(self.programs) == 1:
@@ -104,7 +104,7 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """Where all programs of a launch are.
+    """The places of all programs of a launch.
 
     Attributes:
         here: linear numbers of those at the stop.

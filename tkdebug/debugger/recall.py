@@ -3,7 +3,7 @@
 Those are names that a loop's body bound in the round before, that a branch bound which is over, or
 that a loop bound which has ended. Their values stay in the batch (`DebugCode.kept`), and the log of
 lines passed says where a name was bound last. What was computed again since then is read by
-executing the launch once more, up to that line.
+executing the launch again, up to that line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FORGOTTEN = "where it was bound is no longer in the log of lines passed"
 
 @dataclass(slots=True)
 class _Search:
-    """Where one name was bound last.
+    """A search for the line where one name was bound last.
 
     Attributes:
         open: the programs, as batch positions, for which that is not known yet.
@@ -45,7 +45,7 @@ class _Search:
 def recall(
     execution: Execution, here: Here, mark: Mark, names: Iterable[str], positions: Tensor
 ) -> dict[str, Reading]:
-    """What names without a value at `mark` hold in Python.
+    """Read what names without a value at `mark` hold in Python.
 
     Args:
         execution: of the launch.
@@ -155,7 +155,7 @@ class _Reader(CountingObserver):
         self._first, self._wanted, self._positions = first, wanted, positions
 
     def needs(self, op: Operation) -> Iterable[Value]:
-        """What the names of the line stand for."""
+        """Return the values of the names of the line."""
         return self._execution.code.needed.get(op, ())
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:

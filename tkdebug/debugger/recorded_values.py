@@ -1,4 +1,4 @@
-"""What another run's watches recorded, such as a native one's, beside what the debugger has.
+"""Recorded values of another run's watches, such as a native one's, beside the debugger's.
 
 Responsible for finding the recorded value of where the launch stands, and for saying whether it is
 the same. A value belongs to a launch (the first, second, … of its kernel that has values), a line
@@ -61,7 +61,7 @@ class RecordedValues:
             place = _place_of(value.frames)
             self._names.setdefault((value.kernel, place), {})[value.name] = None
             at = (value.kernel, place, value.name, number, value.program_id, value.iteration)
-            # Two of one time are of copies of a line, which cannot be told apart.
+            # Two of one time are of copies of a line, which nothing distinguishes.
             self._values[at] = None if at in self._values else value
 
     def compared(self, inspection: Inspection, number: int) -> tuple[str, ...]:
@@ -193,7 +193,7 @@ def _pair(inspection: Inspection, recorded: WatchedValue | None, program: int) -
 
 
 def _as_recorded(recorded: WatchedValue, values: torch.Tensor) -> WatchedValue:
-    """What a watch would have recorded of (1, elements) fp64."""
+    """Return what a watch would have recorded of (1, elements) fp64."""
     found = Summaries.of(values)
     # No zero is negative, as in records.
     least, most, mean = ((each + 0.0).item() for each in (found.minimum, found.maximum, found.mean))

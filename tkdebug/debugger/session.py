@@ -97,7 +97,7 @@ class LaunchSession:
         return self._debugger.expressions
 
     def breakpoints(self) -> Sequence[Breakpoint]:
-        """Those of the debugger."""
+        """The breakpoints of the debugger."""
         return self._debugger.breakpoints
 
     def run(self, stops_at_once: bool) -> None:
@@ -107,7 +107,7 @@ class LaunchSession:
         self.execution.execute(self._at_end)
 
     def inspect(self, here: Here | None, selection: Selection | None = None) -> Inspection:
-        """What can be asked at a moment."""
+        """Return the inspection of a moment."""
         return Inspection(self.launch, self.execution, here, selection or self.selection)
 
     def log(self, here: Here, text: str) -> None:

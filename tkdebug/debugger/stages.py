@@ -1,4 +1,4 @@
-"""Which IR of a kernel a debugger runs, as people write it.
+"""Stages: the IR of a kernel that a debugger runs, as people write it.
 
 `tile-ir` is the front end's, before any pass; `tile-ir:PASS` and `gpu-ir:PASS` are what a pass
 leaves, `gpu-ir:PASS:2` what its second run leaves, `gpu-ir` what is lowered. `tkdebug passes` has

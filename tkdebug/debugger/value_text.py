@@ -1,4 +1,4 @@
-"""How values read: summaries of tiles, grids of numbers; and the same as data for JSON."""
+"""Texts of values: summaries of tiles, grids of numbers; and the same as data for JSON."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def tensor_data(data: Tensor) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can say: NaN and infinities are names."""
+    """Return a value that JSON can hold: NaN and infinities become names."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
@@ -121,7 +121,7 @@ def _plain(value: Any) -> Any:
 
 
 def truths_text(data: Tensor) -> str:
-    """How many elements of a mask are true."""
+    """Say how many elements of a mask are true."""
     true, total = int(data.sum()), data.numel()
     return {0: "all false", total: "all true"}.get(true, f"{true} of {total} are true")
 
@@ -194,7 +194,7 @@ def reading_text(reading: Reading, programs: tuple[int, ...], grid: tuple[int, i
 
 
 def found_text(found: Any, programs: tuple[int, ...], grid: tuple[int, int, int]) -> str:
-    """What `Inspection.ask` found, on one line; arguments as of `reading_text`."""
+    """Return a result of `Inspection.ask` on one line; arguments as of `reading_text`."""
     if type(found) in (tuple, ProgramPlace):
         texts = [found_text(item, programs, grid) for item in found]
         return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
@@ -206,7 +206,7 @@ def found_text(found: Any, programs: tuple[int, ...], grid: tuple[int, int, int]
 
 
 def _each_text(found: PerProgram, programs: tuple[int, ...], grid: tuple[int, int, int]) -> str:
-    """What an expression is in each of several programs; small tiles have a line each."""
+    """Return an expression's values in several programs; small tiles have a line each."""
     data, names = found.data, [program_text(program, grid) for program in programs]
     if data is None:
         texts = [value_text(value) for value in found.values]

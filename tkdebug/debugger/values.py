@@ -68,7 +68,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedBuffer:
-    """What a `ttg.local_alloc` has made.
+    """A buffer that a `ttg.local_alloc` has made.
 
     Attributes:
         offset_bytes: in the program's shared memory; None before allocate-shared.
@@ -261,7 +261,7 @@ class Unavailable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PerProgram:
-    """What an expression is in each of several programs.
+    """The values of an expression in each of several programs.
 
     Attributes:
         values: in the order of the programs.
@@ -276,7 +276,7 @@ class PerProgram:
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> PerProgram:
-        """Of values of any kind."""
+        """Make it of values of any kind."""
         first, data = values[0], None
         if isinstance(first, Tensor):
             kinds = {(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in values}
@@ -290,7 +290,7 @@ class PerProgram:
 
     @classmethod
     def of_rows(cls, data: Tensor, is_tile: bool) -> PerProgram:
-        """Of a tensor with an axis of programs."""
+        """Make it of a tensor with an axis of programs."""
         return cls(data.unbind(0) if is_tile else data.tolist(), data, is_tile)
 
 
@@ -308,7 +308,7 @@ _RUNNING = Unavailable(
 
 
 def read(run: Evaluator, value: Any, positions: Tensor) -> Reading:
-    """What a front end's `value` is for the programs at batch `positions`."""
+    """Read a front end's `value` for the programs at batch `positions`."""
     match value:
         case tensor():
             return _read_value(run, value.value, value.type, positions)
@@ -357,7 +357,7 @@ def _read_value(run: Evaluator, value: Value, type_: LanguageType, positions: Te
 
 
 def read_ir_value(run: Evaluator, value: Value, positions: Tensor) -> Reading:
-    """What a value of the IR is for the programs at batch `positions`."""
+    """Read a value of the IR for the programs at batch `positions`."""
     found = run.values.get(value)
     type_ = value.type
     if found is None:

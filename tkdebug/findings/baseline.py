@@ -31,7 +31,7 @@ _PACKAGES = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True, slots=True, order=True)
 class KnownFault:
-    """What a fault is found again by.
+    """The identity by which a fault is found again.
 
     Attributes:
         code: of its line, "" where that is not known.
@@ -71,7 +71,7 @@ class UsedBaseline:
 def identity(
     fault: Fault, folder: Path, text_of: Callable[[str], str] = text_of_file
 ) -> KnownFault:
-    """What `fault` is found again by.
+    """Return the identity by which `fault` is found again.
 
     Args:
         fault: the fault.

@@ -57,7 +57,7 @@ class IgnoreComment:
 
     @property
     def place(self) -> str:
-        """Where it is, as one would type it."""
+        """The place of the comment, as one would type it."""
         return f"{shown_path(self.file)}:{self.line}"
 
 
@@ -116,7 +116,7 @@ def unused(comments: Iterable[IgnoreComment], faults: Iterable[Fault]) -> list[I
 
 
 def unused_lines(comments: Iterable[IgnoreComment], faults: Iterable[Fault]) -> list[str]:
-    """What there is to say of comments that ignored nothing, a line each."""
+    """Return a line for each comment that ignored nothing."""
     return [
         f"{comment.place}: unused ignore[{', '.join(comment.kinds)}]: no such fault came up there"
         for comment in unused(comments, faults)
@@ -124,13 +124,13 @@ def unused_lines(comments: Iterable[IgnoreComment], faults: Iterable[Fault]) -> 
 
 
 def problem_lines(comments: Iterable[IgnoreComment]) -> list[str]:
-    """What is wrong with comments, a line each."""
+    """Return what is wrong with comments, a line each."""
     wrong = {(c.file, c.line, problem_line(c)) for c in comments if c.problem}
     return [line for *_, line in sorted(wrong)]
 
 
 def problem_line(comment: IgnoreComment) -> str:
-    """What is wrong with a comment, in one line."""
+    """Say what is wrong with a comment, in one line."""
     return f"{comment.place}: {comment.problem}"
 
 

@@ -1,4 +1,4 @@
-"""How many native launches of a process were checked, as sessions keep it."""
+"""Counts of a process's native launches that were checked, as sessions keep them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LaunchCounts:
     captured: int
 
     def since(self, before: LaunchCounts) -> LaunchCounts:
-        """What came after `before`."""
+        """Return the counts of what came after `before`."""
         return LaunchCounts(self.checked - before.checked, self.captured - before.captured)
 
 
@@ -45,7 +45,7 @@ class KernelChecks:
 
     @property
     def text(self) -> str:
-        """As people read it: `add: of 5 checked launches, 2 for race`; "" where all got all."""
+        """Return the text `add: of 5 checked launches, 2 for race`; "" where all got all."""
         counts: dict[int, list[str]] = {}
         for check, launches in sorted(self.by_check.items()):
             if launches != self.checked:
@@ -93,7 +93,7 @@ def all_checks(found: Iterable[KernelChecks]) -> list[KernelChecks]:
 @stored("access_tests")
 @dataclass(frozen=True, slots=True)
 class AccessTests:
-    """How the accesses of checked kernels are tested, each build counted once.
+    """Counts of the accesses of checked kernels by the way they are tested, each build once.
 
     Attributes:
         proven: not at all, as they cannot leave their tensor.
@@ -108,7 +108,7 @@ class AccessTests:
     by_element: int = 0
 
     def __add__(self, other: AccessTests) -> AccessTests:
-        """Those of both."""
+        """Add two counts."""
         return AccessTests(
             self.proven + other.proven,
             self.before_loops + other.before_loops,
@@ -118,7 +118,7 @@ class AccessTests:
 
     @property
     def text(self) -> str:
-        """As people read it: `9 accesses: 6 tested by tile, 3 by element`; "" of none."""
+        """Return the text `9 accesses: 6 tested by tile, 3 by element`; "" of none."""
         counts = (
             (self.before_loops, "before loops"),
             (self.by_tile, "by tile"),
@@ -135,14 +135,14 @@ class AccessTests:
 
 
 def access_tests(tests: Iterable[str]) -> AccessTests:
-    """Of one kernel, from how its sites are tested (`compiler.sites.checks.TESTS`)."""
+    """Count the accesses of one kernel by its sites' tests (`compiler.sites.checks.TESTS`)."""
     found = list(tests)
     names = ("proven", "before-loop", "tile", "element")
     return AccessTests(*(found.count(name) for name in names))
 
 
 def total_counts(counts: Iterable[LaunchCounts]) -> LaunchCounts | None:
-    """Of all processes of a run; None where no launches were to be checked."""
+    """Add up the counts of a run's processes; None where no launches were to be checked."""
     found = list(counts)
     if not found:
         return None

@@ -45,7 +45,7 @@ def report(fault: Fault, *, is_end: bool = False) -> None:
 
 
 def state_of(fault: Fault) -> FaultState | None:
-    """What a fault of that kind and place is to this run; None where it is not reported."""
+    """Return the state of a fault in this run; None where it is not reported."""
     judged = _judged(fault, fault.kind in ENDING_KINDS)
     return None if judged is None else judged.state
 

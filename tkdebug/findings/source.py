@@ -64,7 +64,7 @@ class Source:
         return max(around, default=(1, len(self.lines)))
 
     def ordinal_of(self, line: int) -> int:
-        """How many lines before it in its function have the same code."""
+        """Count the lines before it in its function that have the same code."""
         text = self.text_of(line)
         first, _ = self.function_of(line)
         return sum(self.text_of(before) == text for before in range(first, line))
@@ -72,7 +72,7 @@ class Source:
 
 @lru_cache(maxsize=64)
 def parsed(text: str) -> Source:
-    """What there is to know of a file with that text."""
+    """Parse a file's text."""
     lines = tuple(text.split("\n"))  # as Python counts them: `splitlines` knows more ends
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))

@@ -26,7 +26,7 @@ _FLOAT_DTYPES = {
 
 
 class Arguments:
-    """Block arguments as tile values, the buffers behind them, and what may be written.
+    """Block arguments as tile values, the buffers that they point into, and what may be written.
 
     Args:
         module: what is run.
@@ -110,7 +110,7 @@ class Arguments:
 
 
 def device_of(values: Sequence[Any]) -> torch.device:
-    """Where the first tensor's memory is; the CPU when there is none."""
+    """Return the device of the first tensor's memory; the CPU when there is none."""
     for value in values:
         tensor = getattr(value, "base", value)
         if isinstance(tensor, torch.Tensor):

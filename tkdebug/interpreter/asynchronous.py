@@ -254,7 +254,7 @@ def wait_barrier(
 
 
 def mbarrier_text(words: Tensor) -> str:
-    """What an mbarrier's word (one element) says; "" where it is none."""
+    """Return what an mbarrier's word (one element) says; "" where it is none."""
     word = int(words.reshape(-1)[0])
     if words.numel() != 1 or word >> _MARK_AT & _MARK_MASK != _MARK:
         return ""
@@ -372,5 +372,5 @@ def _only(run: Evaluator, programs: Tensor) -> Iterator[None]:
 def _ended(state: Tensor) -> Tensor:
     """The words after what has just been done: a phase that has nothing left ends."""
     is_over = ((state >> _LEFT & _COUNT_MASK) == 0) & ((state >> _BYTES) == 0)
-    anew = (state ^ (1 << _PHASE)) + ((state >> _ALL & _COUNT_MASK) << _LEFT)
-    return torch.where(is_over, anew, state)
+    renewed = (state ^ (1 << _PHASE)) + ((state >> _ALL & _COUNT_MASK) << _LEFT)
+    return torch.where(is_over, renewed, state)

@@ -248,7 +248,7 @@ def _running_ops(frames: Sequence[FrameType]) -> list[Operation]:
 def progress_reporter(
     record: LaunchRecord | None, name: str, total: int
 ) -> Callable[[int], None] | None:
-    """What hands the number of programs that are done to the hooks; None where none wants it."""
+    """Return what hands the number of finished programs to the hooks; None if none wants it."""
     if record is None or not HOOKS.wants_progress():
         return None
     started_ns = last_ns = time.perf_counter_ns()
@@ -256,7 +256,7 @@ def progress_reporter(
     def report(done: int) -> None:
         nonlocal last_ns
         now_ns = time.perf_counter_ns()
-        # Of a short launch its end says enough.
+        # The end of a short launch says enough.
         is_last = done == total and last_ns != started_ns
         if now_ns - last_ns < _PROGRESS_EVERY_NS and not is_last:
             return

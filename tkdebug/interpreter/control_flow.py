@@ -180,7 +180,7 @@ class _Waiting:
 
     @classmethod
     def of(cls, run: Evaluator, loop: Operation) -> _Waiting | None:
-        """That of `loop`, None where no program waits in it."""
+        """Return the turns of a program that waits in `loop`; None where none does."""
         scheduler = run.scheduler
         if scheduler is None or loop not in scheduler.loops:
             return None

@@ -178,7 +178,7 @@ class Evaluator(EvaluatorState):
         self.run_region(function.regions[0], arguments)
 
     def visit(self, watch: int) -> Tensor:
-        """How often each program came by at a watch before, (P,) int32; those active do now."""
+        """Count a visit of the active programs; return how many each had before, (P,) int32."""
         before = self.visits.get(watch)
         if before is None:
             before = torch.zeros(self.programs, dtype=torch.int32, device=self.device)

@@ -42,7 +42,7 @@ class FaultLog:
     Attributes:
         is_reported: whether anyone is to hear of the launch: of its faults, and what it prints.
         arguments: of the launch, by name, for hints.
-        freed_at: tells of an address which freed tensor it led to, in words.
+        freed_at: gives the freed tensor that an address led to, in words.
     """
 
     def __init__(
@@ -249,7 +249,7 @@ class FaultLog:
         tensor: str | None,
         hint: str,
     ) -> FaultText:
-        """What `value_fault` says; arguments as there."""
+        """Return the text of a `value_fault`; arguments as there."""
         return FaultText(
             kind,
             f"{message} at {place_of(store, op)} to offset {offender.index} of {named(tensor)}",
@@ -339,7 +339,7 @@ class FaultLog:
         return Offender(self.program_at(int(touched.programs[at])), tuple(reversed(lane)), index)
 
     def copied(self) -> FaultLog:
-        """The same faults, in a log of its own."""
+        """Return a log of its own with the same faults."""
         out = copy(self)
         out.take_over(self)
         return out

@@ -1,4 +1,4 @@
-"""Which ops may reuse an operand's memory, or give their result in the form that its user needs.
+"""Fusion of ops: results that reuse an operand's memory, or have the form that their user needs.
 
 Fresh memory costs a page fault per page, more than the arithmetic on it. All plans are made
 once per module from the uses of each value. Invariant: a value is reused only when no view of it

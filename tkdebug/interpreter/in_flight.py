@@ -59,7 +59,7 @@ class LandingQueue:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """What is on its way, oldest first."""
+        """The groups on their way, oldest first."""
         return tuple(self._groups)
 
     def push(

@@ -1,4 +1,4 @@
-"""What a launch does, counted: how often each block runs, what each access touches.
+"""Counts of a launch: how often each block runs, what each access touches.
 
 Responsible for exact counts and for a few addresses of each access, from which requests of warps
 follow once its layout is known. Not responsible for what any of it costs.
@@ -61,7 +61,7 @@ class AccessProfile:
 
 
 class Footprint:
-    """Which sectors and elements of one allocation were accessed through one op."""
+    """The sectors and elements of one allocation that were accessed through one op."""
 
     def __init__(self, buffer: Buffer, device: torch.device) -> None:
         self.itemsize = buffer.itemsize
@@ -70,12 +70,12 @@ class Footprint:
 
     @property
     def element_bytes(self) -> int:
-        """Of elements that were accessed, each once."""
+        """Bytes of the accessed elements, each counted once."""
         return int(self.seen.sum()) * self.itemsize
 
     @property
     def sector_bytes(self) -> int:
-        """Of sectors that were accessed, each once."""
+        """Bytes of the accessed sectors, each counted once."""
         return sectors_of([self]) * _SECTOR_BYTES
 
 

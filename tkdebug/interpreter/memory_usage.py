@@ -1,4 +1,4 @@
-"""What a kernel's IR says of memory: bytes live per program, arguments that are written."""
+"""Facts about memory in a kernel's IR: bytes live per program, arguments that are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What looks on while programs run: checks, and tools such as a debugger.
+"""Observers of programs while they run: checks, and tools such as a debugger.
 
 An observer is made for one launch. When a plan is built it is asked for each op what it wants
 to see of it; a step without observers costs nothing. Observers are called in the order in which
@@ -37,7 +37,7 @@ class Moments(Flag):
 
 @dataclass(frozen=True, slots=True)
 class CompiledFacts:
-    """What is known of a kernel as a GPU would run it, each worked out when it is asked for.
+    """Facts about a kernel as a GPU would run it, each worked out when it is asked for.
 
     Attributes:
         room: for programs that wait for each other; None for any number.
@@ -126,13 +126,13 @@ class Observer:
         """After the last program; not where the launch failed."""
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """Who looks on at one batch, for what is kept by batch: batches may take turns."""
+        """Return an observer of one batch, with state of its own: batches may take turns."""
         return self
 
     def replay(self) -> Observer | None:
-        """After a batch: who is to see it once more, None for no one.
+        """Return the observer that is to see a batch again, after it has run; None for none.
 
-        Asked of who looked on at the batch, in launches that can replay. Memory that the batch
+        Observers of the batch are asked, in launches that can replay. Memory that the batch
         reads is as it was before; only those that were given here look on, and what programs print
         and faults that are not theirs are dropped.
         """

@@ -80,7 +80,7 @@ def _attended(op: Operation, observers: Sequence[Observer]) -> Attended | None:
 
 
 def _places(moment: Moments, moments: Sequence[Moments]) -> tuple[int, ...]:
-    """Which of the observers want to be called at `moment`."""
+    """Return the places of the observers that want to be called at `moment`."""
     return tuple(place for place, wanted in enumerate(moments) if wanted and moment in wanted)
 
 
@@ -130,7 +130,7 @@ def _counted(rule: Rule) -> Rule:
 
 
 def _backend(op: Operation) -> Backend:
-    """What lowers the function that `op` is in."""
+    """Return the backend that lowers the function that `op` is in."""
     from tkdebug.compiler.targets.registered_backends import backend_of, default_backend, target_of
 
     function: Operation = op
@@ -156,7 +156,7 @@ def _clobbering(op: Operation, rule: Rule) -> Rule:
 
 
 class Prepared:
-    """What is worked out once per module: plans of its blocks, its memory usage, its writes."""
+    """Facts of a module, worked out once: plans of its blocks, its memory usage, its writes."""
 
     def __init__(self, module: Module) -> None:
         self._module = module
@@ -170,7 +170,7 @@ class Prepared:
 
     @classmethod
     def of(cls, module: Module) -> Prepared:
-        """That of a module, made when it is first asked for."""
+        """Return the facts of a module, made when they are first asked for."""
         prepared = module.derived.get(cls)
         if prepared is None:
             prepared = module.derived[cls] = cls(module)

@@ -33,7 +33,7 @@ _SAVED_PART = 4
 
 @dataclass(frozen=True, slots=True)
 class Replayable:
-    """What is known of a module before its launches.
+    """Facts about replaying that are known of a module before its launches.
 
     Attributes:
         is_possible: whether its ops give the same when they run again.
@@ -45,7 +45,7 @@ class Replayable:
 
     @classmethod
     def of(cls, module: Module) -> Replayable:
-        """What is known of a module, found when it is first asked for."""
+        """Return the facts of a module, found when they are first asked for."""
         found = module.derived.get(cls)
         if found is None:
             found = module.derived[cls] = cls(_is_possible(module), read_arguments(module))
@@ -75,7 +75,7 @@ def read_arguments(
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Which parameters a kernel reads memory through, and writes it, where all of it is known.
+    """The parameters through which a kernel reads and writes memory, where all of it is known.
 
     Attributes:
         read: positions; those of which nothing is made but atomic sums are not among them.
@@ -87,7 +87,7 @@ class Parameters:
 
     @classmethod
     def of(cls, module: Module) -> Parameters | None:
-        """Those of a module; None where they are not known, or programs wait for each other."""
+        """Return a module's; None where they are unknown, or programs wait for each other."""
         if cls not in module.derived:
             read, written = read_arguments(module, _is_of_consequence), written_arguments(module)
             is_known = Replayable.of(module).is_possible and not spin_loops(module)
@@ -119,7 +119,7 @@ class SavedMemory:
 def memory_to_save(
     module: Module, arguments: Arguments, observers: Iterable[Observer], batch_bytes: int
 ) -> list[Tensor] | None:
-    """What is saved before each batch of a launch; None where batches cannot be run again.
+    """Return the memory to save before each batch of a launch; None where none can be run again.
 
     Args:
         module: what is launched.

@@ -316,7 +316,7 @@ def _feeds(loop: Operation) -> dict[Value, list[Value]]:
 
 
 def _deciding(op: Operation) -> list[Value]:
-    """What decides where and how often the regions of `op` run; the operands of what has none."""
+    """Return what decides where and how often `op`'s regions run; its operands if it has none."""
     branches = [op, *(region.block.terminator for region in op.regions)]
     return [value for branch in branches for value in deciding(branch)]
 

@@ -43,7 +43,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """How often the program came by before."""
+    """The number of the program's earlier visits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ _T = TypeVar("_T")
 
 
 class Algebra(Protocol[_T]):
-    """What numbers, all of fp64, and conditions are computed as."""
+    """Computes conditions and numbers, which are all fp64."""
 
     def number(self, value: float) -> _T:
         """A constant."""
@@ -109,7 +109,7 @@ class Algebra(Protocol[_T]):
         ...
 
     def iteration(self) -> _T:
-        """How often the program came by before."""
+        """The number of the program's earlier visits."""
         ...
 
     def summary(self, field: Field) -> _T:
@@ -167,7 +167,7 @@ class _Evaluation(Generic[_T]):
 
 
 def evaluate(node: Node, algebra: Algebra[_T]) -> _T:
-    """What a condition is in `algebra`."""
+    """Evaluate a condition in `algebra`."""
     return _Evaluation(algebra).of(node)
 
 
@@ -310,7 +310,7 @@ class _Reader:
         raise self._refuse(node, self._problem(node))
 
     def _flags(self, node: ast.expr) -> Field:
-        """What is counted of a tile of truth values."""
+        """Return the field that counts a tile of truth values."""
         match node:
             case ast.Call(func=ast.Attribute(attr=method, value=value), args=[], keywords=[]):
                 if method in _FLAGS and self._is_watched(value):
@@ -330,7 +330,7 @@ class _Reader:
         return isinstance(node, ast.Name) and node.id == self._name
 
     def _problem(self, node: ast.expr) -> str:
-        """What is wrong with what should be a number."""
+        """Say what is wrong with what should be a number."""
         text, name = self._source(node), self._name
         match node:
             case ast.Name():

@@ -51,7 +51,7 @@ class ValueWatch:
 
     @property
     def values(self) -> list[WatchedValue]:
-        """What it has seen, in the order of launches; waits for launches that go on."""
+        """The values that it has seen, in the order of launches; waits for launches that go on."""
         WATCHES.settle()
         return list(self._values)
 
@@ -88,14 +88,14 @@ class ValueWatch:
             self._largest_grid = max(self._largest_grid or grid, grid)
 
     def take(self, values: Sequence[WatchedValue], count: WatchCount) -> None:
-        """What a launch showed."""
+        """Take the values that a launch showed."""
         self.seen += count.seen
         self.kept += count.kept
         if self._keeps_values:
             self._values += values[: MOST_VALUES - len(self._values)]
 
     def missing(self) -> str | None:
-        """What is to be said at the end; None for nothing."""
+        """Say at the end what the watch missed; None for nothing."""
         text = self.watch.text
         if not self._is_compiled:
             if self._was_refused:
@@ -120,7 +120,7 @@ def _size(size_bytes: int) -> str:
 
 
 class WatchesInForce:
-    """Those of this process."""
+    """The watches of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -144,7 +144,7 @@ class WatchesInForce:
 
     @property
     def watches(self) -> tuple[Watch, ...]:
-        """What is looked at."""
+        """The watches that are looked at."""
         return tuple(one.watch for one in self.active)
 
     def on_change(self, forget: Callable[[], None]) -> None:
@@ -186,7 +186,7 @@ class WatchesInForce:
             wait()
 
     def named(self, text: str) -> list[ValueWatch]:
-        """Those of that text."""
+        """Return the watches of that text."""
         return [one for one in self.active if one.watch.text == text]
 
     def compiled(self, found: Sequence[str], problems: Sequence[tuple[Watch, str]]) -> None:

@@ -1,4 +1,4 @@
-"""What a watch is, and how people write one: `FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION]`.
+"""Watches as people write them: `FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION]`.
 
 `PROGRAMS` are positions in the grid along x, y and z: `@3`, `@2,0`, ranges `@0:4`, several of them
 `@0+7`. Axes that are left out may be anything.
@@ -19,7 +19,7 @@ from tkdebug.watches.conditions import Node, read_condition
 _FORM = "FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION]"
 _TILE = "tile"
 _MAX_PROGRAM = 1 << 31
-# Positions along one axis: the first, and the one behind the last.
+# Positions along one axis: the first, and the one after the last.
 Span = tuple[int, int]
 
 
@@ -50,17 +50,17 @@ class Watch:
 
     @cached_property
     def place(self) -> str:
-        """Where, as messages say it: `examples/matmul.py:73:acc`."""
+        """Its place as in messages: `examples/matmul.py:73:acc`."""
         return f"{shown_path(self.file)}:{self.line}:{self.name}"
 
     @cached_property
     def text(self) -> str:
-        """As it can be written."""
+        """The watch as it can be written."""
         return self.place + self._rest
 
     @property
     def absolute_text(self) -> str:
-        """The same with the file's whole path."""
+        """The watch as it can be written, with the file's whole path."""
         return f"{self.file}:{self.line}:{self.name}{self._rest}"
 
     @cached_property
@@ -163,7 +163,7 @@ def _check_line(watch: Watch, functions: Mapping[int, _Function]) -> None:
 
 
 def _functions(file: str) -> dict[int, _Function]:
-    """By the line of each statement, the function that it is in."""
+    """Return the function that each statement is in, by the statement's line."""
     # Where cells of notebooks are, too.
     try:
         text = fresh_source(file)

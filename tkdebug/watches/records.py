@@ -65,7 +65,7 @@ class WatchedValue:
 
     @property
     def elements(self) -> int:
-        """Of the tile."""
+        """The number of the tile's elements."""
         count = 1
         for extent in self.shape:
             count *= extent
@@ -73,12 +73,12 @@ class WatchedValue:
 
     @property
     def line(self) -> int:
-        """Of the source, 1-based."""
+        """The line in the source, 1-based."""
         return self.frames[-1].line
 
     @property
     def order(self) -> tuple[int, ...]:
-        """By launch, program and time."""
+        """A key that orders values by launch, program and time."""
         x, y, z = self.program_id
         return self.launch_id, z, y, x, self.line, self.iteration
 
@@ -90,7 +90,7 @@ class WatchedValue:
 @stored("watch_counts")
 @dataclass(frozen=True, slots=True)
 class WatchCount:
-    """How many values of a watch a launch had.
+    """The number of values that a watch had in a launch.
 
     Attributes:
         seen: values that were to be kept.
@@ -110,12 +110,12 @@ def packed(values: Iterable[float]) -> bytes:
 
 
 def packed_bytes(data: bytes) -> bytes:
-    """The same of fp64 numbers in the machine's order of bytes."""
+    """Pack fp64 numbers that are in the machine's order of bytes."""
     return zlib.compress(data, 1)
 
 
 def unpacked(tile: bytes, elements: int) -> tuple[float, ...]:
-    """What `packed` took.
+    """Return the numbers that were packed.
 
     Raises:
         ValueError: it holds something else, or more.
@@ -201,7 +201,7 @@ def _numbers(value: WatchedValue) -> Iterator[float]:
 @stored("instrumentation", indices=("plugin",))
 @dataclass(frozen=True, slots=True)
 class Instrumented:
-    """What a plugin measured of an op in one launch.
+    """Measurements of an op in one launch, by a plugin.
 
     Attributes:
         plugin: the entry point's name.

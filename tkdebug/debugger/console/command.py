@@ -1,4 +1,4 @@
-"""What a console is made of beside its loop: commands, and what it asks of the script's side."""
+"""Parts of a console beside its loop: commands, and what it asks of the script's side."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Leftover(str):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What can be typed.
+    """A command that can be typed.
 
     Attributes:
         names: the first is the one that help shows, the others are short for it.

@@ -122,7 +122,7 @@ class HostBreakpoints(HostValues):
         self.number_alike()
 
     def checkline(self, filename: str, lineno: int) -> int:
-        """As pdb's, which says no more than that a line is blank, or that the file ends."""
+        """Check a line as pdb does, and say which line is near that has code."""
         lines = source_lines(filename)
         if lineno > len(lines):
             self.error(f"{filename}:{lineno}: the file has {len(lines)} lines")
@@ -173,7 +173,7 @@ class HostBreakpoints(HostValues):
     # While a kernel is stopped
 
     def break_at(self, file: str, line: int, condition: str | None, is_temporary: bool) -> str:
-        """A breakpoint at a line of the script, to be met behind the launch."""
+        """A breakpoint at a line of the script, to be met after the launch."""
         self.number_alike()
         problem = self.set_break(file, line, is_temporary, condition)
         if problem:
@@ -438,7 +438,7 @@ class HostDebugger(HostBreakpoints):
         super().default(line)
 
     def postcmd(self, stop: bool, line: str) -> bool:
-        """What is left of the line is for the next stop, whichever it is."""
+        """Keep the rest of the line for the next stop, whichever it is."""
         if stop and self.cmdqueue:
             self._console.commands[:0] = map(Leftover, self.cmdqueue)
             self.cmdqueue = []

@@ -276,7 +276,7 @@ class Console:
         return f"> {short(file)}({line}){function}()\n-> {text}"
 
     def say_return(self) -> None:
-        """What a function is about to return."""
+        """Say what a function is about to return."""
         self.write(visible(return_text(self.debugger.at_stop)))
 
     # Lines
@@ -383,7 +383,7 @@ def shown_op(inspection: Inspection, stop: Stop, longest: int = 0) -> str:
 
 
 def return_text(inspection: Inspection) -> str:
-    """What the function that is stopped is about to return, as pdb says it."""
+    """Say what the stopped function is about to return, as pdb does."""
     from tkdebug.debugger.value_text import reading_text
 
     value, shown = inspection.returned(), "None"

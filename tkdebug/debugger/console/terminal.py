@@ -19,7 +19,7 @@ from tkdebug.terminal.text import tell
 
 
 def completions(console: Console, line: str, text: str) -> list[str]:
-    """What `text`, the last word of `line`, may become."""
+    """Return what `text`, the last word of `line`, may become."""
     if line.lstrip().startswith("stage "):
         return _stages(console, line, text)
     if line.strip() == text:

@@ -253,7 +253,7 @@ class Adapter:
         self.output(f"{text}\n", "console")
 
     def output(self, text: str, category: str) -> None:
-        """What the script wrote: "stdout" or "stderr"."""
+        """Send text that the script wrote to "stdout" or "stderr"."""
         self._connection.event("output", {"category": category, "output": text})
 
     def ended(self, status: int | None) -> None:

@@ -95,7 +95,7 @@ class BreakpointRequests:
         return _accesses(data_of_element(text), text)
 
     def _info_of_text(self, text: str, number: int) -> Body:
-        """Of what was typed: an element, a variable or an expression."""
+        """Return the information on typed text: an element, a variable or an expression."""
         from tkdebug.debugger.dap.breakpoints import data_of_element, data_of_variable
         from tkdebug.debugger.elements import find_element, names_variable
         from tkdebug.debugger.expressions import EvaluationError, compile_expression

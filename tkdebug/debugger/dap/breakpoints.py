@@ -28,7 +28,7 @@ _VARIABLE, _ELEMENT = "variable:", "element:"
 
 @dataclass(slots=True)
 class Breakpoints:
-    """What one client has set.
+    """The breakpoints of one client.
 
     Args:
         debugger: which has them.
@@ -38,19 +38,19 @@ class Breakpoints:
     _set: dict[str, list[int]] = field(default_factory=dict)
 
     def at_lines(self, file: str, asked: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Those of a source file."""
+        """Set those of a source file."""
         return self._replace(f"lines of {file}", [self._line(file, one) for one in asked])
 
     def at_functions(self, asked: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Those at the beginning of kernels and device functions."""
+        """Set those at the beginning of kernels and device functions."""
         return self._replace("functions", [self._function(one) for one in asked])
 
     def at_data(self, asked: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Those on variables and elements."""
+        """Set those on variables and elements."""
         return self._replace("data", [self._data(one) for one in asked])
 
     def at_faults(self, filters: Sequence[str]) -> list[dict[str, Any]]:
-        """Those on faults."""
+        """Set those on faults."""
         unknown = [name for name in filters if name != FAULTS]
         if unknown:
             raise UsageError(f"filter {unknown[0]!r} is unknown, expected {FAULTS!r}")

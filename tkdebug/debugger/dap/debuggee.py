@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tkdebug.debugger.stops import Stop
 
 T = TypeVar("T")
-# The protocol's threads: the script, and each program of a kernel behind it.
+# The protocol's threads: the script, and after it each program of a kernel.
 SCRIPT_THREAD = 1
 FIRST_PROGRAM_THREAD = 2
 _MOST_AHEAD = 20
@@ -52,7 +52,7 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """How a client lets the launch go on.
+    """A client's command to let the launch go on.
 
     Attributes:
         program: linear number of the one in focus from then on; None to leave it.
@@ -89,7 +89,7 @@ class Debuggee:
         self.focus: int | None = None
         self.frames: list[At] = []
         self.assignable: dict[int, At] = {}
-        # Guards `stop` and what is to be done at the next stop.
+        # Guards `stop` and the functions for the next stop.
         self._lock = threading.Lock()
         # Guards what the request under way asks of the stopped thread.
         self._asking = threading.Lock()
@@ -103,7 +103,7 @@ class Debuggee:
 
     @cached_property
     def front(self) -> QueuedFront:
-        """What runs functions in the stopped thread."""
+        """The front that runs functions in the stopped thread."""
         from tkdebug.debugger.queued_front import QueuedFront
 
         return QueuedFront(self._stopped, self._on_log)
@@ -231,7 +231,7 @@ class Debuggee:
             self.front.resume(resume)
 
     def at(self, frame: int) -> At:
-        """What a `frameId` stands for.
+        """Return the frame that a `frameId` stands for.
 
         Raises:
             UsageError: it is of another stop.

@@ -75,7 +75,7 @@ class Looking:
         ]
 
     def _programs(self, inspection: Inspection) -> list[int]:
-        """Those that are shown: the first ones here, and the one that steps follow."""
+        """Return the shown programs: the first ones here, and the one that steps follow."""
         here = inspection.programs
         shown = list(here[:MOST_THREADS])
         if self._debuggee.focus in here and self._debuggee.focus not in shown:
@@ -204,7 +204,7 @@ class Looking:
         return {"result": variable.pop("value"), **variable}
 
     def _answer(self, debugger: Debugger, text: str, at: At) -> list[str] | None:
-        """What the console answers to a command that only looks; None for an expression."""
+        """Return the console's answer to a command that only looks; None for an expression."""
         from tkdebug.debugger.console.commands import find_command, only_looks
         from tkdebug.debugger.console.shell import Console
         from tkdebug.debugger.expressions import EvaluationError, compile_expression
@@ -296,7 +296,7 @@ class Looking:
         }
 
     def _names(self, inspection: Inspection, owner: str, at: At) -> list[str]:
-        """What may come next: names, or the attributes of `owner`, which ends in a dot."""
+        """Return what may come next: names, or the attributes of `owner`, which ends in a dot."""
         from tkdebug.debugger.expressions import EvaluationError
 
         if not owner:

@@ -1,4 +1,4 @@
-"""What a script writes to stdout and stderr, forwarded: these are the protocol's, or nobody's."""
+"""Forwards what a script writes to stdout and stderr: these are the protocol's, or nobody's."""
 
 from __future__ import annotations
 

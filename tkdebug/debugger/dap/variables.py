@@ -1,4 +1,4 @@
-"""What a client unfolds at a stop: values by reference, parts made when they are asked for."""
+"""Variables that a client unfolds: values by reference, parts made when they are asked for."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def of_reading(name: str, reading: Reading, program: int, grid: tuple[int, int, 
 
 
 def of_programs(value: PerProgram, inspection: Inspection) -> Shown:
-    """What an expression is in each of several programs."""
+    """Show the values of an expression in each of several programs."""
     programs, grid = inspection.programs, inspection.launch.grid
     parts = [
         of_value(program_text(program, grid), each, "")

@@ -58,7 +58,7 @@ def watch(client: int, unwatched: int, pid: int) -> None:
         unwatched: a pipe into which the adapter writes once it needs no watching.
         pid: the adapter's, which has not ended yet.
     """
-    # It stands for this process, whoever has the number later; only Linux has it.
+    # It stands for this process, even when another gets the number; only Linux has it.
     process = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
     if os.fork():
         return

@@ -241,7 +241,7 @@ class RemoteFront:
         self._send({"event": "ahead", "count": len(self._ahead)})
 
     def _toggle_in_script(self, file: str, line: int) -> str:
-        """The same at a line that is no kernel's; what is wrong, "" for nothing."""
+        """Toggle a breakpoint at a line of the script; return what is wrong, "" for nothing."""
         if self._is_at_host:
             return self.host.toggle(file, line)
         if self.debugger.inspection is None:

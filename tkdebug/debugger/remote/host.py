@@ -48,7 +48,7 @@ class PaneHost(HostDebugger):
         self._ask()
 
     def _cmdloop(self) -> None:
-        """As `cmdloop`: pdb's own would ask again after Ctrl-C, which is to end the script."""
+        """Run `cmdloop`: pdb's own would ask again after Ctrl-C, which is to end the script."""
         self.cmdloop()
 
     def print_stack_entry(self, *_: Any, **__: Any) -> None:
@@ -73,12 +73,12 @@ class PaneHost(HostDebugger):
         return problem
 
     def keep_tracing(self) -> None:
-        """Meet the script's breakpoints behind the launch that is stopped."""
+        """Meet the script's breakpoints after the launch that is stopped."""
         self.stop_in_script()
         self.set_continue()
 
     def shown_breakpoints(self) -> list[SetBreakpoint]:
-        """Those at lines of the script."""
+        """Return the breakpoints at lines of the script."""
         found = []
         for file, lines in self.get_all_breaks().items():
             for line in lines:
@@ -89,7 +89,7 @@ class PaneHost(HostDebugger):
         return found
 
     def view(self, look: Look, reasons: tuple[str, ...]) -> View:
-        """What a pane shows of a stop at a line of the script."""
+        """Return the view of a stop at a line of the script."""
         frames = [
             HostFrame(Frame(frame.f_code.co_filename, line, frame.f_code.co_name), frame)
             for frame, line in self.stack

@@ -54,7 +54,7 @@ _LONGEST_OP = 60
 
 
 def view_of(debugger: Debugger, stop: Stop, frame: int, look: Look) -> View:
-    """What a pane shows of a stop.
+    """Return the view of a stop.
 
     Args:
         debugger: stopped.
@@ -131,7 +131,7 @@ def place_of(frame: Frame) -> Place:
 
 
 def _shown_program(inspection: Inspection, look: Look) -> int | None:
-    """Whose values are shown: the one asked for, if it is here, else the first selected one."""
+    """Return the program whose values are shown: the one asked for, or the first selected one."""
     here = inspection.here
     if here is None:
         return None
@@ -146,7 +146,7 @@ def _shown_program(inspection: Inspection, look: Look) -> int | None:
 
 
 def _readings(inspection: Inspection, frame: int) -> dict[str, Reading]:
-    """The variables of the frame; behind the last line of a launch, its arguments."""
+    """The variables of the frame; after the last line of a launch, its arguments."""
     if inspection.here is None:
         return {name: inspection.read(name) for name in inspection.launch.arguments}
     return inspection.variables(frame)
@@ -264,7 +264,7 @@ def _elements(reading: Reading) -> Tensor | None:
 
 
 def _bits(data: Tensor) -> Tensor:
-    """As integers, of which NaN is equal to itself."""
+    """View numbers as integers, of which NaN is equal to itself."""
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     is_wide = data.dtype.is_floating_point and data.dtype.itemsize in kinds
     return data.contiguous().view(kinds[data.dtype.itemsize]) if is_wide else data

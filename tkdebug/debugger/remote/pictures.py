@@ -48,7 +48,7 @@ def _is_real(data: Tensor) -> bool:
 
 
 def just_bound(inspection: Inspection, frame: int) -> frozenset[str]:
-    """What the function of the frame has bound since its statement before."""
+    """Return the names that the frame's function has bound since its statement before."""
     if inspection.here is None or inspection.host_frame(frame) is not None:
         return frozenset()
     mark, moment = inspection.mark_of(frame), inspection.moment
@@ -62,9 +62,10 @@ def just_bound(inspection: Inspection, frame: int) -> frozenset[str]:
 
 
 def most_telling(readings: Mapping[str, Reading], bound: frozenset[str]) -> str:
-    """What to draw where nothing was asked for.
+    """Return the variable to draw where none was asked for.
 
-    What was just bound, else the latest tile, of floats if there is one, else the first tensor.
+    It is one that was just bound, else the latest tile, of floats if there is one, else the first
+    tensor.
     """
     drawn: _Named = [(name, each) for name, each in readings.items() if is_drawn(each)]
     scalars: _Named = [each for each in drawn if isinstance(each[1], Tile)]
@@ -80,7 +81,7 @@ def most_telling(readings: Mapping[str, Reading], bound: frozenset[str]) -> str:
 
 
 def large_text(reading: Reading) -> str:
-    """What stands for tensors of the script's that take long to sum up; "" for all else."""
+    """Return a text for tensors of the script that take long to sum up; "" for all else."""
     value = getattr(reading, "value", None)
     if elements_of(value) <= MOST_SUMMED_UP:
         return ""

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class RecordError(TkError):
-    """What came is no such record."""
+    """The data that came is no such record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class HeatMap:
         kind: of the tile, such as `fp32[64, 64]`.
         program: whose, "" where cells are programs.
         begin: the first element along each axis that is drawn; one or two axes.
-        end: behind the last one.
+        end: the one after the last, along each.
         shape: of what is drawn: begin and end are within it.
         plane: the index along the axes before those drawn, of tiles with more than two.
         step: how many elements a cell stands for, along each axis.
@@ -96,7 +96,7 @@ class ProgramGroup:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Where all programs of the launch are.
+    """The places of all programs of the launch.
 
     Attributes:
         states: a sign for each cell, of programs in linear order, x fastest.
@@ -195,19 +195,19 @@ class View:
 
     @property
     def place(self) -> Place | None:
-        """Where the frame is that is looked at; None at a launch's end."""
+        """The place of the frame that is looked at; None at a launch's end."""
         return self.frames[len(self.frames) - 1 - self.frame] if self.frames else None
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a pane wants to see of stops.
+    """A pane's wishes: what it wants to see of stops.
 
     Attributes:
         variable: to draw; "" for the first that can be.
         program: whose values, a linear number; None for the first selected one.
         begin: of what is drawn; () for all.
-        end: behind the last.
+        end: the position after the last.
         plane: of a tile with more than two axes, counted through.
         cells: how many rows and columns of cells there is room for.
         around: which of the lines passed is to be in the middle; None for that of the stop.
@@ -284,7 +284,7 @@ class Wire:
         self._is_open = True
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """What the other end sends, until it is gone or sends what is no message."""
+        """Yield what the other end sends, until it is gone or sends what is no message."""
         while True:
             try:
                 line = self._reader.readline(MAX_LINE_BYTES)

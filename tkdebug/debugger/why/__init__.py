@@ -1,1 +1,1 @@
-"""Why an element is what it is: its lines, ops, loads and writers, by executing launches again."""
+"""Explanations of elements: their lines, ops, loads and writers, by executing launches again."""

@@ -158,7 +158,7 @@ def _of_variable(
 
 
 def traced(inspection: Inspection, program: int, until: Moment) -> Tracer:
-    """What a program computed up to a moment."""
+    """Trace what a program computed up to a moment."""
     execution = inspection.execution
     return execution.execute_beside(lambda now: Tracer(execution, until, now, program), until)
 
@@ -243,7 +243,7 @@ def sliced(
 
 
 def _sources(inspection: Inspection, lines: Iterable[Line], until: Moment) -> list[str]:
-    """Who wrote what the lines loaded."""
+    """Say who wrote what the lines loaded."""
     bytes_of: dict[int, list[Tensor]] = {}
     names: dict[int, str] = {}
     for line in lines:

@@ -1,4 +1,4 @@
-"""What an element was computed from, line by line: a slice through traced instances."""
+"""Lines of a slice: what an element was computed from, through traced instances."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Slice:
     def _through_shared(
         self, reader: Instance, view: int, mask: Tensor, held: Tensor | None
     ) -> list[tuple[int, Tensor]]:
-        """What put the elements at a mask of a view of shared memory there."""
+        """Find the instances that put the elements at a mask of a shared view there."""
         places = self._instances[view].places if view >= 0 else None
         if places is None:
             return []
@@ -232,14 +232,14 @@ def _add_loads(line: Line, buffer: Buffer, offsets: Tensor, values: Tensor) -> N
 
 
 def first_coordinate(op: Operation) -> int:
-    """Which operand of an access through a descriptor is its first coordinate."""
+    """Return the place of the first coordinate among a descriptor access's operands."""
     if ttng.AsyncTmaCopyGlobalToLocal.matches(op):
         return len(op.operands) - len(ttng.AsyncTmaCopyGlobalToLocal(op).coordinates)
     return 2 if ttng.AsyncTmaCopyLocalToGlobal.matches(op) else 1
 
 
 def is_nan(data: Tensor | None) -> Tensor:
-    """Which elements are NaN; none of integers."""
+    """Return which elements are NaN; none of integers."""
     assert data is not None
     if not data.dtype.is_floating_point:
         return torch.zeros(data.shape, dtype=torch.bool)

@@ -33,7 +33,7 @@ Rule = Callable[[Operation, Tensor, int, Sequence["Tensor | None"]], Masks]
 def operand_masks(
     op: Operation, mask: Tensor, result: int, tiles: Sequence[Tensor | None]
 ) -> Masks:
-    """What of each operand the elements at `mask` of a result were computed from.
+    """Return a mask of each operand: what the elements at `mask` of a result were computed from.
 
     Args:
         op: which.
@@ -57,7 +57,7 @@ def _elementwise(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _source_shape(op: Operation) -> tuple[int, ...]:
-    """Of the tile that an op of one operand rearranges."""
+    """Return the shape of the tile that an op of one operand rearranges."""
     (source,) = op.operands
     return ir.shape_of(source.type)
 
@@ -117,7 +117,7 @@ def _waited(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
 
 
 def _copy(op: Operation, mask: Tensor, result: int, tiles: Sequence[Tensor | None]) -> Masks:
-    """What of its operands a copy to shared memory brought there: pointers, buffer, mask, other."""
+    """Return masks of what a copy brought to shared memory: pointers, buffer, mask, other."""
     view, keeps = ttg.AsyncCopyGlobalToLocal(op), torch.ones_like(mask)
     found: Masks = [mask, None]
     if view.mask is not None:

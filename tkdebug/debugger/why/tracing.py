@@ -1,4 +1,4 @@
-"""What one program computed, op instance by op instance: traced by executing the launch again.
+"""Traces of what one program computed, op by op, by executing the launch again.
 
 The launch stays where it is: it is executed beside itself from a checkpoint, and memory is put back
 as it was.
@@ -42,7 +42,7 @@ _MOST_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """What a load through a descriptor reads.
+    """The block that a load through a descriptor reads.
 
     Attributes:
         offsets: of each element in the buffer, in elements.

@@ -121,7 +121,7 @@ class MissFinder(CountingObserver):
             self.reached[op] = (min(low, least), max(high, most))
 
     def _places(self, run: Evaluator, pointer: TileValue, shape: tuple[int, ...]) -> Tensor | None:
-        """Where the pointers lead, in elements of the allocation; None where that is another."""
+        """Return where pointers lead, in elements of the allocation; None if it is another."""
         element, wide = self._element, ir.tile(shape, ir.I64) if shape else ir.I64
         if isinstance(pointer, AddressTile):
             places = run.full(pointer.places, wide) - element.storage_key
@@ -184,7 +184,7 @@ def _stored_block(op: Operation) -> tt.DescriptorStore | tt.DescriptorReduce | N
 
 
 def _coordinates(op: Operation) -> Sequence[Value]:
-    """Where an access through a descriptor that writes begins."""
+    """Return the coordinates of a writing access through a descriptor."""
     copy, scatter = ttng.AsyncTmaCopyLocalToGlobal.cast(op), tt.DescriptorScatter.cast(op)
     if copy is not None:
         return copy.coordinates
@@ -195,7 +195,7 @@ def _coordinates(op: Operation) -> Sequence[Value]:
 
 
 def _mask_operand(op: Operation) -> int | None:
-    """Which operand of a store or an atomic is its mask."""
+    """Return the place of the mask among the operands of a store or an atomic."""
     if not MaskedAccess.matches(op) or (mask := MaskedAccess(op).mask) is None:
         return None
     return op.operands.index(mask)
@@ -272,7 +272,7 @@ def _cause_text(inspection: Inspection, cause: _Cause, misses: Sequence[Miss]) -
 def _elsewhere_addressed(
     inspection: Inspection, element: Element, reached: dict[Operation, tuple[int, int] | None]
 ) -> Iterator[str]:
-    """What the stores into the tensor address instead, and which of them did not run."""
+    """Say what the stores into the tensor address instead, and which of them did not run."""
     for op, range_ in reached.items():
         if range_ is None:
             line = op.location.primary.line

@@ -144,7 +144,7 @@ class Writers:
                 self._known[storage.data_ptr()] = _Writer(weakref.ref(storage), version, text)
 
     def of(self, arguments: Iterable[Any]) -> dict[int, str]:
-        """By address, who wrote the allocations of a launch's arguments last."""
+        """Return the last writers of the allocations of a launch's arguments, by address."""
         found = {}
         for tensor in arguments:
             if not isinstance(tensor, Tensor):
@@ -158,5 +158,5 @@ class Writers:
 
 
 def _version(tensor: Tensor) -> int | None:
-    """How often torch has changed a tensor; None where it does not count."""
+    """Return how often torch has changed a tensor; None where it does not count."""
     return None if tensor.is_inference() else tensor._version  # noqa: SLF001

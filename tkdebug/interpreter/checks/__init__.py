@@ -1,1 +1,1 @@
-"""What is looked for while a kernel runs, one file for each check, each an observer."""
+"""Checks of kernels while they run, one file or folder for each, each an observer."""

@@ -1,4 +1,4 @@
-"""What a kernel lets the compiler assume, checked: `tl.assume`, `tl.multiple_of` and its kin.
+"""Checks the assumptions that a kernel states: `tl.assume`, `tl.multiple_of` and its kin.
 
 Native code is generated as if each assumption held, so one that does not makes it read and write
 elsewhere, though the same kernel is right under interpret. Only what would mislead is reported: a
@@ -112,7 +112,7 @@ def _counts_up(value: TileValue, assumed: tuple[int, ...]) -> bool:
 
 
 def _broken(values: Tensor, axis: int | None, kind: str, number: int) -> Tensor:
-    """Where `values` are not what was assumed along `axis` (None for scalars)."""
+    """Find the `values` that are not what was assumed along `axis` (None for scalars)."""
     if axis is None:
         return values % number != 0 if kind == "divisibility" else torch.zeros_like(values).bool()
     before = values.roll(1, axis)

@@ -1,4 +1,4 @@
-"""Which indices an access reaches along each dimension of its tensor.
+"""Ranges of indices that an access reaches along each dimension of its tensor.
 
 An offset is taken apart by the tensor's strides, from the largest to the smallest. A row of lanes
 that runs over the end of a dimension into the next makes the access a *flat* one, which is none of
@@ -36,7 +36,7 @@ class Ranges:
     programs: Tensor
 
     def of(self, active: Tensor | None) -> Ranges:
-        """Those of the programs that take part; all without `active`."""
+        """Return the ranges of the programs that take part; all without `active`."""
         if active is None:
             return self
         keep = active[self.programs]
@@ -63,7 +63,7 @@ def dimensions(buffer: Buffer) -> Dimensions | None:
 def ranges_of(
     dims: Dimensions, tile: AffineTile, mask: TileValue | None, count: int
 ) -> Ranges | None:
-    """Where a tile of offsets goes under a mask; None where it is flat, or not known.
+    """Return the ranges of a tile of offsets under a mask; None where it is flat, or not known.
 
     Args:
         dims: (stride, size) of the tensor, largest stride first.
@@ -137,7 +137,7 @@ def _column(bound: int | Tensor, rank: int) -> Tensor:
 
 
 def counted(lows: Tensor, highs: Tensor, size: int) -> Tensor:
-    """How many of the ranges hold each index below `size`."""
+    """Count the ranges that hold each index below `size`."""
     steps = torch.zeros(size + 1, dtype=torch.int64)
     ones = torch.ones_like(lows)
     steps.index_add_(0, lows.clamp(0, size), ones)

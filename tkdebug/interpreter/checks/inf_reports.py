@@ -44,13 +44,13 @@ def _is_logarithm(op: Operation) -> bool:
 
 
 def cause_of(origin: Origin, at: tuple[int, ...]) -> str:
-    """What an elementwise op was given at `at`; "" of others."""
+    """Return the text of an elementwise op with its operands at `at`; "" for other ops."""
     shown = [f"{float(element_at(values, at)):g}" for values in origin.operands]
     return op_text(origin.op, shown) if shown else ""
 
 
 def hint_for(op: Operation) -> str:
-    """What to do about an Inf that `op` made."""
+    """Return the hint for an Inf that `op` made."""
     if is_exponential(op):
         return "subtract the maximum first, as in exp(x - max), or bound the operand"
     if arith.FloatDivision.matches(op) or math.Rsqrt.matches(op):
@@ -103,7 +103,7 @@ class HeldInfs:
         self._most = _FEW_ALLOCATIONS
 
     def __len__(self) -> int:
-        """How many allocations have, or had, some."""
+        """Return the number of allocations that have, or had, some."""
         return len(self._infs)
 
     def hold(self, buffer: Buffer, places: Tensor, op: Operation, held: HeldFault) -> None:
@@ -116,7 +116,7 @@ class HeldInfs:
         self._infs.setdefault(buffer.storage_key, []).append(inf)
 
     def of(self, buffer: Buffer) -> Sequence[HeldInf]:
-        """Those in the allocation of a buffer, which torch has not changed since."""
+        """Return those in the allocation of a buffer, which torch has not changed since."""
         found = self._infs.get(buffer.storage_key, ())
         version = _version_of(buffer.tensor) if found else None
         return [inf for inf in found if inf.storage() is not None and inf.version == version]
@@ -151,7 +151,7 @@ HELD_INFS = HeldInfs()
 
 
 class InfReports:
-    """Those of one launch.
+    """The reports of one launch.
 
     Attributes:
         loaded: Infs of earlier launches that this one may load, by the key of the allocation.

@@ -111,7 +111,7 @@ class WideValues:
                 self._values[target] = wide
 
     def _blended(self, source: Value, target: Value, active: Tensor) -> Tensor:
-        """What is forwarded by the active programs, and what the others had."""
+        """Return the forwarded values of the active programs, and the old values of the others."""
         new = self.of(source)
         is_known = target in self._values or target in self._ev.values
         old = self.of(target) if is_known else torch.full_like(new[:1], nan)
@@ -217,7 +217,7 @@ class InfTracker(ShadowValues[Origin]):
         return results
 
     def _bad(self, type_: ir.Type, tile: TileValue) -> Tensor | None:
-        """Where a result is Inf or NaN; None for nowhere."""
+        """Return where a result is Inf or NaN; None for nowhere."""
         if not is_float(type_) or all_finite(tile):
             return None
         bad = self.of_active(~self._ev.full(tile, type_).isfinite())
@@ -301,7 +301,7 @@ class InfTracker(ShadowValues[Origin]):
     def _flow(
         self, op: Operation, operands: Sequence[TileValue], shadows: Sequence[Tensor | None]
     ) -> Sequence[Tensor | None]:
-        """Which elements of the results are of shadowed ones; too many, but they are not finite."""
+        """Return the results' elements made of shadowed ones; too many, but they are not finite."""
         if not any(shadow is not None for shadow in shadows):
             return [None] * len(op.results)
         if Moving.matches(op):
@@ -355,7 +355,7 @@ class InfTracker(ShadowValues[Origin]):
 
 
 class LoadedInfTracker(InfTracker):
-    """The same, and the Infs that earlier launches left in memory; it looks at each load."""
+    """An `InfTracker` that also follows Infs of earlier launches; it looks at each load."""
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a load: note which of its elements are Infs that an earlier launch made."""

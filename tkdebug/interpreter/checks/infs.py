@@ -1,4 +1,4 @@
-"""Whether a launch stores an Inf that it made of finite values; who made it, is told if so.
+"""Reports an Inf that a launch made of finite values and stores, at the op that made it.
 
 Batches run unobserved, and only what they store is looked at; one that stores what is
 not finite is run again, op by op. Where batches cannot be run again, ops are looked at from the
@@ -46,7 +46,7 @@ class InfCheck(StoredValueCheck):
         self._reports = InfReports(faults, self._held)
 
     def launch_begins(self, launch: LaunchContext) -> None:
-        """Where ops are looked at, accesses are only while there are Infs."""
+        """Follow accesses where batches can be run again, or earlier launches left Infs."""
         super().launch_begins(launch)
         self._reports.launch_begins(launch)
         self.follows_accesses = self._can_replay or bool(self._reports.loaded)

@@ -302,7 +302,7 @@ def _has_nan(tile: TileValue, active: Tensor | None) -> bool:
 
 
 class AddedNanTracker(NanTracker):
-    """The same of a kernel with atomics of floats; others do not pay for a look at atomics."""
+    """A `NanTracker` for kernels with atomics of floats; others pay for no look at atomics."""
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic: hold the NaNs among what it adds."""
@@ -333,7 +333,7 @@ def _moments(op: Operation) -> Moments:
 def _cause(
     run: Evaluator, op: Operation, operands: Sequence[TileValue], place: tuple[int, ...]
 ) -> str:
-    """What an elementwise op was given at `place`."""
+    """Return the text of an elementwise op with its operands at `place`; "" if unknown."""
     shown = []
     for tile, value in zip(operands, op.operands, strict=True):
         if not isinstance(tile, Tensor | BoxTile):

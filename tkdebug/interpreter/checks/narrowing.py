@@ -86,7 +86,7 @@ def _is_too_large_itself(op: Operation) -> bool:
 
 
 def bits_of(value: Value) -> int:
-    """How many bits an element has."""
+    """Return the number of bits of an element."""
     return ir.element_of(value.type).bits
 
 
@@ -254,7 +254,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         return ~((whole >= low) & (whole < high))
 
     def _cut_off(self, op: Operation, value: TileValue) -> tuple[Tensor | None, Tensor | None]:
-        """Where a value does not fit, and where it would not as an unsigned one either."""
+        """Return where a value does not fit, and where not even as an unsigned one."""
         bits = bits_of(op.result)
         half = 1 << (bits - 1)
         is_unsigned = _is_unsigned(op)
@@ -375,7 +375,7 @@ def _is_within(tile: TileValue, low: float, high: float) -> bool:
 
 
 def _narrowing_text(origin: Narrowed, at: tuple[int, ...], is_unsigned: bool = False) -> str:
-    """What was lost at an element, such as "300 does not fit int8 (-128 to 127)"."""
+    """Say what was lost at an element, such as "300 does not fit int8 (-128 to 127)"."""
     op = origin.op
     value = element_at(origin.operands[0], at).item()
     bits = bits_of(op.result)

@@ -15,7 +15,7 @@ from tkdebug.plugins import Plugin, loaded
 
 @dataclass(frozen=True, slots=True)
 class CheckPlugin:
-    """What an entry point of `tkdebug.checks` names; the entry point's name is the check's.
+    """The object that an entry point of `tkdebug.checks` names; its name is the check's.
 
     Attributes:
         make: makes the observer of one launch of a module; it reports to the log

@@ -193,7 +193,7 @@ class RowOverruns(AccessPatternCheck):
         self._note(op, _Overrun(buffer, offender, size, count, _MASK_HINT))
 
     def _columns(self, base: Base, row: int) -> Tensor | None:
-        """What bases leave by the row's stride; None unless programs have rows of their own."""
+        """Return bases modulo the row's stride; None unless programs have rows of their own."""
         key = id(base.tensor), row
         known = self._rows.get(key)
         if known is None:

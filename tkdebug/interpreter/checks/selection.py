@@ -1,4 +1,4 @@
-"""Which checks are in force for a kernel, and the comments in its source that ignore faults.
+"""Selection of the checks of a kernel, and the comments in its source that ignore faults.
 
 Checks that have to be asked for are imported when they are first asked for: a first launch does not
 wait for the others.
@@ -66,7 +66,7 @@ def observers_of(names: Collection[str], module: Module, faults: FaultLog) -> li
 def _chosen(
     names: tuple[str, ...],
 ) -> tuple[list[Callable[[Module, FaultLog], Observer]], frozenset[str]]:
-    """What makes the observers of checks, and the names that are of plugins."""
+    """Return the makers of the checks' observers, and the names that are of plugins."""
     chosen = [check for check in OBSERVED_CHECKS if check.name in names and check.observer]
     if RACE in names:
         chosen = [check for check in chosen if check.name != FIRST_RACES]
@@ -74,7 +74,7 @@ def _chosen(
 
 
 def observer_class(check: Check) -> Callable[[Module, FaultLog], Observer]:
-    """What makes the observer of a check that has one of its own."""
+    """Return the maker of the observer of a check that has one of its own."""
     found: Callable[[Module, FaultLog], Observer] = getattr(
         import_module(f"tkdebug.interpreter.checks.{check.module}"), check.observer
     )

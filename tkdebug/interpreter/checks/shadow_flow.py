@@ -1,4 +1,4 @@
-"""How undefined elements travel from an op's operands to its results.
+"""Flow of undefined elements from an op's operands to its results.
 
 A shadow is a bool tensor like any tile's (P or 1, then the tile's axes, extent 1 for all
 positions): true where the value is undefined. Through an op that has no rule here shadows end:

@@ -64,7 +64,7 @@ class ShadowValues(Observer, Generic[Followed]):
         self.shadows: dict[Value, dict[Operation, tuple[Followed, Tensor]]] = {}
 
     def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
-        """Values die; those that blocks are given are theirs to set anew."""
+        """Values die; blocks set those of their arguments again themselves."""
         for value in values:
             if value.defining_op is not None:
                 self.shadows.pop(value, None)
@@ -144,7 +144,7 @@ def is_in_kernel(op: Operation) -> bool:
 
 
 def stored_value(op: Operation) -> Value | None:
-    """What a store or an atomic puts into memory; None for any other op."""
+    """Return the value that a store or an atomic puts into memory; None for any other op."""
     return stored(op) if Writing.matches(op) else None
 
 
@@ -163,7 +163,7 @@ def at_touched(values: Tensor, touched: Touched, first: int) -> Tensor:
 
 
 def updated_by(ev: Evaluator, access: ObservedAccess) -> Callable[[], Tensor]:
-    """What an atomic that `stored_value` knows updates memory with, as `at_touched` gives it."""
+    """Return a function for the elements that an atomic with a `stored_value` brings."""
 
     def elements() -> Tensor:
         value = stored_value(access.op)

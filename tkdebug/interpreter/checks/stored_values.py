@@ -85,7 +85,7 @@ class _Held:
     tell: Callable[[int, int], None] | None
 
     def left(self) -> Tensor:
-        """Which of them are wrong still."""
+        """Return the positions of the elements that are still wrong."""
         return self.is_wrong(self.memory.index_select(0, self.places)).nonzero().reshape(-1)
 
 
@@ -157,7 +157,7 @@ class StoredValueCheck(Observer, ABC):
         self.needs_intermediates = not launch.can_replay
 
     def moments(self, op: Operation) -> Moments:
-        """Those of a batch whose ops are looked at; never where batches can be run again."""
+        """Return the moments of a batch whose ops are looked at; never if batches can run again."""
         return Moments.NEVER if self._can_replay else self._moments_of(op)
 
     @abstractmethod

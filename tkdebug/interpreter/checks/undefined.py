@@ -81,7 +81,7 @@ class Sources:
 
     @classmethod
     def of(cls, module: Module) -> Sources:
-        """Those of a module, found when they are first asked for."""
+        """Return the sources of a module, found when they are first asked for."""
         found = module.derived.get(cls)
         if found is None:
             watched = [op for op in module.walk() if is_watched(op)]
@@ -114,7 +114,7 @@ def may_be_negative(result: TileValue) -> bool:
 
 
 def wraps(op: Operation, left: Tensor, right: Tensor) -> Tensor:
-    """Where `op` of these values leaves its type."""
+    """Return where `op` of these values leaves its type."""
     a, b = left.to(torch.int64), right.to(torch.int64)
     symbol = arith.WrappingBinary(op).sign
     if symbol == "*":
@@ -286,7 +286,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
         found[0][op] = (UndefinedOrigin(op, bad, values), shadow)
 
     def _masked_off(self, op: Operation, mask: TileValue) -> Tensor | None:
-        """Where a load that has no `other` reads nothing; None for nowhere, or if not asked for."""
+        """Return where a load without `other` reads nothing; None for nowhere, or if unwanted."""
         given = mask_of(op)
         if not self._of_loads or given is None or (isinstance(mask, int) and mask):
             return None
@@ -294,7 +294,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
         return bad if any_true(bad) else None
 
     def _bad(self, op: Operation, right: TileValue) -> Tensor | None:
-        """Where the second operand is one that the op is not defined for; None for nowhere."""
+        """Return where the op is not defined for its second operand; None for nowhere."""
         bits = ir.element_of(op.result.type).bits
         shifts = arith.Shift.matches(op)
         low, high = (0, bits - 1) if shifts else (None, None)
@@ -336,7 +336,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
         return results
 
     def _cancelled(self, op: Operation) -> Tensor | None:
-        """Where both operands of a difference have wrapped: it may be right all the same."""
+        """Return where both operands of a difference wrapped: it may be right all the same."""
         if not arith.SubI.matches(op):
             return None
         left, right = (self._wrapped_of(value) for value in op.operands)
@@ -387,7 +387,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
                 self._tell(op, origin, self.of_active(used), how, operands[0])
 
     def _before_tensor(self, op: Operation, pointer: TileValue) -> Tensor | bool:
-        """Where an access goes by an offset below 0."""
+        """Return where an access goes by an offset below 0."""
         if not isinstance(pointer, PointerTile):
             return False
         shape = ir.shape_of(accessed(op).type)

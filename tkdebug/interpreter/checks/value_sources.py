@@ -1,4 +1,4 @@
-"""What the values of a kernel depend on: program ids, lanes, loops, arguments, and memory.
+"""Sources of a kernel's values: program ids, lanes, loops, arguments, and memory.
 
 A fact is a set of the names below; a constant has the empty set. What decides a branch is not part
 of what the branch gives.
@@ -61,7 +61,7 @@ class ValueSources(ForwardAnalysis[Sources]):
             self.set(result, found)
 
     def join(self, value: Value, known: Sources, fact: Sources) -> Sources:
-        """Those of either."""
+        """Return the sources of both."""
         return known | fact
 
     def of(self, value: Value | None) -> Sources:
@@ -70,7 +70,7 @@ class ValueSources(ForwardAnalysis[Sources]):
 
 
 def terms(value: Value) -> Iterator[Value]:
-    """What `value` is a sum of."""
+    """Yield the terms that `value` is a sum of."""
     value = traced(value, _RESHAPING)
     op = value.defining_op
     if op is not None and (arith.AddI.matches(op) or tt.AddPtr.matches(op)):
@@ -98,7 +98,7 @@ class LaneSelections:
 
     @classmethod
     def of(cls, module: Module) -> LaneSelections:
-        """Those of a module, worked out when they are first asked for."""
+        """Return the selections of a module, worked out when they are first asked for."""
         found = module.derived.get(cls)
         if found is None:
             found = module.derived[cls] = cls(module)

@@ -70,7 +70,7 @@ class FreedTensor:
 
 @dataclass(frozen=True, slots=True)
 class KnownMemory:
-    """What pointers from memory may point into, at one time.
+    """The tensors that pointers from memory may point into, at one time.
 
     Attributes:
         tensors: views whose addresses were read.
@@ -124,7 +124,7 @@ class AddressRegistry:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """As a forked child has to."""
+        """Make the lock again, as a forked child has to."""
         self._lock = threading.Lock()
 
     def note(self, tensor: Tensor, address: int) -> None:
@@ -154,7 +154,7 @@ class AddressRegistry:
         return [Buffer(tensor, None) for tensor in self.known().tensors]
 
     def known(self) -> KnownMemory:
-        """What is known just now."""
+        """Return the memory that is known just now."""
         with self._lock:
             views = list(self._views.values())
         tensors, freed = [], []
@@ -168,7 +168,7 @@ class AddressRegistry:
         return KnownMemory(tensors, freed[::-1])
 
     def freed_at(self, address: int) -> str | None:
-        """What was freed that an address led to, in words; None where that is not known."""
+        """Return the freed tensor that an address led to, in words; None where it is unknown."""
         found = self.known().freed_at(address)
         return None if found is None else found.text
 
@@ -177,7 +177,7 @@ ADDRESSES = AddressRegistry()
 
 
 class _Watch:
-    """How many ask for addresses to be noted; the method is replaced while any does."""
+    """The number of callers that want addresses noted; while there are any, it is replaced."""
 
     count = 0
 

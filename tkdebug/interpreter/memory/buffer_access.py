@@ -64,7 +64,7 @@ def plain_mask(run: Evaluator, mask: TileValue) -> TileValue:
 
 
 def fill_of(run: Evaluator, op: Operation, other: TileValue | None) -> TileValue:
-    """What a load gives where it reads nothing."""
+    """Return the value that a load gives where it reads nothing."""
     type_ = loaded_type(op)
     if other is not None:
         return other
@@ -108,7 +108,7 @@ def _other(run: Evaluator, op: Operation, other: TileValue | None, values: Tenso
 
 
 def loaded_value(op: Operation, values: Tensor) -> TileValue:
-    """What was read, as a value of the type that the op loads."""
+    """Return elements that were read as a value of the type that the op loads."""
     element = ir.element_of(loaded_type(op))
     if isinstance(element, ir.PointerType):
         return AddressTile(values, (), element.pointee.bits // 8 or 1)
@@ -125,7 +125,7 @@ def _read(run: Evaluator, access: Access, tile: AffineTile) -> Tensor:
 
 
 def _read_factor(run: Evaluator, access: Access) -> TileValue:
-    """What a dot multiplies: once, where many programs read the same."""
+    """Read a factor of a dot: once, where many programs read the same."""
     tile = access.tile
     if tile.base is not None and tile.base.is_per_program and run.active is None:
         repeats = tile.base.repeats()

@@ -70,7 +70,7 @@ class Buffer:
 
     @property
     def element_type(self) -> str:
-        """Such as "torch.float16"."""
+        """The element type's name, such as "torch.float16"."""
         return str(self.tensor.dtype)
 
     @property
@@ -97,7 +97,7 @@ class Buffer:
         return flat
 
     def reinterpreted(self, itemsize: int) -> Buffer:
-        """The same memory counted in elements of another size."""
+        """Return a buffer of this memory, counted in elements of another size."""
         if itemsize == self.itemsize:
             return self
         out = object.__new__(Buffer)

@@ -127,13 +127,13 @@ def widened(run: EvaluatorState, op: Operation, value: TileValue, chosen: Tensor
 
 
 def leading(full: Tensor) -> int:
-    """How many programs from the first on are true."""
+    """Count the programs from the first on that are true."""
     breaks = (~full).nonzero()
     return full.shape[0] if breaks.shape[0] == 0 else int(breaks[0, 0])
 
 
 def programs_of(run: EvaluatorState, access: Access) -> int:
-    """How many programs an access is of."""
+    """Return the number of programs of an access."""
     return run.programs if access.programs is None else access.programs.shape[0]
 
 

@@ -108,7 +108,7 @@ def resolved(
 
 
 class _OwnBuffers:
-    """By program, the buffer of the one pointer that all those of a tile are offsets from.
+    """For each program, the buffer of the one pointer that all pointers of a tile are offsets from.
 
     Attributes:
         buffers: of which there is a program.
@@ -127,7 +127,7 @@ class _OwnBuffers:
 
     @classmethod
     def of(cls, run: Evaluator, op: Operation, pointer: AddressTile) -> _OwnBuffers | None:
-        """Those of an access; None where pointers of a tile may be unrelated."""
+        """Return the buffers of an access; None where pointers of a tile may be unrelated."""
         root = loaded_root(op)
         value = None if root is None else run.values.get(root)
         if not isinstance(value, AddressTile):
@@ -181,7 +181,7 @@ def _candidates(run: Evaluator, pointer: AddressTile, address: Tensor) -> Sequen
 def load_addresses(
     run: Evaluator, op: Operation, pointer: AddressTile, mask: TileValue, other: TileValue | None
 ) -> TileValue:
-    """What `op` reads through bare byte addresses."""
+    """Load what `op` reads through bare byte addresses."""
     type_ = loaded_type(op)
     shape, kind = ir.shape_of(type_), run.dtype_of(type_)
     parts = _by_program(run, op, "oob-load", type_, pointer, mask)
@@ -315,7 +315,7 @@ def load(
 def load_pointers(
     run: Evaluator, op: Operation, pointer: TileValue, mask: TileValue, other: TileValue | None
 ) -> TileValue:
-    """What the access `op` reads at a tile of pointers."""
+    """Load what the access `op` reads at a tile of pointers."""
     mask = plain_mask(run, mask)
     if isinstance(mask, int) and not mask:
         return fill_of(run, op, other)

@@ -61,9 +61,9 @@ class ObservedAccess:
         op: the load, store or atomic.
         buffer: the tensor; `buffer.storage_key` names its allocation.
         shape: of the tile.
-        loaded: of a load, what it gave: inside the box where it is boxed, once where programs have
-            the same; None when that is no plain tensor. Of an atomic, what was there before. None
-            for stores.
+        loaded: what a load gave: inside the box where it is boxed, once where programs have the
+            same; None when that is no plain tensor. What was there before an atomic. None for
+            stores.
     """
 
     __slots__ = (
@@ -141,7 +141,7 @@ class ObservedAccess:
         return self._intervals  # type: ignore[return-value]
 
     def rows(self) -> int | None:
-        """How many programs it is of; None where it is no affine tile."""
+        """The number of programs that it is of; None where it is no affine tile."""
         return None if self._access is None else batch_positions(self._run, self._access).shape[0]
 
     def touch_rows(self, rows: Tensor) -> Touched:
@@ -172,13 +172,13 @@ class ObservedAccess:
     # What a store stores
 
     def stored(self) -> Tensor:
-        """Of a store, the value of each element of `touch()`."""
+        """Return the value that a store has for each element of `touch()`."""
         if self._stored is None:
             self._stored = self._picked()
         return self._stored
 
     def stored_tile(self) -> Tensor:
-        """Of a store, the whole tile, masked or not: (P or 1, *shape), or 1 where all are equal."""
+        """Return a store's whole tile, masked or not: (P or 1, *shape), 1 where all are equal."""
         value = self._values
         assert value is not None, "only stores have values"
         if not isinstance(value, Tensor):
@@ -222,7 +222,7 @@ class ObservedAccess:
 
     @property
     def value(self) -> TileValue:
-        """Of a store, the tile in the form that it has by now."""
+        """The tile of a store, in the form that it has by now."""
         assert self._values is not None, "only stores have values"
         return self._values
 

@@ -74,7 +74,7 @@ def local_alloc(run: Evaluator, view: ttg.LocalAlloc, value: TileValue | None = 
 
 
 def buffer_contents(run: Evaluator, value: TileValue, type_: ir.Type) -> Tensor:
-    """What a buffer holds for `value`: pointers as addresses; all tile axes in full."""
+    """Return what a buffer holds for `value`: pointers as addresses; all tile axes in full."""
     if isinstance(value, PointerTile | AddressTile):
         value = byte_addresses(value)
         type_ = ir.with_element(type_, ir.I64)
@@ -180,7 +180,7 @@ def blend_views(run: Evaluator, test: Tensor, a: BufferView, b: BufferView) -> B
 
 
 def indices(run: Evaluator, index: int | Tensor | None) -> Tensor:
-    """Which of its buffers a view is of, for each program."""
+    """Return the index of a view's buffer for each program."""
     assert index is not None
     return torch.as_tensor(index, device=run.device).expand(run.programs)
 
@@ -189,7 +189,7 @@ def indices(run: Evaluator, index: int | Tensor | None) -> Tensor:
 
 
 def read_view(run: Evaluator, view: BufferView) -> Tensor:
-    """What a view shows now, (P, *shape), in memory of its own."""
+    """Copy what a view shows now, (P, *shape)."""
     values = _block(run, view).clone()
     rest = view.other
     while rest is not None:

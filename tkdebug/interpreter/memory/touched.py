@@ -42,7 +42,7 @@ class Touched:
     itemsize: int
 
     def chosen(self, where: Tensor) -> Touched:
-        """Those where the bool tensor `where` is true, or at those positions."""
+        """Return the elements where the bool tensor `where` is true, or at those positions."""
         return replace(
             self,
             places=self.places[where],
@@ -189,7 +189,7 @@ def batch_positions(run: EvaluatorState, access: Access) -> Tensor:
 
 
 def _boxes(access: Access, positions: Tensor) -> list[tuple[Tensor | None, Box]] | None:
-    """What the mask lets through: boxes, and which of `positions` have each (None for all)."""
+    """Return the boxes that the mask lets through, and the `positions` of each (None for all)."""
     mask = access.mask
     if isinstance(mask, int):
         return [(None, tuple((0, extent) for extent in access.shape))] if mask else []
@@ -276,7 +276,7 @@ def _pattern(base: Base | None, count: int) -> ProgramPattern | None:
 
 
 def _run_of_mask(tile: AffineTile, mask: TileValue) -> tuple[Bound, Bound] | None:
-    """Where in a program's tile the run of elements begins, and its length (0: nothing)."""
+    """Return the place where the run of elements begins in a program's tile, and its length."""
     box: Box | None = None
     if isinstance(mask, int):
         box = tuple((0, extent) for extent in tile.shape)
@@ -295,7 +295,7 @@ def _run_of_mask(tile: AffineTile, mask: TileValue) -> tuple[Bound, Bound] | Non
 
 
 def _run_of_cut_mask(tile: AffineTile, mask: BoxMask) -> tuple[Bound, Bound] | None:
-    """As above, for bounds that differ between programs along the axis of the largest steps."""
+    """Do the same for bounds that differ between programs along the axis of the largest steps."""
     outer = max(range(len(tile.shape)), key=lambda axis: abs(tile.coefs[axis]))
     step, extent = tile.coefs[outer], tile.shape[outer]
     box = [(0, size) for size in tile.shape]
@@ -316,7 +316,7 @@ def _run_of_cut_mask(tile: AffineTile, mask: BoxMask) -> tuple[Bound, Bound] | N
 
 
 def _run_length(tile: AffineTile, box: Box) -> int | None:
-    """How many elements without a gap there are in `box` from its first on; None with gaps."""
+    """Return the number of elements of `box` if there is no gap between them, else None."""
     moves = sorted(
         (coef, high - low)
         for coef, (low, high) in zip(tile.coefs, box, strict=True)

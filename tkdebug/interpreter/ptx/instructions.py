@@ -548,7 +548,7 @@ _INSTRUCTIONS: dict[str, tuple[tuple[int, ...], Evaluate]] = {
 
 
 def evaluate(r: Reader, operands: list[Operand], target: Any) -> Any:
-    """What the instruction that `r` reads for gives.
+    """Compute the instruction that `r` reads for.
 
     Args:
         r: knows the opcode.

@@ -146,7 +146,7 @@ def _permute(r: Reader, operands: list[Operand], target: Any) -> Tensor:
 
 
 def _selector(mode: str, choice: Tensor) -> Tensor:
-    """What a mode of prmt stands for, as the selector of the plain instruction."""
+    """Return the plain instruction's selector that a mode of prmt stands for."""
     selectors = [int(bytes_[::-1], 16) for bytes_ in _PERMUTED[mode]]
     return torch.tensor(selectors, device=choice.device)[choice]
 

@@ -1,1 +1,1 @@
-"""What ops compute of whole tiles, for all programs of a batch at once."""
+"""Ops on whole tiles, for all programs of a batch at once."""

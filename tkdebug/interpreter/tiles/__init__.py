@@ -1,1 +1,1 @@
-"""What a tile is in the interpreter: symbolic forms of integers and masks, and their algebra."""
+"""Tiles in the interpreter: symbolic forms of integers and masks, and their algebra."""

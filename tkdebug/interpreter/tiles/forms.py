@@ -206,7 +206,7 @@ class TileForms:
     def map_floats(
         self, op: Operation, fn: Callable[..., Tensor], *operands: TileValue
     ) -> TileValue:
-        """As `map`, for arithmetic: on fp8 that is done in fp32 and rounded, as on the GPU."""
+        """Map arithmetic as `map` does; fp8 is computed in fp32 and rounded, as on the GPU."""
         element = ir.element_of(op.operands[0].type)
         if isinstance(element, ir.ScalarType) and element.bits == 8:
             from tkdebug.interpreter.numerics import fp8

@@ -58,7 +58,7 @@ class Base:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of `tensor`."""
+        """The shape of `tensor`."""
         return self._shape if self._tensor is None else self._tensor.shape
 
     @property
@@ -88,20 +88,20 @@ class Base:
         return self._tensor is None or self._tensor.numel() == self._tensor.shape[0]
 
     def reshaped(self, shape: tuple[int, ...]) -> Base:
-        """The same values, in the same order, under another shape."""
+        """Return a base with the same values in the same order, under another shape."""
         if self._tensor is None:
             assert self._pattern is not None
             return Base.of_pattern(self._pattern, shape, self._device)
         return self._of(self._tensor.reshape(shape))
 
     def permuted(self, order: Sequence[int]) -> Base:
-        """The same values, with their tile axes in another order."""
+        """Return a base with the same values, with their tile axes in another order."""
         if self._tensor is None:
             return self  # whose tile axes have extent 1
         return self._of(self._tensor.permute(0, *(axis + 1 for axis in order)))
 
     def _of(self, tensor: Tensor) -> Base:
-        """The same values, of the same programs, as another tensor."""
+        """Return a base with the same values of the same programs, as another tensor."""
         out = Base(tensor, self._bounds)
         out._exact = self._exact
         out._pattern = self._pattern
@@ -137,13 +137,13 @@ class Base:
         return Base(self.tensor + other.tensor, (low, high))
 
     def pattern(self) -> ProgramPattern:
-        """How the values step from program to program (per-program bases only)."""
+        """Return how the values step from program to program (per-program bases only)."""
         if self._pattern is None:
             self._pattern = find_pattern(self.tensor.reshape(-1))
         return self._pattern
 
     def repeats(self) -> Repeats:
-        """Which programs have the same value (per-program bases only)."""
+        """Return the programs that have the same value (per-program bases only)."""
         if self._repeats is None:
             self._repeats = find_repeats(self)
         return self._repeats
@@ -190,7 +190,7 @@ class Repeats:
 
 
 def find_repeats(base: Base) -> Repeats:
-    """Which of the per-program bases are the same."""
+    """Find the per-program bases that are the same."""
     values = base.tensor.reshape(-1)
     distinct, places = values.unique(return_inverse=True)  # type: ignore[no-untyped-call]
     changes = (places[1:] != places[:-1]).nonzero().reshape(-1) + 1
@@ -221,7 +221,7 @@ class ProgramPattern:
         return self.start + low, self.start + high
 
     def numbers(self, device: torch.device | None) -> Tensor:
-        """Those of a regular pattern in program order, (P,) int64."""
+        """Return the numbers of a regular pattern in program order, (P,) int64."""
         out = torch.full((), self.start, dtype=torch.int64, device=device)
         for size, step in zip(self.sizes, self.steps, strict=True):
             moves = torch.arange(size, dtype=torch.int64, device=device) * step

@@ -1,4 +1,4 @@
-"""What a tile is while the interpreter runs: many programs at once, kept symbolic where possible.
+"""Values of tiles while the interpreter runs: many programs at once, symbolic where possible.
 
 A tile of shape S in P programs is one of
 
@@ -141,7 +141,7 @@ class RepeatedTile:
         return self.data.index_select(0, self.repeats.places)
 
     def of_runs(self) -> Tensor:
-        """That of each run of programs, (P / run, *shape)."""
+        """Return the data of each run of programs, (P / run, *shape)."""
         return self.data.index_select(0, self.repeats.run_places)
 
 
@@ -201,7 +201,7 @@ class PointerTile:
 
     @property
     def places(self) -> IntTile:
-        """What pointers are compared by: the offsets."""
+        """The offsets, which pointers are compared by."""
         return self.offset
 
     def at(self, places: TileValue) -> PointerTile:
@@ -221,7 +221,7 @@ class AddressTile:
 
     @property
     def places(self) -> IntTile:
-        """What pointers are compared by: the addresses."""
+        """The addresses, which pointers are compared by."""
         return self.address
 
     def at(self, places: TileValue) -> AddressTile:

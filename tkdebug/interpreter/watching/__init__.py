@@ -1,1 +1,1 @@
-"""What a kernel shows while it runs: watches and prints, as records and as lines of text."""
+"""Watched and printed values of kernels that run, as records and as lines of text."""

@@ -1,4 +1,4 @@
-"""What launches show to who watches: of interpreted ones, and of what native ones recorded.
+"""Watched values of launches: of interpreted ones, and of what native ones recorded.
 
 Invariant: both give the same values for the same elements, in the same order.
 """
@@ -92,7 +92,7 @@ class LaunchWatcher(Observer):
             self._keep(run, site, rows, visit[rows], values)
 
     def _room(self, site: WatchSite, count: int) -> int:
-        """How many of so many more values are kept."""
+        """Return how many of `count` more values are kept."""
         number = site.number
         room = max(0, min(count, self._spaces[number].capacity - self._kept[number]))
         self._kept[number] += room
@@ -115,7 +115,7 @@ class LaunchWatcher(Observer):
             self._values[site.number] += values_kept
 
     def seen(self) -> Seen:
-        """What the launch showed."""
+        """Return what the launch showed."""
         captured = [
             Captured(
                 self._sites[number],
@@ -168,7 +168,7 @@ class _Algebra:
         return places[axis].to(torch.float64)
 
     def iteration(self) -> Tensor:
-        """How often the program came by before."""
+        """Return the number of the program's earlier visits."""
         return self._visits.to(torch.float64)
 
     def summary(self, field: Field) -> Tensor:

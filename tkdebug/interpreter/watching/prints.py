@@ -1,4 +1,4 @@
-"""What `device_print` prints: a line per element, or one line for a large tile."""
+"""Lines of `device_print`: a line per element, or one line for a large tile."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def device_print(run: Evaluator, view: tt.Print, *operands: TileValue) -> Sequen
 
 
 def _lines(view: tt.Print, tiles: Sequence[Tensor], most: int) -> Iterator[str]:
-    """What one program prints, without its name."""
+    """Yield the lines that one program prints, without its name."""
     prefix = view.prefix
     if view.template is not None:
         yield view.template % tuple(tile.item() for tile in tiles)
@@ -87,7 +87,7 @@ def tell_summarised(op: Operation, most: int) -> None:
 
 @lru_cache(maxsize=256)
 def tell_once(place: str, most: int) -> None:
-    """The same of a place, `file:line`."""
+    """Say once for a place, `file:line`, how all elements are printed."""
     tell(
         f"{place}: device_print of tiles of more than {most:,} elements prints a summary; "
         "TKDEBUG_PRINT_ELEMENTS=all prints each element"
@@ -121,6 +121,6 @@ def _shown(value: Any, tile: Tensor, hexadecimal: bool, signed: bool) -> str:
 
 
 def _as_percent_a(value: float) -> str:
-    """As printf's `%a`: 0x1.8p+1, without the zeros that `float.hex` has at the end."""
+    """Format as printf's `%a` does: 0x1.8p+1, without the zeros that `float.hex` ends with."""
     mantissa, p, exponent = value.hex().partition("p")
     return (mantissa.rstrip("0").removesuffix(".") if "." in mantissa else mantissa) + p + exponent

@@ -153,7 +153,7 @@ class WatchedLaunch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Captured:
-    """What a launch recorded of a site for a plugin.
+    """Values that a launch recorded at a site for a plugin.
 
     Attributes:
         programs: (N,) int64, numbers of programs.
@@ -171,7 +171,7 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a launch showed.
+    """The watched values of a launch.
 
     Attributes:
         values: by program and time.
@@ -190,7 +190,7 @@ def seen_natively(
     counters: Sequence[int],
     records: Callable[[int, int], bytes],
 ) -> Seen:
-    """What a native launch showed.
+    """Read the watched values of a native launch.
 
     Args:
         plan: of its kernel.
@@ -222,7 +222,7 @@ def in_order(
     seen: Sequence[int],
     captured: Sequence[Captured],
 ) -> Seen:
-    """What a launch showed, in the order in which it did."""
+    """Return the watched values of a launch in the order in which they were seen."""
     found = sorted((v for each in values for v in each), key=lambda value: value.order)
     counts = (
         WatchCount(site.watch, launch.kernel, launch.launch_id, count, len(kept))

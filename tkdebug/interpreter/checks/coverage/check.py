@@ -164,7 +164,7 @@ def _reads_nothing(operands: Sequence[TileValue]) -> bool:
 def _read(
     run: Evaluator, op: Operation, base: PointerTile, operands: Sequence[TileValue]
 ) -> Read | None:
-    """What `op` is about to read; None where that is not worth keeping."""
+    """Return what `op` is about to read; None where that is not worth keeping."""
     shape = ir.shape_of(loaded_type(op))
     active = None if run.active is None else run.active.clone()
     pointer, *rest = operands

@@ -1,4 +1,4 @@
-"""What is known of a kernel's loads before it runs: how they walk, and what their masks compare.
+"""Facts about a kernel's loads before it runs: how they walk, and what their masks compare.
 
 A load is *plain* when all programs make the same rounds of the loops around it and nothing that was
 loaded leads it. Then the elements it reads are those that the kernel's author chose.
@@ -124,7 +124,7 @@ class ModuleLoads:
 
     @classmethod
     def of(cls, module: Module) -> ModuleLoads:
-        """Those of a module, worked out when they are first asked for."""
+        """Return the loads of a module, worked out when they are first asked for."""
         found = module.derived.get(cls)
         if found is None:
             found = module.derived[cls] = cls(module)
@@ -282,7 +282,7 @@ def _carries_float(loop: Operation) -> bool:
 
 
 class _Ends:
-    """What the comparisons of a module compare, and with what."""
+    """The two sides of each comparison of a module."""
 
     def __init__(self, ops: list[Operation], sources: ValueSources) -> None:
         pairs = [op.operands for op in ops if arith.CmpI.matches(op)]
@@ -291,7 +291,7 @@ class _Ends:
         self._steps = {abs(step) for op in ops for step in _steps(op, sources)}
 
     def short_by(self, index: Value, bound: Value) -> int:
-        """How much earlier than another bound of `index` this one is; 0 if it may be meant."""
+        """Return by how much `bound` is below another bound of `index`; 0 if that may be meant."""
         base, offset = _end(bound)
         root = _root(index)
         for other, (other_base, other_offset) in self._compared:
@@ -332,7 +332,7 @@ def _steps(op: Operation, sources: ValueSources) -> Iterator[int]:
 
 
 class _Reduced:
-    """Which values go into a reduction or a dot, by way of other ops."""
+    """The values that go into a reduction or a dot, by way of other ops."""
 
     def __init__(self, ops: list[Operation]) -> None:
         self._values: set[Value] = set()

@@ -56,7 +56,7 @@ class Read:
         return self.mask is not None
 
     def ranges(self, dims: Dimensions) -> Ranges | None:
-        """What it reads along each dimension; None where that is not known."""
+        """Return the ranges that it reads along each dimension; None where they are not known."""
         if self.tile is not None:
             ranges = ranges_of(dims, self.tile, self.mask, self.count)
             return None if ranges is None else ranges.of(self.active)
@@ -89,7 +89,7 @@ class Read:
         )
 
     def extent_along(self, stride: int) -> int:
-        """How many lanes in a row go along the dimension of that stride; 1 where none does."""
+        """Return how many lanes go along the dimension of that stride; 1 where none does."""
         if self.tile is None:
             assert self.block is not None
             strides = self.block[0].strides
@@ -100,7 +100,7 @@ class Read:
 
 @dataclass(slots=True)
 class Reading:
-    """What was seen of a launch.
+    """The reads of a launch, and what its masks compared.
 
     Attributes:
         grid: of its programs.
@@ -128,7 +128,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How often each index along each dimension of a tensor was read.
+    """Counts of the reads of each index along each dimension of a tensor.
 
     Attributes:
         times: by dimension, a number for each index.
@@ -143,12 +143,12 @@ class Coverage:
         return int(read[-1, 0]) + 1 if read.numel() else 0
 
     def elements_of_one_index(self, place: int) -> int:
-        """How many elements of the tensor have one index along a dimension."""
+        """Return the number of the tensor's elements with one index along a dimension."""
         return math.prod(size for other, (_, size) in enumerate(self.dims) if other != place)
 
     @classmethod
     def of(cls, reads: list[Read]) -> Coverage | None:
-        """That of reads of one tensor; None where it is not known, or they are of several."""
+        """Return the coverage of one tensor's reads, or None if unknown or of several tensors."""
         buffer = reads[0].buffer
         if any(not _is_same(read.buffer, buffer) for read in reads):
             return None
@@ -160,7 +160,7 @@ class Coverage:
 
 
 def times_read(reads: list[Read], dims: Dimensions) -> list[Tensor] | None:
-    """How often each index along each dimension is read; None where that is not known."""
+    """Count the reads of each index along each dimension; None where they are not known."""
     times = [torch.zeros(size, dtype=torch.int64) for _, size in dims]
     for read in reads:
         ranges = read.ranges(dims)
@@ -245,7 +245,7 @@ class Gaps:
     # A bound that no program reaches
 
     def _below_a_bound(self, facts: LoadFacts, reads: list[Read]) -> Gap | None:
-        """What lies between the last index of all programs and the bound of the mask."""
+        """Find a gap between the last index of all programs and the bound of the mask."""
         for limit in facts.limits:
             missed = 0 if limit.starts_anywhere else self._missed(limit)
             found = self._tail(facts, reads, missed, limit.walk) if missed else None
@@ -254,7 +254,7 @@ class Gaps:
         return None
 
     def _missed(self, limit: Limit) -> int:
-        """How many indices below the bound no program had; 0 where it was reached."""
+        """Count the indices below the bound that no program had; 0 where it was reached."""
         closest: int | None = None
         # The last round of a loop is the likeliest to reach it.
         for sides in reversed(self._reading.compared.get(limit.op, [])):
@@ -348,7 +348,7 @@ class Gaps:
         return None
 
     def _by_part(self, reads: list[Read], axis: int, dims: Dimensions, place: int) -> Tensor | None:
-        """How often each program of one row along a grid axis reads each index."""
+        """Count the reads of each index by each program of one row along a grid axis."""
         x, y, _ = self._reading.grid
         parts, size = self._reading.grid[axis], dims[place][1]
         if parts * size > _LARGEST_SPLIT:
@@ -360,7 +360,7 @@ class Gaps:
             if ranges is None:
                 return None
             programs = ranges.programs + read.first
-            # Of the other axes' programs the first stands for all.
+            # The first program along the other axes stands for all of them.
             mine = (programs % below == 0) & (programs // (below * parts) == 0)
             entries = (programs // below, ranges.lows[place], ranges.highs[place])
             for part, low, high in zip(*(each[mine].tolist() for each in entries), strict=True):
@@ -386,7 +386,7 @@ class Gaps:
         return None
 
     def _goes_beyond(self, facts: LoadFacts, reads: list[Read]) -> bool:
-        """Whether a block begins behind the last element."""
+        """Whether a block begins after the last element."""
         for limit in facts.limits:
             for sides in self._reading.compared.get(limit.op, []):
                 difference = _difference(sides[limit.index], sides[1 - limit.index])
@@ -405,7 +405,7 @@ class Gaps:
         return {size for size in found if isinstance(size, int)}
 
     def _coverage(self, buffer: Buffer) -> Coverage | None:
-        """How often each index of a tensor is read; None where that is not known."""
+        """Return the counts of a tensor's reads; None where they are not known."""
         key = buffer.storage_key
         if key not in self._known:
             self._known[key] = Coverage.of(self._reading.of_storage(key))

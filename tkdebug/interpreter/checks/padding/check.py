@@ -1,7 +1,7 @@
 """Finds reductions whose result changes when masked-off elements are left out.
 
 Elements that a load masks off are followed while they are padding. Where a reduction takes some in
-that are not neutral, it is done once more without them, and what follows from the other result is
+that are not neutral, it is done again without them, and what follows from the other result is
 computed beside the real values up to each store: only a difference there is a fault. So the maximum
 of a softmax may be too large, and rows that are masked off at the store may hold anything.
 
@@ -76,7 +76,7 @@ class PaddingTracker(ShadowValues[Origin]):
             self._follow(op, operands)  # where that was the last of it, `forget` says so
 
     def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
-        """Values die; those that blocks are given are theirs to set anew."""
+        """Values die; blocks set those of their arguments again themselves."""
         values = tuple(values)
         self._cared_for.forget(values)
         for value in values:
@@ -153,7 +153,7 @@ class PaddingTracker(ShadowValues[Origin]):
             self._note_blank(op)
 
     def _note_blank(self, op: Operation) -> None:
-        """Where nothing is blank but by what is known of the module, no result is either."""
+        """Note that results of blank operands are blank, and all other results are not."""
         if not OPS[op.name].effects and all(map(self._is_blank, op.operands)):
             self._blank.update(op.results)
         else:
@@ -275,7 +275,7 @@ class PaddingTracker(ShadowValues[Origin]):
         data: Sequence[Axes],
         place: int,
     ) -> tuple[Sequence[Tensor | None], dict[int, Tensor]]:
-        """What a loop takes into what it carries: of padding, nothing is to be taken in."""
+        """Find the padding that an op takes into what a loop carries: none of it should be."""
         others = [at for at in range(len(op.operands)) if at != place]
         shadows = [each[at] if at != place else None for at in range(len(op.operands))]
         axes = [data[at] if at != place else frozenset[int]() for at in range(len(op.operands))]

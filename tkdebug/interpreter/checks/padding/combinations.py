@@ -1,4 +1,4 @@
-"""How ops combine elements: what that is called, and which element changes nothing in it."""
+"""Combinations of elements by ops: their names, and the element that changes nothing in each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMES = {
 
 
 def accumulation(op: Operation) -> str | None:
-    """How an op combines what a loop carries with another operand; None for any other op."""
+    """Name how an op combines what a loop carries with an operand; None for any other op."""
     binary = arith.Binary.cast(op)
     if binary is None:
         return "add" if math.Fma.matches(op) else None
@@ -27,7 +27,7 @@ def accumulation(op: Operation) -> str | None:
 
 
 def combination(op: Operation) -> str | None:
-    """How a reduction, a scan or an accumulation combines elements; None where that is unknown."""
+    """Name how a reduction, scan or accumulation combines elements; None where it is unknown."""
     if not tt.Combining.matches(op):
         return accumulation(op)
     found = combiner_of(tt.Combining(op))
@@ -36,7 +36,7 @@ def combination(op: Operation) -> str | None:
 
 
 def name_of(combiner: str) -> str:
-    """How messages call a combination."""
+    """Return the name of a combination in messages."""
     if combiner in _NAMES:
         return _NAMES[combiner]
     if combiner.startswith("arg"):
@@ -64,7 +64,7 @@ def left_out_by(op: Operation, dtype: torch.dtype) -> float | int:
 
 
 def what_of(op: Operation) -> str:
-    """How messages call what an op makes of its elements."""
+    """Return the name in messages of what an op makes of its elements."""
     if tt.Histogram.matches(op):
         return "histogram"
     if tt.Dot.matches(op):

@@ -26,7 +26,7 @@ _LARGEST_KEY = 200
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What decides whether elements are padding.
+    """A condition that decides whether elements are padding.
 
     Attributes:
         text: equal for conditions that hold for the same elements at one point of the kernel.
@@ -39,7 +39,7 @@ class Condition:
     blocks: frozenset[Block] = field(compare=False, default=frozenset())
 
     def moved(self, places: Mapping[int, int]) -> Condition:
-        """The same, of a tile whose axes have gone to other places."""
+        """Return the condition of a tile whose axes have gone to other places."""
         return Condition(self.text, tuple(places[axis] for axis in self.axes), self.blocks)
 
 
@@ -50,7 +50,7 @@ def conditions_of(mask: Value) -> set[Condition]:
 
 
 def _parts(mask: Value, places: Mapping[int, int]) -> set[Condition]:
-    """Of a mask whose axes have gone to `places`; one that was broadcast has none of that axis."""
+    """Return the conditions of a mask with its axes at `places`; a broadcast axis has no place."""
     op = mask.defining_op
     if op is not None:
         if arith.AndI.matches(op):
@@ -179,7 +179,7 @@ class _Key:
 
 
 def _key(value: Value, places: Mapping[int, int], left: list[int]) -> _Key:
-    """What a value is, the same for values that are computed twice from the same."""
+    """Return a key of a value, equal for values that are computed twice from the same."""
     op = value.defining_op
     left[0] -= 1
     if op is not None and left[0] > 0:
@@ -206,7 +206,7 @@ def _key(value: Value, places: Mapping[int, int], left: list[int]) -> _Key:
 
 
 def _before(op: Operation, places: Mapping[int, int]) -> Mapping[int, int]:
-    """Where the axes of an op's operand are, of those of its result that are at `places`."""
+    """Return where an operand's axes are, given the `places` of the result's axes."""
     shape = ir.shape_of(tt.Rearrangement(op).source.type)
     if tt.Splat.matches(op):
         return {}

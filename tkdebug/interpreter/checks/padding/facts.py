@@ -34,7 +34,7 @@ _FOLLOWED = (tt.Dot, tt.Histogram)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Of one value.
+    """Facts about one value.
 
     Attributes:
         varies: axes along which elements may differ.
@@ -54,7 +54,7 @@ class _TileFacts(ForwardAnalysis[Facts]):
             self.set(value, self._of(op, value))
 
     def join(self, value: Value, known: Facts, fact: Facts) -> Facts:
-        """What either has."""
+        """Return the axes of both."""
         return Facts(known.varies | fact.varies, known.data | fact.data)
 
     def _of(self, op: Operation, value: Value) -> Facts:
@@ -103,7 +103,7 @@ def _moved(fact: Facts, places: Mapping[int, int]) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class PaddingFacts:
-    """Of a module.
+    """The facts of a module.
 
     Attributes:
         values: what is known of each.
@@ -125,7 +125,7 @@ class PaddingFacts:
 
     @classmethod
     def of(cls, module: Module) -> PaddingFacts:
-        """Those of a module, worked out when they are first asked for."""
+        """Return the facts of a module, worked out when they are first asked for."""
         found = module.derived.get(cls)
         if found is None:
             found = module.derived[cls] = cls._made(module)
@@ -170,7 +170,7 @@ class PaddingFacts:
 
 
 def _accumulated(op: Operation) -> int | None:
-    """Which operand of `op` is carried by a loop, and is the result in the next iteration."""
+    """Return the place of the operand that a loop carries from round to round through `op`."""
     if accumulation(op) is None:
         return None
     for place, value in enumerate(op.operands):
@@ -212,7 +212,7 @@ def _sources(value: Value) -> tuple[Value, ...]:
 
 
 def _loads_behind(op: Operation, loads: frozenset[Operation]) -> frozenset[Operation]:
-    """Those of `loads` that an op's operands are computed from."""
+    """Return the `loads` that an op's operands are computed from."""
     found = (value.defining_op for value in backward(op.operands, _sources))
     return frozenset(source for source in found if source in loads)
 
@@ -256,7 +256,7 @@ _NO_LOADS: frozenset[Operation] = frozenset()
 
 
 class MaskedAxes:
-    """Of a module.
+    """The masked axes of a module's values.
 
     Attributes:
         loads: by value, the loads that mask elements off along each axis.
@@ -267,7 +267,7 @@ class MaskedAxes:
 
     @classmethod
     def of(cls, module: Module) -> MaskedAxes:
-        """Those of a module, worked out when they are first asked for."""
+        """Return the axes of a module, worked out when they are first asked for."""
         found = module.derived.get(cls)
         if not isinstance(found, cls):
             analysis = _MaskedAxes(PaddingFacts.of(module))
@@ -303,7 +303,7 @@ class _MaskedAxes(ForwardAnalysis[_Loads]):
                 self.set(value, self._of(op, len(ir.shape_of(value.type))))
 
     def join(self, value: Value, known: _Loads, fact: _Loads) -> _Loads:
-        """What either has."""
+        """Return the loads of both."""
         return _united_loads(known, fact)
 
     def _of(self, op: Operation, rank: int) -> _Loads:

@@ -302,7 +302,7 @@ class CaredFor:
         shadows: Shadows,
         data: Sequence[Axes],
     ) -> Tensor | None:
-        """What stands in for padding, such as the -inf of a `tl.where`, is cared for."""
+        """Find the elements that replace padding, such as the -inf of a `tl.where`."""
         chooser, first, second = shadows
         if not data[1]:
             first = second

@@ -93,7 +93,7 @@ class PaddingOfBatches(Observer):
 
 
 class Glance(Observer):
-    """What the reductions of one batch are given."""
+    """Looks at the operands of one batch's reductions."""
 
     def __init__(self, module: Module, facts: PaddingFacts, follows: PaddingOfBatches) -> None:
         self._module = module
@@ -113,7 +113,7 @@ class Glance(Observer):
             self._is_found = not _is_right(op, operands[0])
 
     def replay(self) -> Observer | None:
-        """Who follows the padding, where that is needed."""
+        """Return the observer that follows the padding, where that is needed."""
         if not self._is_found:
             return None
         self._module.derived[_Followed] = _Followed

@@ -122,7 +122,7 @@ class _Proof(ForwardAnalysis[Padding]):
         super().set(value, fact)
 
     def join(self, value: Value, known: Padding, fact: Padding) -> Padding:
-        """What either may have."""
+        """Return the padding that either may have."""
         return Padding(_united([known.numbers, fact.numbers]), known.is_blank or fact.is_blank)
 
     def _of(self, value: Value) -> Padding:
@@ -219,7 +219,7 @@ class _Proof(ForwardAnalysis[Padding]):
     def _binned(
         self, view: tt.Histogram, numbers: Mapping[Condition, float | None]
     ) -> Mapping[Condition, float | None]:
-        """What is in no bin does not count, and neither does what the mask leaves out."""
+        """Fail if padding is counted: in a bin, and not left out by the mask."""
         masked = set() if view.mask is None else conditions_of(view.mask)
         for condition, number in numbers.items():
             is_outside = number is not None and (number >= view.bins or number < 0)
@@ -313,7 +313,7 @@ def _one_number(each: Sequence[Mapping[Condition, float | None]]) -> float | Non
 def _taken(
     op: Operation, others: Sequence[Mapping[Condition, float | None]]
 ) -> Mapping[Condition, float | None]:
-    """Of what an op takes into what a loop carries."""
+    """Return the numbers of what an op takes into what a loop carries."""
     if len(others) == 1:
         return others[0]
     return {
@@ -338,7 +338,7 @@ def _moved(
 def _selected(
     select: arith.Select, each: Sequence[Mapping[Condition, float | None]]
 ) -> Mapping[Condition, float | None]:
-    """Of a choice: what fails the condition itself is not taken from the first."""
+    """Return the numbers of a choice: elements that fail the condition are not the first's."""
     chosen, first, second = each
     known, orders = conditions_of(select.condition), orders_of(select.condition)
     constants = _constant(select.true_value), _constant(select.false_value)
@@ -356,7 +356,7 @@ def _selected(
 
 
 def _computed(op: Operation, numbers: Sequence[float | None]) -> float | None:
-    """What an elementwise op gives of numbers, None of those that are not known."""
+    """Compute an elementwise op of numbers, None where one that matters is not known."""
     known = [
         _constant(value) if number is None else number
         for value, number in zip(op.operands, numbers, strict=True)

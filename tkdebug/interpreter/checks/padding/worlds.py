@@ -66,7 +66,7 @@ class World:
         self.lost: Tensor | None = None
 
     def copied(self) -> World:
-        """The same, to go another way."""
+        """Return a copy of this world, to go another way."""
         copy = World(self.op, self.load, self.what, self.hint)
         copy.values = dict(self.values)
         copy.untold = self.untold
@@ -85,7 +85,7 @@ class World:
     def operands_of(
         self, op: Operation, operands: Sequence[TileValue]
     ) -> Sequence[TileValue] | None:
-        """What `op` is given here; None where nothing differs, or it has effects."""
+        """Return the operands of `op` here; None where nothing differs, or it has effects."""
         if OPS[op.name].effects or not any(value in self.values for value in op.operands):
             return None
         return [
@@ -93,7 +93,7 @@ class World:
         ]
 
     def set_results(self, op: Operation, results: Sequence[TileValue]) -> None:
-        """What `op` gives here."""
+        """Keep the results of `op` here."""
         for value, result in zip(op.results, results, strict=True):
             self.values[value] = result
 
@@ -145,7 +145,7 @@ def differs(real: Tensor, clean: Tensor) -> bool:
 
 
 def different(real: Tensor, clean: Tensor) -> Tensor:
-    """Where two tiles differ by more than rounding explains.
+    """Return where two tiles differ by more than rounding explains.
 
     What would not be finite without the padding shows nothing.
     """
@@ -348,7 +348,7 @@ class Worlds:
     def _run(
         self, op: Operation, operands: Sequence[TileValue], cleaned: dict[int, Tensor]
     ) -> Sequence[TileValue]:
-        """What `op` gives of other operands, with some of their elements left out."""
+        """Run `op` on other operands, with some of their elements left out."""
         ev = self._ev
         place = self._facts.accumulations.get(op)
         given = list(operands)

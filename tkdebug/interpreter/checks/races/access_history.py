@@ -34,7 +34,7 @@ from tkdebug.interpreter.memory.buffers import Buffer
 
 
 class Deed(IntEnum):
-    """What an access does to an element."""
+    """Kinds of accesses, by what they do to an element."""
 
     READ = 0
     # Stores what is there already.
@@ -146,7 +146,7 @@ def suspicious(starts: Tensor, stops: Tensor, programs: Tensor, deeds: Tensor) -
 
     Args:
         starts: (n,) first bytes.
-        stops: (n,) bytes behind the last ones.
+        stops: (n,) the bytes after the last ones.
         programs: (n,) linear program ids.
         deeds: (n,) what was done.
     """
@@ -209,7 +209,7 @@ class _Clusters:
             yield from self._between(kept.sort().values, low, high)
 
     def _between(self, kept: Tensor, low: int, high: int) -> Iterator[Elements]:
-        """Those of the runs `kept`, in ascending order, from byte `low` to before `high`."""
+        """Yield the elements of `kept` in ascending order, from byte `low` to before `high`."""
         kept = kept[(self._starts[kept] < high) & (self._stops[kept] > low)]
         if not kept.numel():
             return
@@ -227,7 +227,7 @@ class _Clusters:
         yield from self._between(kept, middle, high)
 
     def _cuts(self, kept: Tensor, elements: int) -> Tensor | None:
-        """Where runs begin and end, if what is between may be one entry; None: take elements."""
+        """Return where runs begin and end if one entry may stand for all between, else None."""
         parts = [self._parts[part] for part in torch.unique(self._part[kept]).tolist()]
         # The first entry is reported, so it has to be the first of its tile as well.
         if any(isinstance(part, SlabPart) and part.slab.flips for part in parts):
@@ -240,7 +240,7 @@ class _Clusters:
         return cuts if entries < elements // 2 and entries <= _MOST_ELEMENTS else None
 
     def _elements(self, kept: Tensor, low: int, high: int, cuts: Tensor | None) -> Elements:
-        """Those of the runs `kept` from `low` to before `high`; one entry between two `cuts`."""
+        """Return the elements of `kept` from `low` to before `high`; one entry between `cuts`."""
         unit = int(self._itemsize[kept].min())
         starts = self._starts[kept].clamp(min=low)
         stops = self._stops[kept].clamp(max=high)

@@ -1,4 +1,4 @@
-"""What is kept of an access until the end of its launch: which elements, whose, what it brought.
+"""Parts of accesses, kept until the end of a launch: elements, their programs, what they brought.
 
 A part is a strided view of the allocation where the access had that form, else a list of elements.
 Both give their elements as runs, neighbours in memory that are one program's, and tell more of
@@ -35,7 +35,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """Of single elements: positions in the tile, segments of their programs, where they changed."""
+    """Details of single elements: positions in the tile, segments of programs, changes."""
 
     lanes: Tensor
     segments: Tensor
@@ -47,22 +47,22 @@ class Part(Protocol):
 
     @property
     def programs(self) -> Tensor:
-        """Whose they are; some may be named more than once."""
+        """The programs whose elements they are; some may be named more than once."""
 
     @property
     def changed(self) -> Changed:
-        """Where the access brought another value."""
+        """Places where the access brought another value."""
 
     def runs(self) -> Runs:
         """All elements."""
 
     def details(self, runs: Tensor, steps: Tensor) -> Details:
-        """Of the element that is `steps` behind the first of a run, for each of `runs`."""
+        """Return the details of the element `steps` after the first of each of `runs`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the elements of a strided view come in runs.
+    """The runs of a strided view's elements.
 
     Attributes:
         order: of the axes, those of a run last.
@@ -95,7 +95,7 @@ class SlabPart:
 
     @property
     def programs(self) -> Tensor:
-        """Whose they are."""
+        """The programs of the slab."""
         return self.slab.programs
 
     def with_layout(self, known: dict[tuple[object, ...], Layout]) -> SlabPart:
@@ -108,7 +108,7 @@ class SlabPart:
 
     @property
     def program_axes(self) -> int:
-        """How many of the axes are of programs."""
+        """The number of axes that are of programs."""
         return len(self.slab.sizes) - len(self.slab.box)
 
     def runs(self) -> Runs:
@@ -119,13 +119,13 @@ class SlabPart:
         return Runs(layout.starts, counts, programs.repeat_interleave(each))
 
     def details(self, runs: Tensor, steps: Tensor) -> Details:
-        """Of single elements."""
+        """Return the details of single elements."""
         layout = self._known or self._layout()
         places = runs * layout.length + steps
         tile = math.prod(self.slab.sizes[self.program_axes :])
         segments = torch.zeros_like(places)
         if self.segments is not None:
-            # Of one program, mostly, where they have any.
+            # Mostly those of one program, where they have any.
             own = places // tile if self.segments.shape[0] > 1 else segments
             segments = self.segments[own].long()
         changed = self.changed
@@ -185,7 +185,7 @@ class ListPart:
 
     @property
     def programs(self) -> Tensor:
-        """Whose they are."""
+        """The programs of the elements."""
         return self.touched.programs
 
     def runs(self) -> Runs:
@@ -196,7 +196,7 @@ class ListPart:
         return Runs(places[rows], counts, programs[rows])
 
     def details(self, runs: Tensor, steps: Tensor) -> Details:
-        """Of single elements."""
+        """Return the details of single elements."""
         rows = self._begins()[runs] + steps
         segments = torch.zeros_like(rows) if self.segments is None else self.segments[rows].long()
         changed = self.changed
@@ -220,7 +220,7 @@ def is_alike(changed: Changed) -> bool:
 
 
 def stored_in(access: ObservedAccess, slab: Hyperslab, first: int) -> Tensor:
-    """What a store stores in one of its slabs, to go with `slab.view`.
+    """Return the values that a store has for one of its slabs, to go with `slab.view`.
 
     Args:
         access: the store.

@@ -30,7 +30,7 @@ from tkdebug.interpreter.tiles.values import TileValue
 _SUMS = ("add", "fadd")
 # How often a launch stops programs at an op that publishes: each stop may take a thread.
 _MOST_STOPS = 4
-# Of those that take a lock: whoever holds it makes the others wait.
+# For programs that take a lock: the one that holds it makes the others wait.
 _MOST_STOPS_OF_LOCKS = 2
 
 
@@ -145,7 +145,7 @@ class RaceCheck(Observer):
 def race_text(
     log: FaultLog, op: Operation, buffer: Buffer, offender: Offender, race: Race
 ) -> FaultText:
-    """What is said of a race.
+    """Return the text of a race.
 
     Args:
         log: of the launch.
@@ -188,7 +188,7 @@ def _alias_hint(log: FaultLog, buffer: Buffer, other: Buffer) -> str:
 
 
 def _changed(access: ObservedAccess) -> Tensor | None:
-    """Where an atomic brought another value; None for everywhere.
+    """Return where an atomic brought another value; None for everywhere.
 
     Programs come one after the other: of an element that several change, each but the last
     leaves what the next one finds.

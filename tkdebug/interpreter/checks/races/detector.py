@@ -62,7 +62,7 @@ def conflicting(elements: Elements) -> tuple[Tensor, Tensor]:
     at = torch.arange(deeds.shape[0], device=deeds.device)
     stores = deeds == Deed.WRITE
     pairs = []
-    # Each one with the last store before it, and with the first behind it.
+    # Each one with the last store before it, and with the first after it.
     late = (deeds != Deed.KEEP) & (spans.last_store >= 0)
     pairs.append((spans.last_store[late], at[late]))
     early = ~stores & (spans.next_store >= 0)
@@ -178,7 +178,7 @@ Report = Callable[[Operation, Buffer, Touched, Race], None]
 
 
 class RaceDetector:
-    """Who touched what in one launch.
+    """Collects what the programs of one launch touch, and finds those that race.
 
     Args:
         report: called with each race.
@@ -334,7 +334,7 @@ class RaceDetector:
         self._tell(records, elements, earlier, later)
 
     def _ordered(self, elements: Elements, earlier: Tensor, later: Tensor) -> Tensor:
-        """Where two accesses are of one program, or their segments are ordered."""
+        """Return where two accesses are of one program, or their segments are ordered."""
         p, q = elements.programs[earlier], elements.programs[later]
         same = p == q
         if self._order is None or bool(same.all()):
@@ -441,7 +441,7 @@ def _settled(changed: Tensor) -> Changed:
 
 
 def contents(access: ObservedAccess) -> tuple[Tensor, Tensor]:
-    """Of a store, what memory holds and what it brings, by bits, for each element."""
+    """Return what memory holds and what a store brings, by bits, for each element."""
     new = access.stored().view(bits_type(access.itemsize))
     return access.buffer.flat(access.stored().dtype).view(new.dtype)[access.touch().places], new
 

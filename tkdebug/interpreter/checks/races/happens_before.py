@@ -62,7 +62,7 @@ class VectorClocks:
         self._shift = _BITS * (levels - 1)
 
     def count(self, clock: Clock, program: int) -> int:
-        """How many segments of `program` are known to have ended."""
+        """Return the number of `program`'s segments that are known to have ended."""
         shift = self._shift
         node: Clock | int = clock
         while isinstance(node, tuple):
@@ -75,7 +75,7 @@ class VectorClocks:
         return _with_count(clock, program, count, self._shift)
 
     def join(self, a: Clock, b: Clock) -> Clock:
-        """What is known to one or the other."""
+        """Return a clock with what one or the other knows."""
         return _join(a, b, self._shift)
 
 
@@ -122,7 +122,7 @@ _MOST_PLACES = 32
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an op does to the order of programs.
+    """Effects of an op on the order of programs.
 
     Attributes:
         observes: whether it matters to the program what it reads there.
@@ -157,7 +157,7 @@ class Event:
 
 @dataclass
 class _Program:
-    """What one program knows.
+    """Knowledge of one program about the others.
 
     Attributes:
         clocks: in each segment.
@@ -259,11 +259,11 @@ class HappensBefore:
         )
 
     def events(self, program: int) -> Sequence[Event]:
-        """What `program` did to synchronise."""
+        """Return the synchronising accesses of `program`."""
         return self._of(program).events
 
     def known_segments(self, program: int, segment: int, other: int) -> int:
-        """How many segments of `other` have ended for all that `program` knows in `segment`."""
+        """Return how many segments of `other` have ended, as `program` knows in `segment`."""
         return self._clocks.count(self._of(program).clocks[segment], other)
 
     def _precedes(self, first: int, segment: int, then: int, then_segment: int) -> bool:

@@ -26,7 +26,7 @@ _MOST_STEPS = 200
 
 
 def race_hint(op: Operation, other: Operation) -> str:
-    """The fix where nothing that programs do to synchronise is to be mended."""
+    """Return the fix where nothing that programs do to synchronise has to change."""
     if is_atomic(op) or is_atomic(other):
         return _BOTH_ATOMIC
     if not _loads(op) and not _loads(other):
@@ -94,7 +94,7 @@ def _depends(value: Value, target: Value) -> bool:
 
 
 def _combination_of_loop(loop: scf.For, place: int, target: Value, steps: int) -> str | None:
-    """Of a loop's result: what a turn combines, begun with `target` or what is made of it alike."""
+    """Return what each round of a loop combines, if it began with `target` or its combination."""
     turn = _combination(loop.yielded[place], loop.iter_args[place], steps - 1)
     begun = traced(loop.inits[place], _CARRIERS)
     if begun is target or _combination(begun, target, steps - 1) == turn:
@@ -142,7 +142,7 @@ class Side:
 def order_hint(
     order: HappensBefore, meanings: Mapping[Operation, Meaning], one: Side, other: Side
 ) -> str | None:
-    """What to change where two accesses race; None where that is none of the order's."""
+    """Return what to change where two accesses race; None where their order is not the cause."""
     if not order.events(one.program) or not order.events(other.program):
         return None
     missing = _missing_order(order, meanings, one, other)
@@ -179,7 +179,7 @@ def _missing_order(
 def _too_early(
     order: HappensBefore, meanings: Mapping[Operation, Meaning], load: Side, store: Side
 ) -> str | None:
-    """Where a program waits for a store only after it has loaded what is stored."""
+    """Return the hint for a program that waits for a store only after it has loaded its value."""
     stored = [event for event in order.events(store.program) if event.segment >= store.segment]
     waits = [event for event in order.events(load.program) if meanings[event.op].observes]
     met = _meeting(stored, [event for event in waits if event.segment >= load.segment])

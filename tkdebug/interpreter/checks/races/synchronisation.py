@@ -1,4 +1,4 @@
-"""Which ops of a kernel put its programs in an order, read off the IR.
+"""Ops of a kernel that put its programs in an order, read off the IR.
 
 An order takes two: one program that tells and another one that looks. In a kernel where no program
 looks at what others tell, no op synchronises, and all its programs run at once.
@@ -19,11 +19,11 @@ _FLAG_STORE = Meaning(observes=False, publishes=True, acquires=False, releases=T
 
 
 class Synchronisation:
-    """What the ops of a module mean for the order of its programs.
+    """Meanings of a module's ops for the order of its programs.
 
     Attributes:
         meanings: of the ops that synchronise; empty where programs never look at each other.
-        fences: ops that order what relaxed atomics before and behind them do.
+        fences: ops that order what relaxed atomics before and after them do.
     """
 
     def __init__(self, module: Module) -> None:
@@ -43,7 +43,7 @@ class Synchronisation:
 
     @classmethod
     def of(cls, module: Module) -> Synchronisation:
-        """That of a module, made when it is first asked for."""
+        """Return the meanings of a module, found when they are first asked for."""
         found = module.derived.get(cls)
         if found is None:
             found = module.derived[cls] = cls(module)

@@ -153,13 +153,13 @@ class HeldGaps:
                 self._tell(gap, f"{gap.made_by} reads some of them")
 
     def saved(self, tensor: Tensor) -> None:
-        """A tensor is saved, which leaves gaps to whoever loads it, if nothing has read any yet."""
+        """A tensor is saved with gaps, which is a fault if nothing has read any yet."""
         for gap in self._of(tensor):
             if not gap.is_read and _has_gap(tensor):
                 self._tell(gap, "torch's `save` writes some of them to a file")
 
     def at(self, address: int) -> list[Gap]:
-        """Those of the allocation that an address is in."""
+        """Return the gaps of the allocation that an address is in."""
         for start, gaps in list(self._gaps.items()):
             # Those of an allocation that is gone may stand before those of the one in its place.
             there = [(gap, storage) for gap in gaps if (storage := gap.storage()) is not None]
@@ -197,7 +197,7 @@ class HeldGaps:
         self._ends_with_script = False
 
     def _of(self, tensor: Tensor) -> list[Gap]:
-        """Those of an allocation that is still the same."""
+        """Return the gaps of an allocation that is still the same."""
         key = tensor.untyped_storage().data_ptr()
         gaps = [gap for gap in self._gaps.get(key, ()) if gap.storage() is not None]
         if not gaps:

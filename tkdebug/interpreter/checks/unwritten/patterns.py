@@ -45,7 +45,7 @@ class _Filled:
             part.copy_(text)
 
     def agrees(self, memory: Tensor, unit: torch.dtype) -> Tensor:
-        """Which units of the bytes of an allocation are as the text has them."""
+        """Return which units of an allocation's bytes are as the text has them."""
         parts = [part.view(unit) == text.view(unit) for part, text in self._parts(memory)]
         return torch.cat([part.reshape(-1) for part in parts])
 
@@ -84,14 +84,14 @@ class NarrowPatterns:
         return bool(filled.agrees(memory[:whole], torch.int64).all())
 
     def marked(self, tensor: Tensor) -> Tensor | None:
-        """Where a tensor has not been written; None where that is not known."""
+        """Return where a tensor has not been written; None where that is not known."""
         places = self.marked_places(tensor.untyped_storage(), tensor.element_size())
         if places is None:
             return None
         return places.as_strided(tensor.shape, tensor.stride(), int(tensor.storage_offset()))
 
     def marked_places(self, storage: torch.UntypedStorage, itemsize: int) -> Tensor | None:
-        """The same of each element of an allocation, in order; None also where all were written."""
+        """Do that for each element of an allocation, in order; None also where all were written."""
         filled = self._of(storage)
         if filled is None:
             return None
@@ -134,7 +134,7 @@ class NarrowPatterns:
         return filled
 
     def _of(self, storage: torch.UntypedStorage) -> _Filled | None:
-        """What an allocation was filled with, if it is still the same."""
+        """Return what an allocation was filled with, if it is still the same."""
         filled = self._filled.get(storage.data_ptr()) if self._filled else None
         return None if filled is None or filled.storage() is None else filled
 
@@ -186,7 +186,7 @@ MARKS = {dtype: _signed(BITS[name], 8 * dtype.itemsize) for dtype, name in _DTYP
 
 
 def marked(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Where a tensor has not been written; None where that is not known, or it is empty."""
+    """Return where a tensor has not been written; None if that is not known, or it is empty."""
     if tensor.dtype in TYPES:
         return NARROW_PATTERNS.marked(tensor)
     mark = MARKS.get(tensor.dtype)

@@ -87,7 +87,7 @@ class UninitialisedReads(Observer):
             self._faults.unwritten(access.op, buffer, offender, int(unwritten.numel()))
 
     def _look_at_narrow(self, access: ObservedAccess) -> None:
-        """The same of integers without marks of their own, where the kernel writes none of them."""
+        """Do that for integers without marks of their own, where the kernel writes none of them."""
         buffer = access.buffer
         is_cast = buffer.itemsize != buffer.tensor.element_size()
         if is_cast or self._may_be_written(buffer) or not is_used(access.op):
@@ -144,7 +144,7 @@ def is_used(load: Operation) -> bool:
 
 
 def _mark_of(buffer: Buffer) -> int | None:
-    """What marks elements of a buffer; None where nothing does, or they are counted in others."""
+    """Return the mark of a buffer's elements; None if they have none, or another item size."""
     is_cast = buffer.itemsize != buffer.tensor.element_size()
     return None if is_cast else MARKS.get(buffer.tensor.dtype)
 
