@@ -24,16 +24,10 @@ class QueuedFront:
         on_stop: called with each stop, in the stopped thread, before anything is asked. It must not
             wait for the other thread.
         on_log: called with what a log point prints.
-        on_resume: called, in the stopped thread, once the launch goes on.
     """
 
-    def __init__(
-        self,
-        on_stop: Callable[[Stop], None],
-        on_log: Callable[[str], None],
-        on_resume: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._on_stop, self._on_log, self._on_resume = on_stop, on_log, on_resume
+    def __init__(self, on_stop: Callable[[Stop], None], on_log: Callable[[str], None]) -> None:
+        self._on_stop, self._on_log = on_stop, on_log
         self._asked: queue.SimpleQueue[tuple[Callable[[Debugger], Any], Future[Any]] | Resume]
         self._asked = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -93,7 +87,6 @@ class QueuedFront:
         while True:
             asked = self._asked.get()
             if not isinstance(asked, tuple):
-                self._on_resume()
                 return asked
             _answer(debugger, *asked)
 

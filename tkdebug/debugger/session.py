@@ -106,9 +106,9 @@ class LaunchSession:
             self.finder.goal = Goal.of(Step(StepKind.INTO), None)
         self.execution.execute(self._at_end)
 
-    def inspect(self, here: Here | None, selection: Selection | None = None) -> Inspection:
+    def inspect(self, here: Here | None) -> Inspection:
         """Return the inspection of a moment."""
-        return Inspection(self.launch, self.execution, here, selection or self.selection)
+        return Inspection(self.launch, self.execution, here, self.selection)
 
     def log(self, here: Here, text: str) -> None:
         """Print a log point's text."""

@@ -19,6 +19,7 @@ from tkdebug.interpreter.evaluator import Attended, Evaluator, Plan, Rule, Step
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.memory.shared_buffers import clobber_scratch
 from tkdebug.interpreter.memory_usage import live_bytes_per_program, written_arguments
+from tkdebug.interpreter.module_facts import fact_of
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.rules import RULES
 from tkdebug.interpreter.scheduler import spin_loops
@@ -171,11 +172,7 @@ class Prepared:
     @classmethod
     def of(cls, module: Module) -> Prepared:
         """Return the facts of a module, made when they are first asked for."""
-        prepared = module.derived.get(cls)
-        if prepared is None:
-            prepared = module.derived[cls] = cls(module)
-        assert isinstance(prepared, cls)
-        return prepared
+        return fact_of(module, cls, cls)
 
     def plan(self, observers: Sequence[Observer]) -> Plan:
         """The plan for such observers; shared where all of them have keys."""

@@ -22,6 +22,7 @@ from tkdebug.compiler.ir import DescriptorType, Module, Operation, PointerType
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.arguments import Arguments
 from tkdebug.interpreter.memory_usage import pointer_origins, written_arguments
+from tkdebug.interpreter.module_facts import fact_of
 from tkdebug.interpreter.observers import Observer
 from tkdebug.interpreter.scheduler import spin_loops
 from tkdebug.interpreter.tiles.values import AddressTile
@@ -46,11 +47,7 @@ class Replayable:
     @classmethod
     def of(cls, module: Module) -> Replayable:
         """Return the facts of a module, found when they are first asked for."""
-        found = module.derived.get(cls)
-        if found is None:
-            found = module.derived[cls] = cls(_is_possible(module), read_arguments(module))
-        assert isinstance(found, cls)
-        return found
+        return fact_of(module, cls, lambda m: cls(_is_possible(m), read_arguments(m)))
 
 
 def _is_possible(module: Module) -> bool:

@@ -38,6 +38,7 @@ from tkdebug.interpreter.checks.shadow_flow import shadows_of_results, united
 from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, element_at, is_in_kernel
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.checked_access import mask_of
+from tkdebug.interpreter.module_facts import fact_of
 from tkdebug.interpreter.numerics.scans import any_true
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.tiles.values import AffineTile, BoxTile, PointerTile, TileValue
@@ -82,14 +83,14 @@ class Sources:
     @classmethod
     def of(cls, module: Module) -> Sources:
         """Return the sources of a module, found when they are first asked for."""
-        found = module.derived.get(cls)
-        if found is None:
-            watched = [op for op in module.walk() if is_watched(op)]
-            loads = frozenset(op for op in watched if tt.Load.matches(op))
-            offsets = offset_arithmetic.offset_arithmetic(module)
-            found = module.derived[cls] = cls(frozenset(watched) - loads, loads, offsets)
-        assert isinstance(found, cls)
-        return found
+        return fact_of(module, cls, cls._made)
+
+    @classmethod
+    def _made(cls, module: Module) -> Sources:
+        watched = [op for op in module.walk() if is_watched(op)]
+        loads = frozenset(op for op in watched if tt.Load.matches(op))
+        offsets = offset_arithmetic.offset_arithmetic(module)
+        return cls(frozenset(watched) - loads, loads, offsets)
 
 
 def may_wrap(op: Operation, operands: Sequence[TileValue], result: TileValue) -> bool:

@@ -15,6 +15,7 @@ from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Module, Operation, PointerType, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
+from tkdebug.interpreter.module_facts import fact_of
 
 Sources = frozenset[str]
 ARGUMENT, LANES, LOOP, MEMORY = "argument", "lanes", "loop", "memory"
@@ -99,8 +100,4 @@ class LaneSelections:
     @classmethod
     def of(cls, module: Module) -> LaneSelections:
         """Return the selections of a module, worked out when they are first asked for."""
-        found = module.derived.get(cls)
-        if found is None:
-            found = module.derived[cls] = cls(module)
-        assert isinstance(found, cls)
-        return found
+        return fact_of(module, cls, cls)

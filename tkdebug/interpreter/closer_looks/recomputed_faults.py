@@ -29,6 +29,7 @@ from tkdebug.interpreter.memory.buffer_access import plain_mask
 from tkdebug.interpreter.memory.checked_access import Access, checked, narrowed
 from tkdebug.interpreter.memory.descriptors import descriptor_access
 from tkdebug.interpreter.memory.pointers import affine_of
+from tkdebug.interpreter.module_facts import fact_of
 from tkdebug.interpreter.rules import RULES
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.tiles.values import (
@@ -74,11 +75,7 @@ class RecomputedFaults:
     @classmethod
     def of(cls, module: Module) -> RecomputedFaults:
         """Return the object of a module, made when it is first asked for."""
-        found = module.derived.get(cls)
-        if found is None:
-            found = module.derived[cls] = cls(module)
-        assert isinstance(found, cls)
-        return found
+        return fact_of(module, cls, cls)
 
     def find(
         self,

@@ -75,11 +75,6 @@ class Hyperslab:
     box: Box
     flips: tuple[int, ...]
 
-    def by_program(self, values: Tensor) -> Tensor:
-        """One value for each of `programs`, (n,), shaped to go with `view`."""
-        of_programs = self.sizes[: len(self.sizes) - len(self.box)]
-        return values.reshape(*of_programs, *(1,) * len(self.box))
-
     def view(self, flat: Tensor) -> Tensor:
         """The elements in `flat`, a vector of the allocation; an axis that does not move has 1.
 

@@ -28,6 +28,7 @@ from tkdebug.interpreter.checks.value_sources import (
     terms,
 )
 from tkdebug.interpreter.memory_usage import pointer_origins
+from tkdebug.interpreter.module_facts import fact_of
 
 # Predicates by what has to be added to the difference of the operands so that it is below 0.
 _LESS = {"slt": 0, "ult": 0, "sle": -1, "ule": -1}
@@ -125,11 +126,7 @@ class ModuleLoads:
     @classmethod
     def of(cls, module: Module) -> ModuleLoads:
         """Return the loads of a module, worked out when they are first asked for."""
-        found = module.derived.get(cls)
-        if found is None:
-            found = module.derived[cls] = cls(module)
-        assert isinstance(found, cls)
-        return found
+        return fact_of(module, cls, cls)
 
     def _facts(self, op: Operation) -> LoadFacts:
         if tt.DescriptorLoad.matches(op):

@@ -22,6 +22,7 @@ from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming, iter_arg
 from tkdebug.interpreter.checks.padding.combinations import accumulation
 from tkdebug.interpreter.checks.shadow_flow import is_elementwise
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
+from tkdebug.interpreter.module_facts import fact_of
 from tkdebug.process.apart_imports import import_apart
 
 Axes = frozenset[int]
@@ -126,11 +127,7 @@ class PaddingFacts:
     @classmethod
     def of(cls, module: Module) -> PaddingFacts:
         """Return the facts of a module, worked out when they are first asked for."""
-        found = module.derived.get(cls)
-        if found is None:
-            found = module.derived[cls] = cls._made(module)
-        assert isinstance(found, cls)
-        return found
+        return fact_of(module, cls, cls._made)
 
     @classmethod
     def _made(cls, module: Module) -> PaddingFacts:
@@ -268,12 +265,13 @@ class MaskedAxes:
     @classmethod
     def of(cls, module: Module) -> MaskedAxes:
         """Return the axes of a module, worked out when they are first asked for."""
-        found = module.derived.get(cls)
-        if not isinstance(found, cls):
-            analysis = _MaskedAxes(PaddingFacts.of(module))
-            analysis.run(module.function.regions[0].block)
-            found = module.derived[cls] = cls(analysis.facts)
-        return found
+        return fact_of(module, cls, cls._made)
+
+    @classmethod
+    def _made(cls, module: Module) -> MaskedAxes:
+        analysis = _MaskedAxes(PaddingFacts.of(module))
+        analysis.run(module.function.regions[0].block)
+        return cls(analysis.facts)
 
     def combined_by(self, op: Operation, place: int) -> frozenset[Operation]:
         """The loads along the axis over which `op` combines its operand `place`.

@@ -10,6 +10,7 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.checks.races.happens_before import Meaning
+from tkdebug.interpreter.module_facts import fact_of
 from tkdebug.interpreter.scheduler import is_uncached_load, polled_loads, spin_loops
 
 _RELEASES = ("release", "acq_rel")
@@ -44,11 +45,7 @@ class Synchronisation:
     @classmethod
     def of(cls, module: Module) -> Synchronisation:
         """Return the meanings of a module, found when they are first asked for."""
-        found = module.derived.get(cls)
-        if found is None:
-            found = module.derived[cls] = cls(module)
-        assert isinstance(found, cls)
-        return found
+        return fact_of(module, cls, cls)
 
 
 def is_silent_flag(op: Operation) -> bool:
