@@ -468,9 +468,9 @@ def test_programs_that_wait_for_each_other_step_one_by_one():
 
 
 def test_batches_are_distinguished(monkeypatch):
-    from tkdebug.interpreter import batches
+    from tkdebug.interpreter import launch as launching
 
-    monkeypatch.setattr(batches, "_batch_size", lambda *_: 2)
+    monkeypatch.setattr(launching, "_batch_size", lambda *_: 2)
     seen = []
     look = lambda debugger: seen.append(debugger.at_stop.census().text())  # noqa: E731
     set_up = lambda debugger: debugger.add_line(FILE, line("store"))  # noqa: E731
@@ -489,9 +489,9 @@ def test_batches_are_distinguished(monkeypatch):
 def test_going_back_through_batches_without_a_breakpoint_comes_to_the_beginning(
     monkeypatch,
 ):
-    from tkdebug.interpreter import batches
+    from tkdebug.interpreter import launch as launching
 
-    monkeypatch.setattr(batches, "_batch_size", lambda *_: 2)
+    monkeypatch.setattr(launching, "_batch_size", lambda *_: 2)
     set_up = lambda debugger: debugger.add(BreakKind.END) and None  # noqa: E731
     front = twice([Continue(backwards=True)], set_up, 6)
     assert [stop.reason for stop in front.stops][:2] == [Reason.END, Reason.BEGINNING]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from differential import launch as launch_kernel
 
-from tkdebug.interpreter import batches
+from tkdebug.interpreter import launch as launching
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.tile_ops import dots
 
@@ -44,6 +44,6 @@ def test_dot_factors_and_sums_change_no_bit(name, dtype, tile, monkeypatch):
     assert by_blocks.called == (name != "by_rows")
     plan = Fusion.of(module)
     assert (len(plan.factors), len(plan.sums)) == PLANS[name]
-    monkeypatch.setattr(batches, "_fusion", lambda *_: Fusion())
+    monkeypatch.setattr(launching, "_fusion", lambda *_: Fusion())
     plain, _ = product(name, dtype, tile)
     assert torch.equal(fast, plain)

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from random_accesses import HEADER, random_launch
 
-from tkdebug.interpreter import batches
 from tkdebug.interpreter.checks import nans
 from tkdebug.interpreter.checks.unwritten import uninitialised_reads
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS
@@ -30,7 +29,7 @@ def slowly():
     reads = uninitialised_reads
     return (
         mock.patch.multiple(observed_access, hyperslabs_of=nothing, intervals_of=nothing),
-        mock.patch.object(batches, "memory_to_save", nothing),
+        mock.patch.object(launching, "memory_to_save", nothing),
         mock.patch.object(nans, "_KEEPS", frozenset()),
         mock.patch.object(nans, "has_nan", lambda values: bool(values.isnan().any())),
         mock.patch.object(reads, "may_have_nan", return_value=True),

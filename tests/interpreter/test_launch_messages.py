@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tkdebug.interpreter import batches
+from tkdebug.interpreter import launch as launching
 from tkdebug.records.events import LaunchProgress
 from tkdebug.records.hook_chain import HOOKS, Hook
 
@@ -28,8 +28,8 @@ def test_progress_is_of_long_launches_to_their_end(
     every_ns: int,
     wanted: list[int],
 ) -> None:
-    monkeypatch.setattr(batches, "_PROGRESS_EVERY_NS", every_ns)
-    report = batches.progress_reporter(SimpleNamespace(id=7), "kernel", 3)
+    monkeypatch.setattr(launching, "_PROGRESS_EVERY_NS", every_ns)
+    report = launching.progress_reporter(SimpleNamespace(id=7), "kernel", 3)
     assert report is not None
     for done in (1, 2, 3):
         report(done)
@@ -41,11 +41,11 @@ def test_progress_is_of_long_launches_to_their_end(
 def test_end_of_a_launch_is_reported_however_soon_it_follows(
     reported: list[LaunchProgress], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "_PROGRESS_EVERY_NS", 0)
-    report = batches.progress_reporter(SimpleNamespace(id=7), "kernel", 3)
+    monkeypatch.setattr(launching, "_PROGRESS_EVERY_NS", 0)
+    report = launching.progress_reporter(SimpleNamespace(id=7), "kernel", 3)
     assert report is not None
     report(1)
-    monkeypatch.setattr(batches, "_PROGRESS_EVERY_NS", 1 << 60)
+    monkeypatch.setattr(launching, "_PROGRESS_EVERY_NS", 1 << 60)
     report(2)
     report(3)
     assert [one.programs_done for one in reported] == [1, 3]

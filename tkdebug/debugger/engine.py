@@ -20,8 +20,7 @@ from tkdebug.debugger.elements import tensor_in
 from tkdebug.debugger.execution import Here, WatchedFaults
 from tkdebug.debugger.expressions import EvaluationError, compile_expression
 from tkdebug.debugger.goals import Ended, Resume
-from tkdebug.debugger.host_frames import host_frames
-from tkdebug.debugger.inspection import Inspection, Launch
+from tkdebug.debugger.inspection import Inspection, Launch, host_frames
 from tkdebug.debugger.interruption import Interruptible
 from tkdebug.debugger.programs import Selection
 from tkdebug.debugger.session import LaunchSession, refusal

@@ -30,7 +30,6 @@ from tkdebug.interpreter.memory import (
 from tkdebug.interpreter.numerics import rounding
 from tkdebug.interpreter.numerics.libdevice import MEANINGS
 from tkdebug.interpreter.tile_ops import (
-    conversions,
     dots,
     elementwise,
     reductions,
@@ -208,19 +207,19 @@ _ARITHMETIC: Rules = {
     math.Fma: _by(_fused),
     tt.PreciseSqrt: _by(_precise_root),
     tt.ExternElementwise: one(libdevice),
-    arith.ExtSI: one(conversions.extend_signed),
-    arith.ExtUI: one(conversions.extend_unsigned),
-    arith.TruncI: one(conversions.truncate),
-    arith.SIToFP: one(conversions.integer_to_float),
-    arith.UIToFP: one(conversions.unsigned_to_float),
-    arith.FPToSI: one(conversions.float_to_integer),
-    arith.FPToUI: one(conversions.float_to_integer),
-    arith.ExtF: one(conversions.convert_float),
-    arith.TruncF: one(conversions.convert_float),
-    tt.FpToFp: one(conversions.fp_to_fp),
-    tt.Bitcast: one(conversions.bitcast),
-    tt.PtrToInt: one(conversions.pointer_to_integer),
-    tt.IntToPtr: one(conversions.integer_to_pointer),
+    arith.ExtSI: one(elementwise.extend_signed),
+    arith.ExtUI: one(elementwise.extend_unsigned),
+    arith.TruncI: one(elementwise.truncate),
+    arith.SIToFP: one(elementwise.integer_to_float),
+    arith.UIToFP: one(elementwise.unsigned_to_float),
+    arith.FPToSI: one(elementwise.float_to_integer),
+    arith.FPToUI: one(elementwise.float_to_integer),
+    arith.ExtF: one(elementwise.convert_float),
+    arith.TruncF: one(elementwise.convert_float),
+    tt.FpToFp: one(elementwise.fp_to_fp),
+    tt.Bitcast: one(elementwise.bitcast),
+    tt.PtrToInt: one(elementwise.pointer_to_integer),
+    tt.IntToPtr: one(elementwise.integer_to_pointer),
 }
 
 

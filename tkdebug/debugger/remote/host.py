@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.debugger.console.host import HostDebugger
-from tkdebug.debugger.host_frames import HostFrame
+from tkdebug.debugger.inspection import HostFrame
 from tkdebug.debugger.lines import code_lines
 from tkdebug.debugger.remote.looking import place_of, tensor_map, variable_of
 from tkdebug.debugger.remote.pictures import MOST_SUMMED_UP, is_drawn

@@ -39,8 +39,12 @@ from tkdebug.compiler.sites.watches import (
 from tkdebug.interpreter.checks.races.access_history import Deed, suspicious
 from tkdebug.interpreter.checks.races.check import race_text
 from tkdebug.interpreter.checks.races.detector import Race, RaceDetector, changes
-from tkdebug.interpreter.checks.races.happens_before import HappensBefore, Meaning
-from tkdebug.interpreter.checks.races.synchronisation import Synchronisation, is_silent_flag
+from tkdebug.interpreter.checks.races.happens_before import (
+    HappensBefore,
+    Meaning,
+    Synchronisation,
+    is_silent_flag,
+)
 from tkdebug.interpreter.closer_looks.reported_launch import PassedTensor, ReportedLaunch
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.touched import Touched

@@ -14,8 +14,11 @@ from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.faults.messages import FaultText, access_verb, named, place_of
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.checks.races.detector import Race, RaceDetector, contents
-from tkdebug.interpreter.checks.races.happens_before import HappensBefore
-from tkdebug.interpreter.checks.races.synchronisation import Synchronisation, is_silent_flag
+from tkdebug.interpreter.checks.races.happens_before import (
+    HappensBefore,
+    Synchronisation,
+    is_silent_flag,
+)
 from tkdebug.interpreter.checks.unwritten.patterns import bits_type
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog

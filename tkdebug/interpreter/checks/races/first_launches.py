@@ -19,7 +19,7 @@ from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.interpreter.checks.races.access_history import overlaps
 from tkdebug.interpreter.checks.races.access_parts import SlabPart
 from tkdebug.interpreter.checks.races.check import RaceCheck
-from tkdebug.interpreter.checks.races.synchronisation import Synchronisation
+from tkdebug.interpreter.checks.races.happens_before import Synchronisation
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
