@@ -49,7 +49,7 @@ class _Watcher(MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """The spec of it with our loader around its own; None for every other module."""
+        """Return the module's spec with our loader around its own; None for other modules."""
         if fullname != self._module:
             return None
         sys.meta_path.remove(self)

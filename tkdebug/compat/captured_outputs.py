@@ -47,7 +47,7 @@ class OutputDifference:
 
 @contextmanager
 def kept_outputs(path: Path) -> Iterator[None]:
-    """Keep in a file what launches inside of the `with` block got and wrote."""
+    """Keep the arguments and outputs of launches inside of the `with` block in a file."""
     import torch
 
     keeper = _Keeper()
@@ -137,7 +137,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def _distance(a: Tensor, b: Tensor) -> tuple[float, int]:
-    """The largest relative difference, and how many elements differ; NaNs are like each other."""
+    """Return the largest relative difference, and how many elements differ; NaNs are equal."""
     import torch
 
     wide = torch.complex128 if a.is_complex() else torch.float64

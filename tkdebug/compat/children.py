@@ -29,7 +29,7 @@ def environment(
     checks: Sequence[str],
     stand_in: bool,
 ) -> dict[str, str | None]:
-    """The variables that arm children; None deletes one."""
+    """Return the environment variables that put tkdebug in force in children; None deletes one."""
     paths = [str(_FOLDER), *python_path()]
     return {
         TOLD_VARIABLE: None,
@@ -59,7 +59,7 @@ def python_path() -> list[str]:
 
 
 def arm() -> None:
-    """Put in force in this process, a child, what its environment says."""
+    """Put tkdebug in force in this process, a child, as its environment says."""
     kind = os.environ.get(VARIABLE)
     if kind not in ("triton", "stand-in"):
         return

@@ -63,7 +63,7 @@ class Installation(InPlace):
         knobs: Mapping[str, object],
         shell: _Shell | None,
     ) -> None:
-        """Make `triton` tkdebug's, and listen to faults."""
+        """Install tkdebug's `triton`, and print faults."""
         with ExitStack() as undo:
             undo.enter_context(KNOBS.scope(**knobs))
             installed = compat.install(mode or KNOBS.mode, quick=quick, checks=checks)
@@ -168,7 +168,7 @@ def _knobs(
     ignore: str | Sequence[str],
     baseline: str | os.PathLike[str] | None,
 ) -> dict[str, object]:
-    """The knobs that were asked for."""
+    """Return the knobs that were asked for."""
     knobs: dict[str, object] = {}
     if only:
         knobs["only_kernels"] = (only,) if isinstance(only, str) else tuple(only)
@@ -188,7 +188,7 @@ def _knobs(
 
 
 def _look_for_upstream() -> None:
-    """Say so where the names that a script has of triton are another one's already."""
+    """Report names of another Triton that the script has imported already."""
     spec = getattr(sys.modules.get("triton"), "__spec__", None)
     if spec is not None and not isinstance(spec.loader, TritonLoader):
         tell(
@@ -198,7 +198,7 @@ def _look_for_upstream() -> None:
 
 
 def _shell() -> Any:
-    """The IPython shell that this process runs, None for none."""
+    """Return the IPython shell that this process runs, or None."""
     ipython = sys.modules.get("IPython")
     get_shell = getattr(ipython, "get_ipython", None)
     return None if get_shell is None else get_shell()

@@ -32,7 +32,7 @@ class _Callers:
         self._is_skipped: dict[CodeType, bool] = {}
 
     def caller(self) -> tuple[CodeType, int] | None:
-        """Its code and line."""
+        """Return its code and line."""
         frame = sys._getframe(2)  # noqa: SLF001  # what `inspect` does, without its costs
         while frame is not None:
             code = frame.f_code
@@ -61,7 +61,7 @@ class _ModuleScopes:
         self._here = _Entered()
 
     def enter(self, module: Any, arguments: Any) -> None:
-        """Before a `forward`."""
+        """Enter the scope of a module, before its `forward`."""
         entered = self._here.entered
         parent = entered[-1][0] if entered else None
         name = type(module).__name__
@@ -70,7 +70,7 @@ class _ModuleScopes:
         entered.append((module, SCOPES.enter(name)))
 
     def exit(self, module: Any, arguments: Any, output: Any) -> None:
-        """After it, also where it has raised."""
+        """Leave the scope of a module, after its `forward` or where that raised."""
         while self._here.entered:
             entered, scope = self._here.entered.pop()
             if scope is not None:
@@ -127,7 +127,7 @@ def op_origins(note: OperationNote) -> Iterator[None]:
 
 @contextmanager
 def _record_function_scopes() -> Iterator[None]:
-    """Have `record_function` enter a scope, too."""
+    """Make `record_function` enter a scope, too."""
     from torch.autograd import profiler
 
     record_function: Any = profiler.record_function

@@ -27,11 +27,11 @@ class Recording:
 
     @property
     def error(self) -> str | None:
-        """Why recording stopped before `stop`, if it did."""
+        """The reason why recording stopped before `stop`, if it did."""
         return self._recorder.error
 
     def flush(self) -> None:
-        """Wait until the session has all that happened so far."""
+        """Wait until the session has all events so far."""
         self._recorder.flush()
 
     def stop(self, exit_status: int | None = None) -> None:

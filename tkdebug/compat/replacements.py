@@ -51,7 +51,7 @@ def set_option(patches: Replacements, config: Any, name: str, value: object) -> 
 
 
 class InPlace:
-    """In place until `uninstall`, or until the `with` block that it heads ends.
+    """An installation, in place until `uninstall` or the end of its `with` block.
 
     Args:
         undo: what undoes it, which is taken over.
@@ -72,7 +72,7 @@ class InPlace:
 
 
 class Environment:
-    """Variables of this process changed until `restore`."""
+    """Changes of environment variables of this process, until `restore`."""
 
     def __init__(self, changes: Mapping[str, str | None]) -> None:
         self._before = {name: os.environ.get(name) for name in changes}

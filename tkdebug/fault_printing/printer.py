@@ -24,6 +24,80 @@ if TYPE_CHECKING:
 MAX_PRINTED = 50
 
 
+class PrintedFaults:
+    """The faults that processes of a run have printed: an empty file for each, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def claim(self, fault: Fault) -> bool:
+        """Whether no process has printed `fault`; from now on it counts as printed."""
+        try:
+            os.close(os.open(self._file(fault), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except OSError:
+            return False  # printed, or the run has ended and its folder has gone
+        return True
+
+    def __contains__(self, fault: Fault) -> bool:
+        return self._file(fault).exists()
+
+    def _file(self, fault: Fault) -> Path:
+        frames = [(frame.file, frame.line, frame.function) for frame in fault.frames]
+        place = json.dumps([fault.kind, fault.kernel, frames, fault.tensor])
+        return self.folder / hashlib.sha256(place.encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def printing_faults() -> Iterator[PrintedFaults]:
+    """Print faults of this process and its children while the block lasts.
+
+    What it gives can be asked for them until the block ends.
+    """
+    owner, stream, file = os.getpid(), sys.stderr, _stderr_file()
+    folder = TemporaryFolder("printed")
+    printed = PrintedFaults(folder.path)
+
+    def claims(fault: Fault) -> bool:
+        # Forked children come here, too. A script may have led its stderr elsewhere.
+        is_seen = file is not None and _stderr_file() == file
+        if os.getpid() == owner and sys.stderr is stream and stream is not None:
+            is_seen = True
+        return is_seen and printed.claim(fault)
+
+    teller = FaultPrinter(claims, "further faults are reported at the end")
+    hook = Hook(fault=teller.on_fault)
+    os.environ[VARIABLE] = f"{file or ''}:{folder.path}"
+    HOOKS.add(hook)
+    try:
+        yield printed
+    finally:
+        HOOKS.remove(hook)
+        os.environ.pop(VARIABLE, None)
+        folder.remove()
+
+
+def print_from_environment() -> None:
+    """Print faults in this process, a child of one that prints them, where stderr is the same."""
+    file, _, folder = os.environ.get(VARIABLE, "").partition(":")
+    if not file or not folder:
+        return
+    printed = PrintedFaults(Path(folder))
+    teller = FaultPrinter(
+        lambda fault: _stderr_file() == file and printed.claim(fault),
+        "further faults are reported at the end",
+    )
+    HOOKS.add(Hook(fault=teller.on_fault))
+
+
+def _stderr_file() -> str | None:
+    """Return the identity of the file that stderr is, or None if it is no file."""
+    try:
+        status = os.fstat(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError, io.UnsupportedOperation):
+        return None
+    return f"{status.st_dev}-{status.st_ino}"
+
+
 @dataclass(slots=True)
 class _Count:
     """One fault: its first occurrence, and how often it came up since."""
@@ -55,7 +129,7 @@ class FaultPrinter:
         self._owner = self._process = os.getpid()
 
     def on_fault(self, fault: Fault) -> None:
-        """Count `fault`, and print it if it is new; one that does not count is passed over."""
+        """Count `fault`, and print it if it is new; ignore one that does not count."""
         if fault.kind == "compile-error" or not fault.is_open:
             return
         place = (fault.kind, fault.kernel, fault.frames, fault.tensor)
@@ -85,7 +159,7 @@ class FaultPrinter:
             self._printed = 0
 
     def tell_counts(self) -> None:
-        """Tell each fault in a line with its counts, unless there was but one, once.
+        """Print each fault in a line with its counts, unless there was only one, once.
 
         A forked child tells nothing: what it counts began with its parent's counts.
         """

@@ -75,7 +75,7 @@ def fault_lines(
 
 
 def _cause_lines(cause: Cause, file: str | None, view: View) -> Iterator[str]:
-    """The edits that fix a mismatch, each as the lines that go and those that come."""
+    """Return the edits that fix a mismatch, each as removed and added lines."""
     style = view.style
     for number, edit in enumerate(cause.edits[:_MOST_EDITS]):
         yield (
@@ -100,7 +100,7 @@ def _caller_place(frame: Frame, fault: Fault) -> str:
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:
-    """Text behind two spaces, in lines of a width at most where words allow that."""
+    """Return text in lines of `width` at most, if words allow that, after two spaces."""
     lines = text.split("\n")
     if width is None:
         return [f"  {lines[0]}", *lines[1:]]

@@ -61,7 +61,7 @@ def add_hook(
     fault: Callable[[Fault], None] | None = None,
     progress: Callable[[LaunchProgress], None] | None = None,
 ) -> HookHandle:
-    """Call functions on what happens in this process.
+    """Call functions at events of this process.
 
     Args:
         enter: gets (kernel object, `LaunchRecord`) before each launch, in the order of adding.

@@ -47,7 +47,7 @@ _FASTEST = 1
 
 @cache
 def packed_type() -> np.dtype[np.void]:
-    """The type of a packed record."""
+    """Return the numpy type of a packed record."""
     import numpy as np
 
     return np.dtype([*_PACKED_FIELDS])
@@ -186,7 +186,7 @@ def _all_of(batch: Recorded[ActivityBatch]) -> tuple[Activity, ...]:
 
 
 def sum_of_totals(totals: Iterable[ActivityTotal]) -> tuple[ActivityTotal, ...]:
-    """One total for each kind and name, in graphs and not, the longest first."""
+    """Return one total for each kind and name, in graphs and not, the longest first."""
     found: dict[tuple[str, str, bool], ActivityTotal] = {}
     for total in totals:
         key = (total.kind, total.name, total.in_graph)

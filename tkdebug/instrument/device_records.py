@@ -94,7 +94,7 @@ class ActivityTotal:
         return self.total_ns / self.count if self.count else 0.0
 
     def plus(self, other: ActivityTotal) -> ActivityTotal:
-        """Both together."""
+        """Return the sum of both."""
         return ActivityTotal(
             self.kind,
             self.name,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 def json_text(value: object, *, indent: int | None = None, sort_keys: bool = False) -> str:
-    """JSON of `value`; what is not finite, for which JSON has no number, is null."""
+    """Return JSON of `value`; numbers that are not finite, which JSON lacks, are null."""
     # A launch is a line, and making an encoder takes as long as writing that line.
     is_plain = indent is None and not sort_keys
     encoder = _PLAIN if is_plain else _encoder(indent, sort_keys)

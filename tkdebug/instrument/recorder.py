@@ -115,7 +115,7 @@ class Recorder:
 
     @property
     def error(self) -> str | None:
-        """Why recording stopped before `stop`, if it did."""
+        """The reason why recording stopped before `stop`, if it did."""
         return self._sink.error if self._sink is not None else None
 
     def start(self) -> Recorder:
@@ -187,7 +187,7 @@ class Recorder:
             self._device_times.stop()
 
     def take_ended(self, limit_s: float) -> None:
-        """Have the session know what has ended on the GPU, without waiting for what runs there."""
+        """Store what has ended on the GPU, without waiting for what runs there."""
         self._gpu.take_ended(limit_s)
         if self._sink is not None:
             # The first answer may be a question, for the names of kernels.
@@ -211,7 +211,7 @@ class Recorder:
         self.stop(0 if error is None else 1)
 
     def note_operation(self, start_ns: int, end_ns: int, code: CodeType, line: int) -> None:
-        """An operation of torch's, called at that line, has ended; launches nothing before CUDA."""
+        """Note that an operation of torch's, called at that line, has ended."""
         packer = self._packer
         if packer is not None:
             packer.note_operation(start_ns, end_ns, code, line)
@@ -233,7 +233,7 @@ class Recorder:
         self._gpu.start(make_buffers, process, HOOKS.profiler_has_cupti)
 
     def _unpack(self) -> None:
-        """There is no recording process any more that reads what is packed."""
+        """Stop packing: the recording process that read packed launches is gone."""
         self._packer = None
         HOOKS.pack_natively(self._hook, None)
 
@@ -241,7 +241,7 @@ class Recorder:
         self._gpu.share(is_taken)
 
     def _on_switched(self, by_cupti: bool) -> None:
-        """CUPTI times launches from now on, or CUDA events do."""
+        """Note that CUPTI times launches from now on, or that CUDA events do."""
         HOOKS.time_natively(self._hook, not by_cupti)
 
     def _on_enter(self, kernel: object, record: LaunchRecord) -> None:
@@ -275,7 +275,7 @@ class Recorder:
             self._device_times.add(record.id, record.device_ns)
 
     def _pack(self, packer: LaunchPacker, kernel: object, record: LaunchRecord) -> bool:
-        """Note a launch that has a record; whether CUPTI times it."""
+        """Pack a launch that has a record; return whether CUPTI times it."""
         flags = self._gpu.flags[0]
         if record.error is not None:
             self._put(_started(record, SCOPES.path(self)))
@@ -298,7 +298,7 @@ class Recorder:
         end_ns: int,
         values: tuple[object, ...],
     ) -> None:
-        """A launch that no slot can hold."""
+        """Record a launch that no slot can hold."""
         record = kernel.launch_record(launch, grid, stream, values, start_ns)
         self._put(_started(record, SCOPES.path(self)))
         self._tell_made(launch, start_ns, end_ns, grid)
@@ -314,7 +314,7 @@ class Recorder:
         return StoredTime(self.path, launch, self._settle)
 
     def _settle(self) -> None:
-        """Have the session know all times that can be known."""
+        """Store all times of launches that can be known."""
         self._gpu.wait()
         self.flush()
 
@@ -348,18 +348,18 @@ class Recorder:
             self._sink.flush(FAULT_WAIT_S)
 
     def entered(self, scope: Scope, metrics: Metrics) -> None:
-        """A scope of the script's began."""
+        """Note that a scope of the script's began."""
         self._scope_metrics[scope.id] = {}
         self.measured(scope, metrics)
 
     def measured(self, scope: Scope, metrics: Metrics) -> None:
-        """The script measured something of it."""
+        """Note metrics that the script measured of a scope."""
         # To read a tensor would wait for the device.
         plain = {str(name): v for name, v in metrics.items() if not hasattr(v, "data_ptr")}
         self._scope_metrics.setdefault(scope.id, {}).update(plain)
 
     def exited(self, scope: Scope) -> None:
-        """It ended."""
+        """Record a scope that has ended."""
         parent = None if scope.parent is None else scope.parent.id
         metrics = self._scope_metrics.pop(scope.id, {})
         ends = (scope.start_ns, time.time_ns())

@@ -316,7 +316,7 @@ class SourceFile:
 @stored("blobs", key=("hash",), stamped=False)
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A text, found by what it is.
+    """A text, stored once and found by its hash.
 
     Attributes:
         hash: SHA-256 of the UTF-8 text, in hex.
@@ -454,7 +454,7 @@ class Output:
 @stored("progress", key=("process", "launch_id"), stamped=False)
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The latest of a long launch that runs now: programs done of how many."""
+    """The latest progress of a long launch that runs now: programs done of all."""
 
     process: int
     launch_id: int

@@ -128,7 +128,7 @@ class Session:
         return found
 
     def narrow(self, kernels: Sequence[str]) -> None:
-        """Have every answer from now on be about these kernels alone, () for none.
+        """Restrict every answer from now on to these kernels, () for none.
 
         What is not known by kernel, such as what others ran on the GPU, is left out.
         """
@@ -493,7 +493,7 @@ class Session:
 
 
 def _check_order(since: int, last: Sequence[int]) -> None:
-    """Look whether a page ends beyond the one before; else reading page by page would never end.
+    """Check that a page ends after the one before; else reading would never end.
 
     Raises:
         ValueError: it does not, as where numbers lie as texts, which SQLite orders after them.
@@ -512,7 +512,7 @@ def _scope_summary(row: Row) -> ScopeSummary:
 
 
 def _fault_group(row: Row) -> FaultGroup:
-    """A count of bad accesses, a count of launches, a `seq`, and the row of `faults` it has."""
+    """Return a group from counts of accesses and launches, a `seq`, and its row of `faults`."""
     count, launches, _, *first = row
     recorded = table_of(Fault).recorded(first)
     return FaultGroup(recorded, decode_integer(count), decode_integer(launches))

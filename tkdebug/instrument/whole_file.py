@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, pieces: Iterable[str]) -> None:
-    """Write `pieces` into the file `path`; on failure what stood there stays.
+    """Write `pieces` into the file `path`; on failure the old content stays.
 
     What is no file of its own (a device, a pipe, a link such as /dev/stdout) is written in place,
     and so is a file in a folder where none can be made.

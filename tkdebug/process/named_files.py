@@ -148,7 +148,7 @@ def is_unnamed(file: str) -> bool:
 
 
 def unnamed_lines(code: CodeType) -> list[str]:
-    """The lines of the text that `code` was compiled from, [] where they are not to be had.
+    """Return the lines of the text that `code` was compiled from, [] if they cannot be found.
 
     What is found is put into `linecache`, from where faults and tracebacks quote.
     """

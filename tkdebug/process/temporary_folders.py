@@ -48,7 +48,7 @@ class TemporaryFolder:
             self._let_go()
 
     def keep(self) -> None:
-        """Let it outlive this process."""
+        """Let the folder outlive this process."""
         (self.path / _OWNER).unlink(missing_ok=True)
         self._let_go()
 

@@ -42,7 +42,7 @@ _ANSWERS_LIMIT_S = 60.0
 
 
 class FaultCollector:
-    """The faults since the last phase of a test was reported, but for those that are ignored."""
+    """The faults since the last reported phase of a test, without ignored ones."""
 
     def __init__(self, installed: InPlace, findings: Findings, fails: bool) -> None:
         self.installed = installed
@@ -168,7 +168,7 @@ def pytest_report_header() -> str | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Debug kernels, where that is asked for."""
+    """Debug kernels, if that is asked for."""
     if config.option.tkdebug_pdb:
         from tkdebug.pytest_plugin.debugging import stop_at_faults
 
@@ -187,7 +187,7 @@ def tkdebug_faults(request: pytest.FixtureRequest) -> list[Fault]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, Any, None]:
-    """Add the phase's faults to its report, and fail it where it passed."""
+    """Add the phase's faults to its report, and fail a phase that passed."""
     # Faults of a phase's own native launches, which come up once those have ended.
     conclude_checked_launches()
     if COMPILE_HOOKS.asker is not None:

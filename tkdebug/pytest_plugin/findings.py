@@ -48,7 +48,7 @@ class Tally:
     deselected: bool = False
 
     def merge(self, other: Tally) -> None:
-        """Add what came up elsewhere."""
+        """Add the findings of another tally."""
         self.seen |= other.seen
         self.ignored |= other.ignored
         self.comments |= other.comments
@@ -147,18 +147,18 @@ class Findings:
             self.tally.comments.add(record)
 
     def pytest_deselected(self) -> None:
-        """Not all tests run."""
+        """Note that not all tests run."""
         self.tally.deselected = True
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Send what a worker counted to the session that it is of."""
+        """Send what a worker counted to its session."""
         sent: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
         if sent is not None:
             sent[_SENT] = pickle.dumps(self.tally)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
-        """A worker of pytest-xdist has ended."""
+        """Merge the findings of a worker of pytest-xdist that has ended."""
         sent = getattr(node, "workeroutput", {}).get(_SENT)
         if sent is not None:
             self.tally.merge(pickle.loads(sent))
@@ -166,7 +166,7 @@ class Findings:
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter, exitstatus: int
     ) -> None:
-        """Write the baseline where that is asked for, and say what there is to say."""
+        """Write the baseline if that is asked for, and print the remarks."""
         is_whole = exitstatus == pytest.ExitCode.OK and not self.tally.deselected
         lines = list(self._lines(is_whole))
         if lines:

@@ -93,7 +93,7 @@ class ArgumentInfo:
 
 
 class LaunchRecord:
-    """One launch. Enter hooks see it without times; exit hooks see `duration_ns` set.
+    """One launch. Enter hooks see it without times, exit hooks with `duration_ns`.
 
     Attributes:
         id: unique in the process, counted from 1.
@@ -321,7 +321,7 @@ class AutotuneChoice:
 
     @property
     def ranked(self) -> tuple[tuple[str, float], ...]:
-        """The configurations and their ns, the fastest first; one that failed took forever."""
+        """Return the configurations and their ns, the fastest first; a failed one is infinite."""
         fastest_first = sorted(self.timings_ms.items(), key=lambda item: item[1])
         return tuple((config, time_ms * 1e6) for config, time_ms in fastest_first)
 

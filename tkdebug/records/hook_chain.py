@@ -165,7 +165,7 @@ class LaunchFollower(Protocol):
         launch_id: int,
         before: object,
     ) -> None:
-        """Remember that launch, which ended well.
+        """Remember a launch, which ended well.
 
         Args:
             kernel: the runtime's interpreted kernel.
@@ -264,7 +264,7 @@ class HookChain:
                     self._guarded(hook.device, make_buffers)
 
     def profiler(self, is_taken: bool) -> None:
-        """Report that torch's profiler takes CUPTI now, or has given it back."""
+        """Report that torch's profiler takes CUPTI now, or has returned it."""
         self.profiler_has_cupti = is_taken
         for hook in self._hooks:
             if hook.profiler is not None:
@@ -339,7 +339,7 @@ class HookChain:
         self._teller.on_fault(fault)
 
     def progress(self, event: LaunchProgress) -> None:
-        """Report how far a long launch is."""
+        """Report the progress of a long launch."""
         for hook in self._hooks:
             if hook.progress is not None:
                 self._guarded(hook.progress, event)
@@ -365,7 +365,7 @@ class HookChain:
             self.report(callback)
 
     def report(self, callback: Callable[..., None]) -> None:
-        """Say that `callback` raised, the first time it does."""
+        """Report that `callback` raised, the first time that it does."""
         if id(callback) not in self._reported:
             self._reported[id(callback)] = callback
             name = getattr(callback, "__qualname__", repr(callback))

@@ -107,7 +107,7 @@ class Shown:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """A forked child has launched nothing, and its recorder is one of its own."""
+        """Forget the parent's launches in a forked child, whose recorder is its own."""
         self._lock = threading.RLock()
         self._known: list[SharedTables | ShownKernel] = []
         self._followers: list[Callable[[SharedTables | ShownKernel], None]] = []
@@ -118,7 +118,7 @@ class Shown:
         return bool(self._followers)
 
     def put(self, one: SharedTables | ShownKernel) -> None:
-        """Hand it to all followers, and to those that come later."""
+        """Hand tables or a build to all followers, and to those that come later."""
         with self._lock:
             self._known.append(one)
             followers = tuple(self._followers)
@@ -134,7 +134,7 @@ class Shown:
             follower(one)
 
     def unfollow(self, follower: Callable[[SharedTables | ShownKernel], None]) -> None:
-        """Call it no more; nothing happens if it does not follow."""
+        """Stop calling `follower`; do nothing if it does not follow."""
         with self._lock:
             self._followers = [one for one in self._followers if one != follower]
 
@@ -148,7 +148,7 @@ def write_header(memory: memoryview, at: int, launch: int, number: int, sites: i
 
 
 def erase_header(memory: memoryview, at: int) -> None:
-    """Erase the header of the table at `at`: it is of no launch."""
+    """Erase the header of the table at `at`, which then belongs to no launch."""
     _ALONE.pack_into(memory, at + _ALONE_AT, 0, 0, 0)
 
 

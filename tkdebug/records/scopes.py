@@ -75,7 +75,7 @@ class Scope:
 
 
 class _Unset:
-    """No scope was entered in this context."""
+    """The mark of a context in which no scope was entered."""
 
 
 _IDS = itertools.count(1)
@@ -106,14 +106,14 @@ class Scopes:
         self._lock = threading.RLock()
 
     def watch(self, watcher: ScopeWatcher) -> None:
-        """Tell `watcher` of scopes entered from now on."""
+        """Notify `watcher` of scopes entered from now on."""
         with self._lock:
             if watcher not in self._watchers:
                 self._watchers = (*self._watchers, watcher)
             self._update()
 
     def unwatch(self, watcher: ScopeWatcher) -> None:
-        """Tell `watcher` of no more scopes."""
+        """Stop notifying `watcher`."""
         with self._lock:
             self._watchers = tuple(w for w in self._watchers if w is not watcher)
             self._update()
@@ -187,7 +187,7 @@ class Scopes:
             self._main = None if isinstance(scope, _Unset) else scope
 
     def path(self, watcher: ScopeWatcher | None = None) -> tuple[str, ...]:
-        """Names of the scopes in force, outermost first, then the state if there is one.
+        """Return the names of the scopes in force, outermost first, then the state if there is one.
 
         Args:
             watcher: leave out the scopes it was not notified of.

@@ -86,14 +86,14 @@ def width_of(stream: TextIO | None) -> int | None:
 
 
 def cut(text: str, width: int | None) -> str:
-    """`text`, one line, cut to `width` columns with an ellipsis at its end."""
+    """Return `text`, one line, cut to `width` columns with an ellipsis at its end."""
     if width is None or len(text) <= width:
         return text
     return text[: max(width - 1, 0)] + "…"
 
 
 def fitted(text: str, rest: str, width: int | None) -> str:
-    """`text` and `rest` in one line of `width` columns, of which `rest` stays whole."""
+    """Return `text` and `rest` in a line of `width` columns, with `rest` whole."""
     return cut(text, None if width is None else max(width - len(rest), 20)) + rest
 
 
@@ -120,5 +120,5 @@ def has_textual() -> bool:
 
 
 def opens_tui_by_default() -> bool:
-    """In a terminal, with the library there, and on a system with ptys."""
+    """Whether the TUI opens: in a terminal, with its library, on a system with ptys."""
     return os.name == "posix" and not os.environ.get("CI") and has_terminal() and has_textual()

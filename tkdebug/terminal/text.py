@@ -28,7 +28,7 @@ _SHORT_ESCAPES = {"\t": "\\t", "\n": "\\n"}
 
 
 def visible(text: str, *, styled: bool = False) -> str:
-    r"""`text` with what is unsafe on a terminal written out as in Python source, such as `\x1b`.
+    r"""Return `text` with what is unsafe on a terminal written as in Python source (`\x1b`).
 
     Args:
         text: of any origin; its newlines and tabs stay.
@@ -41,7 +41,7 @@ def visible(text: str, *, styled: bool = False) -> str:
 
 
 def visible_line(text: str) -> str:
-    """`visible` text on one line: a name or a path, whose newlines would begin lines of ours."""
+    """Return `visible` text on one line: newlines in a name would begin lines of ours."""
     if text.isascii() and text.isprintable():
         return text
     return _UNSAFE_OR_BREAK.sub(_escape, text)

@@ -73,7 +73,7 @@ def plain(name: str) -> str:
 
 
 class WatchReads(TorchFunctionMode):
-    """The mode; inactive it passes every call on."""
+    """The mode of torch that sees calls; inactive it passes every call on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class WatchReads(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call `func`, and look at what it was given, where any launch left gaps."""
+        """Call `func`, and look at its arguments if any launch left gaps."""
         if not (HELD_GAPS and self.active):
             return func(*args, **kwargs) if kwargs else func(*args)
         name = getattr(func, "__name__", "")
@@ -123,7 +123,7 @@ def watch_gaps() -> Callable[[], None]:
 
 
 def _leave(mode: TorchFunctionMode) -> None:
-    """Take `mode` off this thread's stack, wherever in it it is."""
+    """Take `mode` out of this thread's stack, wherever it is there."""
     above = []
     for _ in range(torch._C._len_torch_function_stack()):  # noqa: SLF001
         top = _overrides._pop_mode()  # noqa: SLF001
@@ -153,7 +153,7 @@ class _Call:
 
 
 def _look(call: _Call, changed: Tensor | None) -> None:
-    """Note what a function did with gaps."""
+    """Follow the gaps of a call's arguments."""
     if changed is not None:
         memory = host_view(call.args[0])
         _computed(call, memory, changed, [memory])
@@ -168,7 +168,7 @@ def _look(call: _Call, changed: Tensor | None) -> None:
 
 
 def _follow(call: _Call, tensor: Tensor, made: list[Tensor]) -> None:
-    """Hand the gaps of a tensor on to what was made of it, or report that they were read."""
+    """Pass the gaps of a tensor on to what was made of it, or report that they were read."""
     is_float = tensor.dtype.is_floating_point
     if call.name in COPIES:
         for copy in made:
@@ -220,7 +220,7 @@ def _places(call: _Call, tensor: Tensor, copy: Tensor) -> Tensor | None:
 
 
 def _computed(call: _Call, tensor: Tensor, marks: Tensor, made: list[Tensor]) -> None:
-    """Arithmetic makes gaps of gaps, which it shows as NaNs."""
+    """Mark the gaps in a result: arithmetic makes gaps of gaps, which show as NaNs."""
     HELD_GAPS.use(tensor)
     for result in made:
         places = _spread(marks, result)
@@ -232,7 +232,7 @@ def _computed(call: _Call, tensor: Tensor, marks: Tensor, made: list[Tensor]) ->
 
 
 def _spread(marks: Tensor, result: Tensor) -> Tensor | None:
-    """Marks broadcast to the shape of a result; None where they do not fit."""
+    """Return marks broadcast to the shape of a result, or None if they do not fit."""
     shape = tuple(marks.shape)
     if len(shape) > result.dim():
         return None

@@ -64,11 +64,11 @@ class CrashWatch:
         self._reported.update((path, _written_ns(path)) for path in self.dumps())
 
     def dumps(self) -> list[str]:
-        """Files of this process that have not been read, but for one that was asked for."""
+        """Return the unread dumps of this process, without one that was asked for."""
         return [] if self._is_asked_for else self.all_dumps()
 
     def all_dumps(self) -> list[str]:
-        """Files of this process that have not been read."""
+        """Return the unread dumps of this process."""
         if not self.pattern:
             return []
         found = glob.glob(_crash_dumps().expanded(self.pattern))
@@ -102,7 +102,7 @@ class CrashWatch:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Dumps that come in the `with` block were asked for, and are of no crash."""
+        """Take dumps that come in the `with` block as asked for, not as crashes."""
         # What the driver says from now on is because of that.
         self._is_asked_for = self._attributed = True
         try:
@@ -112,7 +112,7 @@ class CrashWatch:
             self._is_asked_for = False
 
     def conclude(self) -> None:
-        """Wait for this process's launches, and tell what crashed."""
+        """Wait for this process's launches, and report what crashed."""
         from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
         if os.getpid() != self._process:
@@ -166,7 +166,7 @@ class CrashWatch:
         return synchronize
 
     def _await_dump(self) -> None:
-        """Wait until the dump of an error that is known already is there and grows no more.
+        """Wait for the dump of a known error, until it no longer grows.
 
         The driver reports a wild address before it begins the dump (seen with driver 580).
         """
@@ -180,7 +180,7 @@ class CrashWatch:
             time.sleep(_SETTLED_S)
 
     def _await_error(self) -> None:
-        """Wait until the driver reports the error, too, which is raised as torch raises it."""
+        """Wait until the driver reports the error, and let torch raise it."""
         self._awaited = True
         deadline_s = time.monotonic() + _ERROR_DELAY_S
         while self._synchronize is not None and time.monotonic() < deadline_s:
@@ -253,7 +253,7 @@ class ArmedCoreDumps:
         self._undo.callback(Environment({COREDUMP_VARIABLE: _NO_DUMPS}).restore)
 
     def watch_hangs_of(self, run: RunOfScript) -> None:
-        """Have Ctrl-C name the launch that does not end, where no dump would say more."""
+        """Name the launch that does not end on Ctrl-C, where no dump would say more."""
         if self.watch is not None:
             self.watch.run = run
         is_main = threading.current_thread() is threading.main_thread()
@@ -274,7 +274,7 @@ class ArmedCoreDumps:
             self.watch.conclude_children()
 
     def disarm(self) -> None:
-        """Undo it; dumps of ours that nobody read are deleted."""
+        """Switch dumps off, and delete those of ours that nobody read."""
         self.watch = None
         self._undo.close()
         if self._folder is not None:
@@ -285,7 +285,7 @@ class ArmedCoreDumps:
 def armed(
     native: bool, coredump: bool, hang_timeout_s: float | None = None
 ) -> Iterator[ArmedCoreDumps]:
-    """Crashes are watched for the length of a `with` block, where there is a GPU.
+    """Watch for crashes inside of the `with` block, if there is a GPU.
 
     Args:
         native: whether kernels may run natively at all.
@@ -304,7 +304,7 @@ def armed(
 
 
 def watch_from_environment() -> None:
-    """Watch in this process, a child, what its parent has switched on."""
+    """Watch for crashes in this process, a child, as its parent has it."""
     kind, _, pattern = os.environ.get(COREDUMP_VARIABLE, "").partition(":")
     if kind not in ("owned", "user", "none") or (kind != "none" and not pattern):
         return

@@ -63,7 +63,7 @@ class Running:
 
 
 def running_launches() -> list[Running]:
-    """The launches that have not ended, by stream, that with the oldest one first."""
+    """Return the launches that have not ended by stream, the stream of the oldest first."""
     from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
     dumps = platform_in_force().crash_dumps
@@ -80,7 +80,7 @@ def running_launches() -> list[Running]:
 
 
 def oldest_running() -> int | None:
-    """Ordinal of the oldest launch that has not ended; None where no stream with one is busy."""
+    """Return the ordinal of the oldest launch that has not ended; None if no stream is busy."""
     running = running_launches()
     return running[0].flights[0].ordinal if running else None
 
@@ -125,12 +125,12 @@ class HangWatch:
         self._thread.start()
 
     def renew_locks(self) -> None:
-        """A forked child's signals are none of the parent's."""
+        """Forget the parent's signals in a forked child."""
         if not self._is_stopped:
             signal.set_wakeup_fd(-1)
 
     def stop(self) -> None:
-        """End it; in a forked child nothing runs."""
+        """End the watch; in a forked child nothing runs."""
         if os.getpid() != self._process:
             return
         self._is_stopped = True
@@ -204,7 +204,7 @@ class RunOfScript(Protocol):
     """The run whose main thread is stuck."""
 
     def take_ended(self, limit_s: float) -> None:
-        """Have launches know their ends, as far as the device tells without waiting."""
+        """Set the ends of launches, as far as they are known without waiting."""
         ...
 
     def end_stuck(self) -> NoReturn:
@@ -220,7 +220,7 @@ class UndumpedHangs:
         self._has_looked = False
 
     def look(self, waited: str) -> None:
-        """Report it; where launches do end, one after the other, nothing happens.
+        """Report the stuck launch; do nothing while launches end, one after the other.
 
         Args:
             waited: since when the kernel has not ended, in words.
@@ -252,7 +252,7 @@ def _report_unfinished() -> None:
 
 
 def hang_fault(running: Running, waited: str) -> Fault:
-    """The fault of the launch of these that is stuck, at the line of the script that made it.
+    """Return the fault of a stuck launch, at the line of the script that made it.
 
     Which of several it is, is not known: the times of those that have ended may not be there yet.
     The line and the kernel are named where they are all launches'.
@@ -335,7 +335,7 @@ class HangDumps:
         _tell_hang(path, waited)
 
     def _await_dump(self) -> str | None:
-        """The dump, once it has not grown for a while."""
+        """Return the dump once it has not grown for a while, or None."""
         deadline_s = time.monotonic() + _DUMP_S
         size, since_s = -1, 0.0
         while time.monotonic() < deadline_s:

@@ -29,7 +29,7 @@ Key = tuple[str, int]
 
 
 class BegunError(BaseException):
-    """Ends a call that was only to begin a compile; no `except Exception` is to see it."""
+    """The end of a call that only begins a compile; no `except Exception` is to catch it."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class InductorCompiles:
         self._begun: dict[Key, NativeCompilation] = {}
 
     def kernel(self, src: Specialization, device: int, wanted: Wanted) -> NativeKernel:
-        """The kernel, compiled if it was not begun.
+        """Return the kernel, and compile it if that was not begun.
 
         Raises:
             BegunError: it was only to be begun.
@@ -91,7 +91,7 @@ INDUCTOR_COMPILES = InductorCompiles()
 
 @contextmanager
 def wanted_for(wanted: Wanted) -> Iterator[None]:
-    """Calls of `triton.compile` inside the `with` block are for that."""
+    """Set the purpose of calls of `triton.compile` inside the `with` block."""
     token = WANTED.set(wanted)
     try:
         yield
@@ -102,7 +102,7 @@ def wanted_for(wanted: Wanted) -> Iterator[None]:
 def _finish(
     compilation: NativeCompilation, src: Specialization, device: int, wanted: Wanted
 ) -> NativeKernel:
-    """The kernel; checked when it is launched, where it is the user's or all launches are."""
+    """Return the compiled kernel, a checked one if it is the user's or all launches are checked."""
     if KNOBS.check_launches == "none" or not (wanted.is_users or KNOBS.check_launches == "all"):
         return compilation.finish()
     # Only where launches are checked.
@@ -117,7 +117,7 @@ def _finish(
 
 
 class CodePool:
-    """In the place of Inductor's pool of processes: lowers here, has code generated beside.
+    """A replacement of Inductor's pool: it lowers here, and code is generated in parallel.
 
     Args:
         size: how many kernels have code generated at a time.

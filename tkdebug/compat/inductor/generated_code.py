@@ -53,7 +53,7 @@ def _note_of_kernels(patches: Replacements) -> None:
 
 
 def _record_of_kernels(patches: Replacements) -> None:
-    """Have sessions keep the lines of each kernel that is loaded, also of one from a cache."""
+    """Record the lines of each kernel that is loaded, also of one from a cache."""
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
     begin: Any = CachingAutotuner.__init__

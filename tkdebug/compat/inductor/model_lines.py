@@ -37,7 +37,7 @@ _launched_by: ContextVar[Frame | None] = ContextVar("tkdebug_launched_by", defau
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """An op of the graph, and the model's line that it is of."""
+    """An op of the graph, and its line in the model."""
 
     op: str
     frame: Frame
@@ -66,7 +66,7 @@ def _origin_of(node: Any) -> Origin | None:
 
 
 def with_origins(source: str, nodes: Iterable[Any]) -> str:
-    """The source of a generated kernel with the lines that it is of as comments at its end."""
+    """Return the source of a generated kernel with the model's lines as comments at its end."""
     lines = [str(origin) for origin in origins_of(nodes)]
     # It is quoted in the code around the kernels.
     shown = [line for line in lines if "'''" not in line and "\\" not in line]
@@ -75,7 +75,7 @@ def with_origins(source: str, nodes: Iterable[Any]) -> str:
 
 @contextmanager
 def launched_from(frame: Any) -> Iterator[None]:
-    """Faults inside are of the model's line that a frame of generated code says it launches for."""
+    """Add the model's line that a frame of generated code names to faults inside."""
     token = _launched_by.set(_line_above(frame.f_code.co_filename, frame.f_lineno))
     try:
         yield
@@ -96,7 +96,7 @@ def _line_above(file: str, line: int) -> Frame | None:
 
 
 def at_model_line(fault: Fault) -> Fault:
-    """A fault in a generated kernel, with the model's line before its own where one is sure."""
+    """Return a fault in a generated kernel with the model's line before its own, if certain."""
     if not fault.frames:
         return fault
     launcher, here = _launched_by.get(), fault.frames[-1]

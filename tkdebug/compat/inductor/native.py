@@ -76,7 +76,7 @@ def _prepare_at_first_use(replacements: Replacements) -> None:
 
 
 def _prepare(replacements: Replacements) -> None:
-    """Replace in torch's compiler what has to be.
+    """Replace the functions of torch's compiler that launch or cache kernels.
 
     Raises:
         ImportError: it has other modules.
@@ -93,7 +93,7 @@ def _prepare(replacements: Replacements) -> None:
 
 
 def _compile_here(replacements: Replacements) -> None:
-    """Have kernels compiled in this process, and launched by tkdebug."""
+    """Make torch compile kernels in this process and launch them by tkdebug."""
     from torch._inductor import async_compile, config
 
     @functools.lru_cache(1)
@@ -106,7 +106,7 @@ def _compile_here(replacements: Replacements) -> None:
 
 
 def _compile_for(replacements: Replacements) -> None:
-    """Tell compiles and launches what they are for: whose kernel, which device, a benchmark."""
+    """Mark compiles and launches with their purpose: whose kernel, which device, a benchmark."""
     import torch
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
@@ -173,7 +173,7 @@ def _lines_of(graph: Any) -> str:
 
 
 def look_unnoted(replacements: Replacements) -> None:
-    """Have Inductor look at aligned inputs below what scripts call."""
+    """Let Inductor look at the addresses of inputs past the functions that note them."""
     import torch
     from torch._inductor import compile_fx, cudagraph_trees, utils
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def analyse_user_kernels(patches: Replacements) -> None:
-    """Have torch ask the Tile IR of kernels what they write to."""
+    """Let torch find what kernels write to from their Tile IR."""
     from torch._higher_order_ops import triton_kernel_wrap
 
     for name in ("identify_accessed_tensors", "identify_mutated_tensors"):
@@ -28,7 +28,7 @@ def analyse_user_kernels(patches: Replacements) -> None:
 
 
 def as_written(kernel: Any) -> Any:
-    """The user's kernel that a generated one is a copy of; None where it is Inductor's own."""
+    """Return the user's kernel that a generated one copies, or None if it is Inductor's own."""
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
     users: list[Any] = list(kernel_side_table.id_to_kernel.values())

@@ -31,19 +31,19 @@ class Hook:
     def init_handle(
         self, module: Any, function: Any, name: str, metadata_group: Any, hash: str
     ) -> None:
-        """A kernel was loaded."""
+        """Hear that a kernel was loaded."""
 
     def enter(self, metadata: Any) -> None:
-        """A launch is about to be made; `metadata.get()` gives its metadata."""
+        """Hear of a launch before it is made; `metadata.get()` returns its metadata."""
 
     def exit(self, metadata: Any) -> None:
-        """A launch was made."""
+        """Hear that a launch was made."""
 
     def activate(self) -> None:
-        """The first session that wants it has become active."""
+        """Begin: the first session that wants the hook has become active."""
 
     def deactivate(self) -> None:
-        """The last session that wants it is active no more."""
+        """End: the last session that wants the hook is no longer active."""
 
 
 class LaunchHook(Hook):
@@ -57,7 +57,7 @@ class LaunchHook(Hook):
     _exclude: re.Pattern[str] | None = None
 
     def __new__(cls) -> LaunchHook:
-        """The one there is."""
+        """Return the only instance."""
         if cls._instance is None:
             cls._instance = super().__new__(cls)
         return cls._instance
@@ -83,7 +83,7 @@ class LaunchHook(Hook):
         PROFILER.metadata_wanted = self.matches
 
     def deactivate(self) -> None:
-        """Have it read none."""
+        """Have the profiler read no metadata."""
         PROFILER.metadata_wanted = None
 
 
@@ -128,7 +128,7 @@ class HookManager:
 
     @staticmethod
     def deactivate(session: int | None = None) -> None:
-        """Have them called no more, but for what other sessions want."""
+        """Stop the calls of the hooks of a session, or of all, that no other session wants."""
         HookManager._set_active(session, False)
 
     @staticmethod

@@ -85,7 +85,7 @@ def start(
     mode: object = None,
     hook: str | Hook | None = None,
 ) -> int | None:
-    """Start a profiling session; its number is what the other functions take.
+    """Start a profiling session, and return its number, which the other functions take.
 
     Args:
         name: of the file that `finalize` writes, without its suffix.
@@ -179,7 +179,7 @@ def deactivate(session: int | None = None, flushing: bool = False) -> None:
 
 
 def finalize(session: int | None = None, output_format: str | None = "") -> None:
-    """End a session, or all, and write what was measured; nothing where there is none.
+    """End a session, or all, and write what was measured; without a session do nothing.
 
     Args:
         session: its number, None for all.
@@ -211,7 +211,7 @@ def device_facts(index: int) -> dict[str, object]:
 
 
 def _tell(profile: Profile) -> None:
-    """Say, each thing once in a process, what is not in the file that one might look for there."""
+    """Say what the file lacks that one might look for there, each thing once in a process."""
     if profile.interpreted:
         _tell_once(
             profile, "interpreted", "times are wall times of interpreted kernels, not a GPU's"

@@ -75,7 +75,7 @@ class scope:
         return self._entered.pop()
 
     def __call__(self, func: _F) -> _F:
-        """A function that runs inside the scope."""
+        """Decorate a function, which then runs inside the scope."""
 
         @wraps(func)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -172,7 +172,7 @@ class state:
         exit_state()
 
     def __call__(self, func: _F) -> _F:
-        """A function that runs in the state."""
+        """Decorate a function, which then runs in the state."""
 
         @wraps(func)
         def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -165,7 +165,7 @@ def _stages(event: KernelCompiled) -> dict[str, str]:
 
 
 def _lines_by_op(event: KernelCompiled, stages: Sequence[str]) -> dict[int, int]:
-    """The line in the kernel's file that an op is of, by its id."""
+    """Return the line in the kernel's file of each op, by its id."""
     found = {}
     for stage in stages:
         frames_of = event.op_lines.get(stage, {})

@@ -28,7 +28,7 @@ class LazyDict:
         self.extras.append((func, args))
 
     def get(self) -> dict[str, Any]:
-        """The entries, all functions heard."""
+        """Return the entries, after all functions have added theirs."""
         for func, args in self.extras:
             self.data = self.data | func(*args)
         self.extras.clear()
@@ -83,7 +83,7 @@ class HookChain:
 
 
 class LaunchHookChain(HookChain):
-    """One of the two launch chains: what is added here subscribes to launches."""
+    """One of the two launch chains, whose functions are called at launches."""
 
     def __init__(self, side: Literal["enter", "exit"]) -> None:
         super().__init__(reversed=side == "exit")

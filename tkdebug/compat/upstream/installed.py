@@ -136,7 +136,7 @@ def _check_release(option: str, version: str) -> None:
 
 
 def version_in(folder: Path) -> str | None:
-    """The release that a package's own text names: of nightly builds it has another distribution.
+    """Return the release that a package's own text names: nightly builds have another distribution.
 
     Args:
         folder: of the package.
@@ -160,7 +160,7 @@ def _check_library(folder: Path, version: str) -> None:
 
 
 def _check_backends(version: str) -> None:
-    """Refuse a package whose backends nobody finds: Triton looks for them in its metadata."""
+    """Refuse a package without backends in its metadata, where Triton looks for them."""
     in_tree = os.environ.get("TRITON_BACKENDS_IN_TREE") == "1"
     if not in_tree and not importlib.metadata.entry_points(group="triton.backends"):
         raise UsageError(

@@ -96,7 +96,7 @@ class UpstreamKernel:
         return write_note(parts)
 
     def recorded(self, run: Run, device: int) -> Run:
-        """Upstream's launcher with hooks around it; grids without programs pass by.
+        """Return upstream's launcher with hooks around it; grids without programs pass by.
 
         Args:
             run: that launcher.

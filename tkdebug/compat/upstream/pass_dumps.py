@@ -63,7 +63,7 @@ _catching = threading.Lock()
 
 @contextmanager
 def caught_dumps(wanted: bool) -> Iterator[list[Dump]]:
-    """The dumps of what is compiled inside of a `with` block; there once it is left.
+    """Catch the dumps of compiles inside of a `with` block; the list is full once it is left.
 
     What else is written to stderr meanwhile is written there afterwards.
 
@@ -90,7 +90,7 @@ def caught_dumps(wanted: bool) -> Iterator[list[Dump]]:
 
 
 def parse_dumps(text: str) -> tuple[list[Dump], str]:
-    """The dumps of whole modules in a text, and what of it is none."""
+    """Return the dumps of whole modules in a text, and the rest of the text."""
     dumps: list[Dump] = []
     rest: list[str] = []
     lines: list[str] = []

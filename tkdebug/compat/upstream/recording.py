@@ -20,7 +20,7 @@ from tkdebug.records.hook_chain import HOOKS
 
 
 class UpstreamRecorded:
-    """In force from when triton is imported until `restore`."""
+    """The replacements in Triton, in force from its import until `restore`."""
 
     def __init__(self) -> None:
         self._replacements = Replacements()
@@ -89,7 +89,7 @@ def _record_launches(replacements: Replacements) -> None:
 
 
 def _written_ns(files: Any) -> int:
-    """When the last of a kernel's files was written."""
+    """Return when the last of a kernel's files was written."""
     found = []
     for file in dict(files).values():
         try:

@@ -109,7 +109,7 @@ class Times:
 
 
 def advice_of(session: Session, times: Times | None = None) -> tuple[Advice, ...]:
-    """The remarks of a run.
+    """Return the remarks of a run.
 
     Args:
         session: the run.
@@ -146,7 +146,7 @@ def measured_ns(session: Session) -> dict[tuple[str, tuple[int, int, int]], floa
 
 
 def times_of(session: Session) -> Times:
-    """The times of a run on a GPU, and whose code took them."""
+    """Return the times of a run on a GPU, and whose code took them."""
     summaries = [one for one in session.kernel_summaries() if one.finished]
     return Times(
         {one.kernel: one.total_ns / one.finished for one in summaries},
@@ -209,7 +209,7 @@ def _launch_times(session: Session) -> tuple[dict[_Kind, int], dict[_Kind, tuple
 def _of_remarks(
     remarks: Sequence[Remark], weights: Mapping[tuple[str, int], _Weight], total: float
 ) -> list[Advice]:
-    """One for each cause: of several launches of a kernel the one that it costs most."""
+    """Return one remark for each cause, that of the launch of a kernel which it costs most."""
     best: dict[tuple[str, str, int, str], Advice] = {}
     gains: dict[tuple[str, str, int, str], dict[tuple[str, int], float]] = {}
     for remark in remarks:
@@ -265,7 +265,7 @@ def _ratio(now_ns: float, better_ns: float) -> float:
 def _launch_bound(
     costs: Sequence[LaunchCost], weights: Mapping[tuple[str, int], _Weight], total: float
 ) -> list[Advice]:
-    """Kernels that are launched often and are shorter than a launch."""
+    """Yield remarks on kernels that are launched often and are shorter than a launch."""
     found = []
     for cost in costs:
         weight = weights[cost.kernel_hash, cost.launch_id]
@@ -301,7 +301,7 @@ def _roofs(
     named: set[str],
     weights: Mapping[tuple[str, int], _Weight],
 ) -> list[Advice]:
-    """Kernels without a remark that take what their bytes or products take, as they are launched.
+    """Yield remarks on kernels that take just what their bytes or products take, as launched.
 
     Where a launch was measured, that has to be so of the measured time, too.
     """

@@ -61,7 +61,7 @@ class TimeChange:
 
     @property
     def verdict(self) -> Verdict:
-        """Slower or faster where the interval leaves out 1."""
+        """The verdict: slower or faster if the interval leaves out 1."""
         if min(self.launches) < LEAST_LAUNCHES:
             return "unknown"
         if self.low > 1:
@@ -106,7 +106,7 @@ class _Shapes:
         self._known: dict[int, tuple[tuple[ArgumentInfo, ...], tuple[tuple[int, ...], ...]]] = {}
 
     def of(self, arguments: tuple[ArgumentInfo, ...]) -> tuple[tuple[int, ...], ...]:
-        """In the order of the arguments."""
+        """Return the shapes of a launch's tensors, in the order of the arguments."""
         found = self._known.get(id(arguments))
         if found is None:
             shapes = tuple(one.shape for one in arguments if one.shape is not None)
@@ -117,7 +117,7 @@ class _Shapes:
 
 
 def _time_change(old: _Times, new: _Times) -> TimeChange | None:
-    """Differences of the kinds that both have, weighed by how much their launches tell."""
+    """Return the change over the kinds that both have, weighed by how exactly they are known."""
     kinds = [k for k in new if k in old and min(len(old[k]), len(new[k])) >= _LEAST_OF_KIND]
     if not kinds:
         return None
@@ -288,7 +288,7 @@ class KernelChange:
 
     @property
     def unknown_why(self) -> str:
-        """Why it is not known whether it is slower or faster; empty where it is."""
+        """The reason why it is unknown whether it is slower or faster; "" if it is known."""
         if self.before is None or self.after is None:
             return "only one run launched it"
         if self.time is None:
@@ -342,7 +342,7 @@ class Comparison:
         return "interpret" not in self.before.mode and "interpret" not in self.after.mode
 
     def unknown(self) -> dict[str, tuple[str, ...]]:
-        """Kernels of both runs of which it is not known whether they are slower, by why."""
+        """Return the kernels that may or may not be slower, by the reason why it is unknown."""
         found: dict[str, tuple[str, ...]] = {}
         for change in self.kernels:
             if change.before is not None and change.after is not None and change.unknown_why:
@@ -351,7 +351,7 @@ class Comparison:
         return found
 
     def slower(self, least_percent: float) -> tuple[KernelChange, ...]:
-        """Kernels that are certainly slower by so much, of runs on a GPU."""
+        """Return the kernels that are certainly slower by so much, of runs on a GPU."""
         if not self.is_timed:
             return ()
         least = 1 + least_percent / 100

@@ -113,7 +113,7 @@ def _parts(kernel: RecordedKernel) -> dict[str, str]:
 
 
 def _split(parameters: str) -> list[str]:
-    """Cut at the commas outside of brackets and strings."""
+    """Split parameters at the commas outside of brackets and strings."""
     found, depth, quote, begin = [], 0, "", 0
     for index, character in enumerate(parameters):
         if quote:

@@ -107,7 +107,7 @@ class LaunchTimeline:
 
     @property
     def lost(self) -> int:
-        """Marks for which there was no room."""
+        """The number of marks for which there was no room."""
         return sum(warp.lost for warp in self.warps)
 
 

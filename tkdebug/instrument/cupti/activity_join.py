@@ -103,11 +103,11 @@ class ActivityJoin:
         self._latest: dict[int, int] = {}
 
     def note_launches(self) -> None:
-        """To be called before buffers are taken: more kernels are known to be ours then."""
+        """Note the launches so far; before buffers are taken, so that more kernels are known."""
         self._joiner.add([self._made.popleft() for _ in range(len(self._made))], None)
 
     def join(self, taken: Round) -> set[int]:
-        """Join a round; the result is the devices that ran something.
+        """Join a round, and return the devices that ran something.
 
         Raises:
             RecordError: its records are not those of the version that CUPTI says it has.
@@ -169,7 +169,7 @@ class ActivityJoin:
                 self._report(left, np.ones(len(left.calls), bool))
 
     def give_up(self) -> None:
-        """No record comes any more."""
+        """Give up launches without a record: no more records come."""
         self.end_held()
         called = [made.launch for made in self._called.values()]
         for launch in (*self._joiner.give_up(), *called):
@@ -177,7 +177,7 @@ class ActivityJoin:
         self._called.clear()
 
     def _join_calls(self, taken_ns: int) -> npt.NDArray[np.int64]:
-        """Join launches with calls; the result is the calls that have a launch now."""
+        """Join launches with calls, and return the calls that have a launch now."""
         joined = self._joiner.join(taken_ns)
         self._called.update(joined.launches)
         for launch in (*joined.captured, *joined.lost):
@@ -198,7 +198,7 @@ class ActivityJoin:
         waiting: npt.NDArray[np.int64],
         taken_ns: int,
     ) -> Part | None:
-        """Report what of a held part is known to be ours or others'; the result is what is not.
+        """Report the records of a held part that are known to be ours or others'; return the rest.
 
         A kernel may have ended before its call is noted, and its launch be noted later still. So
         one that is not ours is held for a round, and then as long as its call may have a launch.
@@ -215,7 +215,7 @@ class ActivityJoin:
         return None if left is None else left._replace(until_ns=until_ns)
 
     def _report_ours(self, part: Part, known: npt.NDArray[np.int64]) -> Part | None:
-        """Report the kernels of launches, and what is no kernel; the result is the other kernels.
+        """Report the kernels of launches, and what is no kernel; return the other kernels.
 
         Args:
             part: records.
@@ -225,7 +225,7 @@ class ActivityJoin:
         return self._report(part, (part.packed["launch"] > 0) | (part.packed["kind"] > 0))
 
     def _report(self, part: Part, is_known: npt.NDArray[np.bool_]) -> Part | None:
-        """Report some records; the result is the others, None if there are none."""
+        """Report some records, and return the others, None if there are none."""
         import numpy as np
 
         packed = part.packed
@@ -272,7 +272,7 @@ class ActivityJoin:
             )
 
     def _drop_suspects(self) -> None:
-        """Give up launches whose records were dropped: those of later ones of their thread came."""
+        """Give up launches whose records were dropped: records of later ones came."""
         for call in tuple(self._suspects):
             made = self._called.get(call)
             if made is None:

@@ -93,7 +93,7 @@ class Collection:
             self.cupti.status("cuptiUnsubscribe", subscriber)
 
     def leave_alone(self) -> None:
-        """Have `stop` ask nothing of a CUPTI that would crash."""
+        """Make `stop` ask nothing of a CUPTI that would crash."""
         self._enabled.clear()
         self._subscriber = None
 
@@ -108,7 +108,7 @@ class Collection:
         driver.cuCtxSynchronize()
 
     def take(self, forced: bool = False) -> list[bytes]:
-        """The buffers of which all records are complete; all that there are where `forced`.
+        """Return the buffers of which all records are complete, or all buffers if `forced`.
 
         Raises:
             CuptiError: CUPTI refuses.

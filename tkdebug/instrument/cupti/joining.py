@@ -139,7 +139,7 @@ class CallJoiner:
         return self._all_calls().correlation
 
     def give_up(self) -> list[int]:
-        """The launches that found nothing; they are forgotten."""
+        """Forget the launches that found no call, and return them."""
         launches = [one.launch for one in self._launches]
         self._launches, self._calls = [], []
         return launches

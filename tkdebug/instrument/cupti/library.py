@@ -140,7 +140,7 @@ class Cupti:
         return time_ns.value
 
     def register(self, requested: int, completed: int) -> None:
-        """Have buffers taken from and given to the functions at these addresses.
+        """Register the functions at these addresses that provide and take buffers.
 
         Raises:
             CuptiError: they are refused.
@@ -148,7 +148,7 @@ class Cupti:
         self.call("cuptiActivityRegisterCallbacks", requested, completed)
 
     def subscribe(self, called: int | None = None) -> ctypes.c_void_p:
-        """Be the one client of this process that hears of calls, until `cuptiUnsubscribe`.
+        """Subscribe to calls, as the one client of this process, until `cuptiUnsubscribe`.
 
         Args:
             called: address of the function for the calls that are enabled.
@@ -172,7 +172,7 @@ def _functions(library: ctypes.CDLL) -> dict[str, Callable[..., int]]:
 
 
 def result_text(status: int) -> str:
-    """A CUptiResult by its name, with what it means where that helps."""
+    """Return the name of a CUptiResult, with its meaning if that helps."""
     name, meaning = _RESULTS.get(status, ("CUPTI error", ""))
     return f"{name} ({status})" + (f": {meaning}" if meaning else "")
 

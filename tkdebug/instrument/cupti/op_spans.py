@@ -39,7 +39,7 @@ class _Thread:
         self.origins.append(origin)
 
     def at(self, time_ns: int) -> int:
-        """The origin of what was under way then; 0 for nothing."""
+        """Return the origin of the operation under way then; 0 if there was none."""
         place = bisect_right(self.starts, time_ns) - 1
         return self.origins[place] if place >= 0 and time_ns <= self.ends[place] else 0
 
@@ -58,18 +58,18 @@ class OpSpans:
         self._latest_ns = 0
 
     def add(self, thread: int, start_ns: int, end_ns: int, origin: int) -> None:
-        """An operation that has ended."""
+        """Add an operation that has ended."""
         self._threads[thread].add(start_ns, end_ns, origin)
 
     def add_calls(self, records: Records, offset_ns: int) -> None:
-        """Calls of the driver or the runtime."""
+        """Add calls of the driver or the runtime."""
         starts = (records["start"].astype("int64") + offset_ns).tolist()
         numbers, threads = records["correlationId"].tolist(), records["threadId"].tolist()
         self._calls.update(zip(numbers, zip(threads, starts, strict=True), strict=True))
         self._latest_ns = max(self._latest_ns, *starts)
 
     def origins_of(self, calls: npt.NDArray[np.int64]) -> list[int]:
-        """The origin of what each of these calls launched; 0 where it is not known."""
+        """Return the origin of what each of these calls launched; 0 if unknown."""
         found = [self._calls.get(call) for call in calls.tolist()]
         return [0 if call is None else self._origin(*call) for call in found]
 
@@ -82,7 +82,7 @@ class OpSpans:
         return known[0] if len(known) == 1 else 0
 
     def forget(self) -> None:
-        """Drop what no record will ask for any more."""
+        """Drop operations and calls that no record will need."""
         before_ns = self._latest_ns - _KEPT_NS
         for thread in self._threads.values():
             thread.forget(before_ns)

@@ -86,7 +86,7 @@ class _CrcOfCubin(Structure):
 
 
 def _record_type() -> np.dtype[np.void]:
-    """CUpti_PCSamplingPCData."""
+    """Return the ctypes form of CUpti_PCSamplingPCData."""
     import numpy as np
 
     fields = ("size", "crc", "pc", "function", "pad", "name", "reasons", "stalls", "correlation")
@@ -167,7 +167,7 @@ class PcSampling:
                 return Taken(counts, total, dropped)
 
     def stop(self) -> Taken:
-        """Sample no more; the result is what was left.
+        """Stop sampling, and return the samples that were left.
 
         Raises:
             CuptiError: CUPTI refuses.
@@ -275,7 +275,7 @@ class _Room:
         self.clear()
 
     def clear(self) -> None:
-        """Make room for others."""
+        """Clear the records, to make room for others."""
         self.records["reasons"] = self._reasons
         self.stalls["samples"] = 0
         self.data.count = 0
@@ -331,6 +331,6 @@ class SampledGpus:
         return True
 
     def release(self) -> None:
-        """Claim none any more."""
+        """Release all claims."""
         while self._locks:
             os.close(self._locks.popitem()[1])

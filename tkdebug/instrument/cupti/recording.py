@@ -30,7 +30,7 @@ class Taker(Protocol):
     """The owner of the join of what was taken."""
 
     def take(self, collection: Collection, is_forced: bool) -> set[int]:
-        """Take a round and join it; the result is the devices that ran something.
+        """Take a round and join it; return the devices that ran something.
 
         Args:
             collection: what it is taken from.
@@ -42,7 +42,7 @@ class Taker(Protocol):
         """
 
     def give_up(self) -> None:
-        """No record comes any more."""
+        """Give up launches without a record: no more records come."""
 
 
 class JoinHere:
@@ -52,7 +52,7 @@ class JoinHere:
         self._join = join
 
     def take(self, collection: Collection, is_forced: bool) -> set[int]:
-        """Join a round; launches of which it is known before are looked for in it."""
+        """Take a round and join it here; launches made so far are noted before."""
         self._join.note_launches()
         offset_ns = collection.clock().offset_ns
         buffers = tuple(collection.take(is_forced))
@@ -60,7 +60,7 @@ class JoinHere:
         return self._join.join(taken)
 
     def give_up(self) -> None:
-        """No record comes any more."""
+        """Give up launches without a record: no more records come."""
         self._join.give_up()
 
 
@@ -157,7 +157,7 @@ class DeviceRecording:
         self._taker.give_up()
 
     def leave_alone(self) -> None:
-        """Let `stop` take what is there, and leave CUPTI as it is."""
+        """Make `stop` take what is there, and leave CUPTI as it is."""
         self._collection.leave_alone()
 
     def wait(self) -> None:
@@ -232,7 +232,7 @@ class PrimaryContexts:
         return f"GPU-{uuid.UUID(bytes=bytes(identity))}"
 
     def release(self) -> None:
-        """Hold none of them any more."""
+        """Release all contexts."""
         while self._driver is not None and self._held:
             device, _ = self._held.popitem()
             # _v2 lets go of one use; without a suffix it is CUDA's function of old.

@@ -25,7 +25,7 @@ _HOOKS = hook_chain.__file__
 
 
 class CodeLine(NamedTuple):
-    """From `address` on, in bytes from the kernel's first instruction, code is of this line."""
+    """A line to which code belongs from `address` on, in bytes from the first instruction."""
 
     address: int
     file: str
@@ -169,7 +169,7 @@ def launch_callers() -> tuple[Frame, ...]:
 
 
 def _launch(innermost: FrameType) -> FrameType:
-    """The frame that calls hooks; `innermost` itself where none does."""
+    """Return the frame that calls hooks, or `innermost` itself if none does."""
     hooks = (frame for frame in _outward(innermost) if frame.f_code.co_filename == _HOOKS)
     return next(hooks, innermost)
 

@@ -125,7 +125,7 @@ def load_tool(path: str) -> Hook:
 
 
 def load_tools_of_environment() -> None:
-    """Load what TKDEBUG_TOOL names; what cannot be loaded is one line, and the script goes on."""
+    """Load the tools in TKDEBUG_TOOL; report one that cannot be loaded, and go on."""
     for path in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
         try:
             load_tool(path)

@@ -26,7 +26,7 @@ class _Nvtx(Protocol):
 
 
 class _Ranges:
-    """Ranges that are open: they may end in another order than stacks do."""
+    """The open ranges, which may end in another order than a stack's."""
 
     def __init__(self, nvtx: _Nvtx) -> None:
         self._nvtx = nvtx
@@ -61,7 +61,7 @@ class _Ranges:
 
 
 def check_nvtx() -> None:
-    """Look whether ranges can be made.
+    """Check that ranges can be made.
 
     Raises:
         UsageError: the package is missing.
@@ -74,7 +74,7 @@ def check_nvtx() -> None:
 
 @contextmanager
 def nvtx_ranges() -> Iterator[None]:
-    """Launches and scopes inside are ranges of the domain "tkdebug".
+    """Make ranges of the domain "tkdebug" of launches and scopes inside.
 
     Raises:
         UsageError: the package is missing.

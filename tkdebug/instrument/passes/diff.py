@@ -88,7 +88,7 @@ class OpChange:
 
     @property
     def op_ids(self) -> frozenset[int]:
-        """All ops of it."""
+        """The ids of all its ops."""
         return frozenset(op.id for op in (*self.old, *self.new))
 
 
@@ -232,7 +232,7 @@ class _Comparison:
             yield OpChange("replaced" if new else "removed", rule, old, new)
 
     def _successors(self, id_: int) -> tuple[str, tuple[int, ...]]:
-        """The rule that took an op away, and the ops of the stage after that stand for it."""
+        """Return the rule that removed an op, and the ops of the stage after that replace it."""
         rule = ""
         seen, pending = {id_}, [id_]
         found: list[int] = []

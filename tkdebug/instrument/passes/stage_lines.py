@@ -66,7 +66,7 @@ class StageLines:
 
 
 def load_line_table(source: StageSource, kernel_hash: str) -> tuple[LineTable | None, str]:
-    """The kernel's line table, None where there is none; and why one that was made is not there.
+    """Return the kernel's line table, or None and why one that was made cannot be read.
 
     Raises:
         SessionError: the session cannot be read.

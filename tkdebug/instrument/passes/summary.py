@@ -45,7 +45,7 @@ class ChangeGroup:
 
 
 def counts_text(diff: PassDiff) -> str:
-    """`3 ops added, 1 op removed`; `nothing changed`."""
+    """Return `3 ops added, 1 op removed`, or `nothing changed`."""
     if not diff.known:
         return "too large a kernel for its changes to be recorded"
     counts = diff.counts
@@ -54,7 +54,7 @@ def counts_text(diff: PassDiff) -> str:
 
 
 def group_changes(changes: Sequence[OpChange]) -> list[ChangeGroup]:
-    """Alike changes together; of a kind, the largest group first."""
+    """Group alike changes, within a kind the largest group first."""
     groups: dict[tuple[ChangeKind, str, str, str], list[OpChange]] = {}
     for change in changes:
         # An attribute's name is part of what happened, its values are not; layouts are.
@@ -112,7 +112,7 @@ class LineRun:
 
 
 def runs_of(lines: Sequence[OpLine]) -> list[LineRun]:
-    """`lines` with those put together of which at least `MIN_ALIKE` follow each other.
+    """Return `lines` with runs of at least `MIN_ALIKE` alike ones put together.
 
     Lines that show an op of the IR stay by themselves: each is something of its own.
     """

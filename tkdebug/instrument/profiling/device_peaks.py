@@ -14,7 +14,7 @@ _BLACKWELL_FLOPS8 = 16384
 
 
 def max_flops(device_type: str, arch: str, width: int, num_sms: int, clock_rate: float) -> float:
-    """Most operations a second on numbers of `width` bits.
+    """Return the most operations a second on numbers of `width` bits.
 
     Args:
         device_type: CUDA.
@@ -45,7 +45,7 @@ def max_flops(device_type: str, arch: str, width: int, num_sms: int, clock_rate:
 
 
 def max_bps(device_type: str, arch: str, bus_width: int, memory_clock_rate: float) -> float:
-    """Most bytes a second from memory.
+    """Return the most bytes a second from memory.
 
     Args:
         device_type: CUDA.

@@ -69,7 +69,7 @@ class Place:
         return place
 
     def add_metrics(self, metrics: Mapping[str, object]) -> None:
-        """Add to the metrics here; nothing where one of them cannot be.
+        """Add to the metrics here; add none if one of them cannot be added.
 
         Raises:
             ProfileError: a value is of another type than before, or of none that can be.
@@ -174,7 +174,7 @@ class Profile:
                 place.add_metrics(kept(metrics))
 
     def exited(self, scope: Scope) -> None:
-        """Forget which scope it was; its place stays."""
+        """Forget the scope; its place stays."""
         self._places.pop(scope.id, None)
 
     def forget_scopes(self) -> None:

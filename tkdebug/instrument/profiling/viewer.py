@@ -148,7 +148,7 @@ def _sum_up(place: ViewedPlace, inclusive: Sequence[str]) -> None:
 
 
 def derive(profile: ViewedProfile, metrics: Sequence[str]) -> list[str]:
-    """Put `metrics` into each place; the result are their names there.
+    """Put `metrics` into each place, and return their names there.
 
     Raises:
         ProfileError: one does not follow from what the profile has.
@@ -181,7 +181,7 @@ def _derive(profile: ViewedProfile, metric: str) -> str:
 
 
 def _timed(place: ViewedPlace, amount: str, seconds: Callable[[ViewedPlace], float]) -> float:
-    """An inclusive metric of a place without that of places that have no time.
+    """Return an inclusive metric of a place less that of places without a time.
 
     Such are scopes around kernels of torch: their work would count, and the time of it not.
     """
@@ -218,7 +218,7 @@ def _put(profile: ViewedProfile, name: str, compute: Callable[[ViewedPlace], flo
 
 
 def _seconds_of(profile: ViewedProfile, metric: str) -> Callable[[ViewedPlace], float]:
-    """A function that gives what a metric of time is at a place, in seconds."""
+    """Return a function that returns a metric of time at a place, in seconds."""
     name = profile.named(metric)
     unit = name.partition("(")[2].rstrip(")")
     factor = _SECONDS.get(unit, 1.0)
@@ -253,7 +253,7 @@ def keep_places(
     threshold: float | None,
     metric: str,
 ) -> None:
-    """Leave out places: all that are on no path through `include`, those at and below `exclude`.
+    """Drop places that are on no path through `include`, or are at or below `exclude`.
 
     Args:
         profile: changed in place.

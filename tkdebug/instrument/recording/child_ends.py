@@ -25,7 +25,7 @@ _LONGEST_PAUSE_S = 1.0
 
 
 def store_before_ending(store: Callable[[], None]) -> None:
-    """Call `store` before SIGTERM or SIGHUP ends this process, where they would end it at once.
+    """Call `store` before SIGTERM or SIGHUP ends this process, if they would end it at once.
 
     In another thread than the main one, where no handler can be set, nothing is done.
     """
@@ -95,7 +95,7 @@ class _Handler:
         ).start()
 
     def _wake(self, arrivals: int) -> None:
-        """Send the main thread again what its handler has not seen."""
+        """Send the main thread again the signals that its handler has not seen."""
         main = threading.main_thread().ident
         assert main is not None
         while numbers := os.read(arrivals, 64):

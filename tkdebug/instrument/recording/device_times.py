@@ -39,7 +39,7 @@ class DeviceTimes:
         self._stopped = False
 
     def add(self, launch: int, device_ns: Callable[..., int | None]) -> None:
-        """Have `device_ns` asked until it answers."""
+        """Ask `device_ns` in the background until it answers."""
         if os.getpid() != self._owner:
             # After a fork: the device and what was pending are the parent's.
             return
@@ -135,12 +135,12 @@ class StoredTime:
 
     @property
     def settled_ns(self) -> int | None:
-        """When the launch ended, by the GPU's clock, since 1970; None where that is not known."""
+        """The launch's end by the GPU's clock, since 1970; None if unknown."""
         found = self._stored()
         return None if found is None else found[0] + found[1]
 
     def _stored(self) -> tuple[int, int] | None:
-        """Start and nanoseconds."""
+        """Return the stored start and nanoseconds."""
         statement = (
             "SELECT device_start_ns, duration_ns FROM launches WHERE process = ? AND id = ? "
             "AND device_start_ns IS NOT NULL ORDER BY seq DESC LIMIT 1"

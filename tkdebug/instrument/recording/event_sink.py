@@ -58,7 +58,7 @@ class EventSink:
 
     @property
     def error(self) -> str | None:
-        """Why recording stopped before `close`, if it did."""
+        """The reason why recording stopped before `close`, if it did."""
         return self._writer.error or (self.process.error if self.process is not None else None)
 
     def _put_here(self, event: Event) -> None:
@@ -67,7 +67,7 @@ class EventSink:
             self.move()
 
     def move(self) -> RecordingProcess | None:
-        """Have a recording process take over; None where there can be none."""
+        """Let a recording process take over, and return it; None if there can be none."""
         with self._moving:
             if not self._may_move or self._is_closed or self._writer.error is not None:
                 return self.process
@@ -113,7 +113,7 @@ class EventSink:
             self.process.close()
 
     def after_fork_in_child(self) -> None:
-        """The process is the parent's."""
+        """Forget the recording process, which is the parent's."""
         self._moving = threading.RLock()
         self._is_child = True
         if self.process is not None:

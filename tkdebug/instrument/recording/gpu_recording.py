@@ -76,7 +76,7 @@ class _Here(threading.local):
 
 
 class _Client:
-    """The recording of this process that has CUPTI, which gives each record to one taker only."""
+    """The recording of this process that has CUPTI, which has one client only."""
 
     recording: GpuRecording | None = None
     process = 0
@@ -130,7 +130,7 @@ class GpuRecording:
         process: RecordingProcess | None,
         profiler_has_cupti: bool | None = None,
     ) -> None:
-        """CUDA is in use now.
+        """Begin to time launches: CUDA is in use now.
 
         Args:
             make_buffers: makes memory for CUPTI.
@@ -160,7 +160,7 @@ class GpuRecording:
         self._switch(True)
 
     def _hindrance(self, profiler_has_cupti: bool | None) -> str | None:
-        """Why CUPTI is not to be asked; where nothing hinders, this recording has it now."""
+        """Return why CUPTI cannot be used; if it can, take it and return None."""
         if profiler_has_cupti is not None:
             return _BESIDE_PROFILER if profiler_has_cupti else _BEHIND_PROFILER
         if os.environ.get(_CORE_DUMPS) == "1":
@@ -201,7 +201,7 @@ class GpuRecording:
         self._early.clear()
 
     def compiled(self, kernel: KernelCompiled) -> None:
-        """A kernel may be launched from now on."""
+        """Note a kernel that may be launched from now on."""
         if self._stalls is not None:
             self._stalls.compiled(kernel)
         elif self._has_stalls:
@@ -230,7 +230,7 @@ class GpuRecording:
         self._switch(False)
 
     def share(self, is_taken: bool) -> None:
-        """Torch's profiler takes CUPTI: it has one client at a time, and is none of ours again."""
+        """Leave CUPTI to torch's profiler for good: CUPTI has one client at a time."""
         recording = self._recording
         if recording is None or os.getpid() != self._owner:
             return
@@ -241,7 +241,7 @@ class GpuRecording:
             recording.stop(when_done=False)
 
     def stop(self) -> None:
-        """Take what is left."""
+        """Take the records that are left."""
         if os.getpid() != self._owner or self._recording is None:
             return
         self._sample(is_busy=False)
@@ -262,7 +262,7 @@ class GpuRecording:
             self._recording.take_ended(limit_s)
 
     def abandon(self, limit_s: float) -> None:
-        """Take no more: the GPU is stuck, and nothing may wait for it."""
+        """Stop without waiting: the GPU is stuck."""
         if os.getpid() != self._owner or self._recording is None:
             return
         self._recording.abandon(limit_s)
@@ -271,17 +271,17 @@ class GpuRecording:
         self.flags[0] = 0
 
     def wait(self) -> None:
-        """Take what is there."""
+        """Take the records that are there."""
         if self._recording is not None:
             self._recording.wait()
 
     def enter(self, launch: int) -> LaunchTime:
-        """A launch is about to be made."""
+        """Note a launch that is about to be made."""
         time_on_device = self._times[launch] = LaunchTime(self.wait)
         return time_on_device
 
     def exit(self, record: LaunchRecord) -> bool:
-        """It was made, unless it failed; the result is whether CUPTI times it."""
+        """Note the end of a launch call; return whether CUPTI times the launch."""
         launch = record.id
         if launch not in self._times:
             return False
@@ -308,7 +308,7 @@ class GpuRecording:
         self._sample(is_busy=False)
 
     def _on_round(self, devices: set[int]) -> None:
-        """A round of the recording found activities of these devices."""
+        """Sample stalls after a round of the recording, and now and then the states of GPUs."""
         if self._stalls is not None:
             self._stalls.round()
         self._devices |= devices

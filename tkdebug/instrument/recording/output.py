@@ -40,7 +40,7 @@ class OutputTee:
         self._covered = True
 
     def stop(self) -> None:
-        """Uncover it."""
+        """Uncover the stream's `write`."""
         if self._covered and self._stream is not None:
             vars(self._stream).pop("write", None)
             self._covered = False

@@ -49,7 +49,7 @@ class Contexts(Protocol):
         """The UUID of a device, "" where it is not known."""
 
     def release(self) -> None:
-        """They are not needed any more."""
+        """Release the contexts."""
 
 
 class StallRecording:
@@ -85,7 +85,7 @@ class StallRecording:
             self._fail(f"{path}: no PC sampling as it is since CUDA 12.4 (got version {version})")
 
     def compiled(self, kernel: KernelCompiled) -> None:
-        """A kernel may be launched from now on."""
+        """Note a kernel that may be launched from now on."""
         if kernel.image is None or not self._is_on:
             return
         try:
@@ -94,7 +94,7 @@ class StallRecording:
             self._fail(str(error))
 
     def round(self) -> None:
-        """Sample contexts that are new, and take what there is where it is time to."""
+        """Sample new contexts, and take samples when that is due."""
         with self._lock:
             if not self._is_on:
                 return
@@ -107,7 +107,7 @@ class StallRecording:
                 self._fail(str(error))
 
     def stop(self) -> None:
-        """Take what is left, and sample no more."""
+        """Take the samples that are left, and stop sampling."""
         with self._lock:
             is_on, self._is_on = self._is_on, False
             while self._samplings:

@@ -51,7 +51,7 @@ class Channel:
         self._poll.register(end, select.POLLIN)
 
     def send(self, *message: Any) -> None:
-        """Send a message, or leave it to the frame that is sending right now.
+        """Send a message, or leave it to the call that is sending right now.
 
         Raises:
             ChannelClosed: the other side is gone.
@@ -89,7 +89,7 @@ class Channel:
             self._waiting.popleft()
 
     def receive(self, wait_s: float = 0.0) -> list[Message]:
-        """The messages that have come, at most some megabytes; waits so long for the first one.
+        """Return the messages that have come, some megabytes at most; wait `wait_s` for the first.
 
         Raises:
             ChannelClosed: the other side is gone, and all that it sent was received.
@@ -145,6 +145,6 @@ class Channel:
 
 
 def channel_pair() -> tuple[Channel, socket.socket]:
-    """An end, and the other one as it is handed to another process."""
+    """Return one end, and the other as it is handed to another process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     return Channel(ours), theirs

@@ -161,7 +161,7 @@ class RecordingProcess:
             self.send("event", MadeLineTable(kernel.hash, line_table_text(kernel.line_table)))
 
     def _put_started(self, event: LaunchStarted) -> None:
-        """Launches of which each is an event: interpreted ones, and those no slot can hold."""
+        """Send the start of a launch that is an event: interpreted, or in no slot."""
         arguments, number = self._arguments.get(id(event.arguments), (None, 0))
         if arguments is not event.arguments:
             # Kept, so that no other tuple gets its id.
@@ -234,7 +234,7 @@ class RecordingProcess:
             self._close()
 
     def leave(self) -> None:
-        """In a forked child: the process is the parent's."""
+        """Close the channel in a forked child: the process is the parent's."""
         self._is_done = True
         self._close()
 
@@ -243,7 +243,7 @@ class RecordingProcess:
         self._descriptors.close()
 
     def take_answers(self) -> set[int]:
-        """See to what the process asks; the result is the devices that ran something.
+        """Answer the process's questions, and return the devices that ran something.
 
         Raises:
             RecordError: CUPTI's records were not what they should be.

@@ -157,7 +157,7 @@ class LaunchPacker:
         self._ring.put_fields(OPERATION, origin, 0, 0, 0, 0, here, 0, start_ns, end_ns, 0, 0)
 
     def _count_kept(self) -> None:
-        """Forget all facts where every launch passes something else, as the other side does."""
+        """Forget all facts, as the other side does, if every launch passes something else."""
         self._kept_count += 1
         if self._kept_count > MAX_KEPT:
             self._kept_count = 0

@@ -93,7 +93,7 @@ class RecordingEnd:
         self._store.close()
 
     def _await_names(self) -> None:
-        """The script's process waits at its end, and answers."""
+        """Wait for names from the script's process, which waits at its end and answers."""
         ends_s = time.monotonic() + NAMES_S
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
@@ -102,7 +102,7 @@ class RecordingEnd:
             self._round()
 
     def _round(self) -> bool:
-        """Store what has come; whether there was anything."""
+        """Store what has come, and return whether there was anything."""
         before = self._ring.head()
         messages = self._received()
         events = self._incoming.messages(message for message in messages if self._is_for(message))
@@ -149,7 +149,7 @@ class RecordingEnd:
         return since_s is not None and time.monotonic() > since_s + LOCKED_S
 
     def _store_all(self) -> None:
-        """At the end, wait for who has the file locked.
+        """Store all at the end, and wait while another connection has the file locked.
 
         Raises:
             sqlite3.OperationalError: it takes too long.
@@ -202,7 +202,7 @@ class RecordingEnd:
             self._channel.send(*message)
 
     def conclude(self, error: Exception | None) -> None:
-        """Tell the script's process how it ended."""
+        """Report to the script's process how recording ended."""
         self._lock.release()
         if error is None:
             self._ask("done")

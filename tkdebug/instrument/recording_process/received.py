@@ -73,7 +73,7 @@ _encode_grid = column_encoder("grid")
 
 @lru_cache(maxsize=4096)
 def grid_text(x: int, y: int, z: int) -> str:
-    """The column `grid`."""
+    """Return the column `grid`."""
     return _encode_grid((x, y, z))
 
 
@@ -408,11 +408,11 @@ class Generations(Generic[_T]):
         return self._values.get(number, self._absent)
 
     def forget(self, at: int, first: int) -> None:
-        """Values before `first` are not referred to by launches behind the slot `at`."""
+        """Forget values before `first`, once the launches before the slot `at` are read."""
         self._forgotten.append((at, first))
 
     def read_to(self, number: int) -> None:
-        """The launches before that slot are dealt with."""
+        """Note that the launches before that slot were read."""
         while len(self._forgotten) > 1 and self._forgotten[1][0] < number:
             _, self._first = self._forgotten.popleft()
             self._values = {n: v for n, v in self._values.items() if n >= self._first}

@@ -103,7 +103,7 @@ class RingWriter:
         self._fill_next = self._filler().__next__
 
     def _filler(self) -> Iterator[tuple[None, int]]:
-        """Fill a slot with what waits longest at each step, and give how many are filled.
+        """Fill a slot with what waits longest at each step, and yield how many are filled.
 
         All of it is C code. Where nothing waits, IndexError is raised before a number is taken.
         """
@@ -114,7 +114,7 @@ class RingWriter:
         return zip(filled, itertools.count(1))
 
     def put(self, launch: bytes) -> None:
-        """Fill the next slot, once one is free; nothing where the reader is gone.
+        """Fill the next slot, once one is free; do nothing if the reader is gone.
 
         Args:
             launch: the fields of `PackedLaunch`, packed.
@@ -158,11 +158,11 @@ class RingWriter:
             time.sleep(_POLL_S)
 
     def touch(self) -> None:
-        """Have the system provide the memory now, which takes launches 0.1 us each otherwise."""
+        """Touch the memory, so that the system provides it now; launches would take 0.1 us more."""
         self.memory[:: mmap.PAGESIZE]
 
     def close_descriptor(self) -> None:
-        """The other side has it; the memory stays."""
+        """Close the descriptor, which the other side has; the memory stays."""
         os.close(self.descriptor)
 
 

@@ -28,7 +28,7 @@ class RunningFaults:
         self._due_s = 0.0
 
     def add_tables(self, memory: memoryview, stride_bytes: int) -> None:
-        """Read these tables, too.
+        """Add tables to read.
 
         Args:
             memory: that they lie in.

@@ -48,5 +48,5 @@ class JoinApart:
         return self._process.take_answers()
 
     def give_up(self) -> None:
-        """No record comes any more."""
+        """Give up launches without a record: no more records come."""
         self._process.send("no more records")

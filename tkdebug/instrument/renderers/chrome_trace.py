@@ -92,7 +92,7 @@ def _launch_events(
 
 
 def _host_event(launch: _Launch, run: RunInfo, arrow: str) -> dict[str, object]:
-    """When the host launched what a GPU ran later; how long launching took is not recorded."""
+    """Return the event of a launch on the host; how long launching took is not recorded."""
     return {
         "ph": "X",
         "name": f"launch {launch.kernel}",

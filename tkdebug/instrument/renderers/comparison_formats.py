@@ -95,7 +95,7 @@ def _watched(comparison: Comparison) -> Iterator[str]:
 
 
 def _changes(comparison: Comparison) -> Iterator[str]:
-    """Times that changed for certain, and code that needs more or less."""
+    """Yield times that changed for certain, and code that needs more or less."""
     if comparison.is_timed:
         for change in comparison.kernels:
             if change.time is not None and change.time.verdict in ("slower", "faster"):

@@ -68,7 +68,7 @@ def _cells(launch: Launch) -> tuple[object, ...]:
 
 
 def _text(text: str) -> str:
-    """Text on one line, and no formula."""
+    """Return text on one line that no spreadsheet takes for a formula."""
     flat = " ".join(text.split("\n"))
     return f"'{flat}" if flat.startswith(_FORMULAS) else flat
 

@@ -28,7 +28,7 @@ class Format:
     suffix: str = ""
 
     def renderer(self) -> Callable[..., Iterator[str]]:
-        """`render` of the module, imported when it is first called."""
+        """Return the module's `render`, imported when it is first called."""
 
         def render(*arguments: object) -> Iterator[str]:
             pieces: Iterator[str] = import_module(f"{__package__}.{self.module}").render(*arguments)
@@ -60,7 +60,7 @@ ANSWERS = tuple(one for one in PASSES if one.name != "html")
 
 
 def format_by_name(path: Path | None, formats: Sequence[Format]) -> str:
-    """The format that the name of an answer's file says; text where it has no suffix, or no file.
+    """Return the format by an answer's file name; text without a suffix, or a file.
 
     Raises:
         UsageError: it says none of `formats`.

@@ -204,7 +204,7 @@ def _artifact(file: str) -> dict[str, str]:
 
 
 def _fingerprint(fault: Fault, source: str | None) -> str:
-    """Stays when lines above it come or go: the line's text stands for its number."""
+    """Return a fingerprint that stays when lines above it come or go: of the line's text."""
     file = shown_path(fault.file or "")
     data = json.dumps([fault.kind, fault.kernel, file, fault.tensor, (source or "").strip()])
     return hashlib.sha256(data.encode()).hexdigest()

@@ -116,7 +116,7 @@ class Track:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The track's name for people."""
         where = f"GPU {self.device}, stream {self.stream}"
         if self.device is None:
             where = host_track_name(self.mode, self.stream)

@@ -206,7 +206,7 @@ def _tuning_lines(recorded: Recorded[AutotuneChoice]) -> Iterator[str]:
 
 
 def run_line(run: RunInfo) -> str:
-    """The command, how it ended, and where it ran."""
+    """Return a line with the command, its end, and where it ran."""
     if run.end_ns is None:
         end = "still running, or killed"
     else:

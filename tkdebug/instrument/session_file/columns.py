@@ -54,7 +54,7 @@ class Column:
         return self.sql_type == "TEXT"
 
     def decoded(self, values: Sequence[object]) -> Iterable[object]:
-        """`decode` of each of `values`, which is much quicker where all are as they should be.
+        """Decode all of `values` at once, which is much quicker if all are as they should be.
 
         Raises:
             ValueError: what no writer leaves there.
@@ -216,7 +216,7 @@ def _cached_decoder(decode: Coder) -> Coder:
 
 
 def _dumper(hint: object) -> Coder:
-    """From a value of that type to what `json` takes."""
+    """Return the function from a value of that type to what `json` takes."""
     plain, marks, optional = _taken_apart(hint)
     dump = _short_text if SHORT in marks else _dumper_of(plain)
     return _or_none(dump) if optional else dump
@@ -254,7 +254,7 @@ def _dataclass_dumper(kind: type) -> Coder:
 
 
 def _parser(hint: object) -> Coder:
-    """From what `json` gives to a value of that type."""
+    """Return the function from what `json` reads to a value of that type."""
     plain, marks, optional = _taken_apart(hint)
     parse = decode_text if OPEN in marks else _parser_of(plain)
     return _or_none(parse) if optional else parse

@@ -108,7 +108,7 @@ class SessionConnection:
         return found
 
     def _goes_on(self) -> bool:
-        """Count the steps of the statement that runs; SQLite ends it where this is not false."""
+        """Count steps of the running statement, which SQLite ends if the result is true."""
         self._steps += _STEPS_AT_ONCE
         return self._takes_too_long()
 
@@ -116,7 +116,7 @@ class SessionConnection:
         return self._steps > _STEPS_PER_BYTE * self._file_bytes()
 
     def _file_bytes(self) -> int:
-        """The size of the file and of its log, and some more for what lies in any."""
+        """Return the size of the file and its log, and some more for what any file has."""
         status = _file_state(self.path)
         return _SPARE_BYTES + (status[0] if status else 0) + (log_size_bytes(self.path) or 0)
 

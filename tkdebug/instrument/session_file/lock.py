@@ -37,7 +37,7 @@ class SessionLock:
         renew_after_forks(self)
 
     def take_alone(self) -> bool:
-        """Take the lock if it is free; whether it was."""
+        """Take the lock if it is free, and return whether it was."""
         taken = self._take("LOCK_EX")
         if taken and self._handle is not None:
             os.ftruncate(self._handle, 0)
@@ -64,7 +64,7 @@ class SessionLock:
         )
 
     def release(self) -> None:
-        """Let go of it; a second call is a no-op."""
+        """Release the lock; a second call is a no-op."""
         if self._handle is None or not self._is_there():
             self._handle = None  # a script that closes all descriptors may have another file there
             return
@@ -74,7 +74,7 @@ class SessionLock:
         self._close()
 
     def renew_locks(self) -> None:
-        """In a forked child, hold it on one's own: what is inherited is the parent's, too."""
+        """Take the lock again in a forked child: the inherited one is the parent's, too."""
         inherited = self._handle
         if inherited is not None and self._is_there():
             self._handle = None

@@ -40,7 +40,7 @@ class EncodedLaunch(NamedTuple):
 
 
 class LaunchEnded(NamedTuple):
-    """It ended; the rest of the fields of `Launch`."""
+    """A launch ended; the rest of the fields of `Launch`."""
 
     id: int
     duration_ns: int | None
@@ -52,7 +52,7 @@ class LaunchEnded(NamedTuple):
 
 
 class Stamped(NamedTuple):
-    """A record of any other type, and when it came."""
+    """A record of any other type, and the time at which it came."""
 
     event: object
     time_ns: int
@@ -87,7 +87,7 @@ class MadeLineTable(NamedTuple):
 
 
 class SeenFault(NamedTuple):
-    """The fields of `RunningFault` behind its process and rank."""
+    """The fields of `RunningFault` after its process and rank."""
 
     launch_id: int
     site: int
@@ -101,7 +101,7 @@ class SeenFault(NamedTuple):
 
 
 class SeenFaults(NamedTuple):
-    """All that launches that run now have found so far, in the place of what was seen before."""
+    """All findings of launches that run now, which replace those seen before."""
 
     faults: tuple[SeenFault, ...]
 

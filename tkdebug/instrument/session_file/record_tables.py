@@ -47,7 +47,7 @@ class RecordTables:
         return table
 
     def refuse(self, kind: type) -> bool:
-        """Note that a record of `kind` cannot be recorded; whether that is news."""
+        """Note that a record of `kind` cannot be recorded, and return whether that is news."""
         is_news = kind not in self._refused
         self._refused.add(kind)
         return is_news

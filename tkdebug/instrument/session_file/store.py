@@ -221,7 +221,7 @@ class SessionStore:
     def _write_launches(
         self, started: Sequence[LaunchStarted | EncodedLaunch], ended: Sequence[LaunchEnded]
     ) -> None:
-        """A launch with both its start and its end among them is one insert."""
+        """Write launches; one with both its start and its end among them is one insert."""
         if not started and not ended:
             return
         ends = {end.id: end for end in ended}
@@ -247,7 +247,7 @@ class SessionStore:
         self._add_totals(totals)
 
     def _note_modes(self, modes: set[str], is_first: bool) -> None:
-        """Have the run say how its kernels ran, which only the launches tell."""
+        """Write the mode in which the run's kernels ran, which only launches know."""
         if modes <= self._modes:
             return
         (before,) = self._connection.execute("SELECT mode FROM run").fetchone()
@@ -378,7 +378,7 @@ class SessionStore:
             self._add_new(SourceFile(file, self._store_blob(text)))
 
     def _write_records(self, events: Sequence[Stamped]) -> None:
-        """Records of one type, each a new row."""
+        """Write records of one type, each a new row."""
         if not events:
             return
         kind = type(events[0].event)
@@ -405,14 +405,14 @@ class SessionStore:
             self._store_sources({file for row in found for file in row.files})
 
     def _create(self, table: str, statements: Sequence[str]) -> None:
-        """A table comes with its first record where not every session has it."""
+        """Create a table with its first record, if not every session has it."""
         if table not in self._created:
             for statement in statements:
                 self._connection.execute(statement)
             self._created.add(table)
 
     def _joined_output(self, events: Sequence[Stamped]) -> list[Stamped]:
-        """Neighbours of one stream become one record, and what is too much ends with a word."""
+        """Join neighbours of one stream into one record, and cut what is too much."""
         joined: list[tuple[str, list[str], int]] = []
         for event, time_ns in events:
             output = cast("Output", event)
@@ -432,7 +432,7 @@ class SessionStore:
         return result
 
     def _write_progress(self, events: Sequence[Stamped]) -> None:
-        """Only the latest of a launch that still runs is kept."""
+        """Write the latest progress of launches that still run."""
         self._has_progress = self._has_progress or bool(events)
         for event in _events_of(events, LaunchProgress):
             if event.launch_id in self._running:
@@ -449,7 +449,7 @@ class SessionStore:
                 )
 
     def _write_seen(self, events: Sequence[SeenFaults]) -> None:
-        """Only what is seen now is kept."""
+        """Replace the findings of running launches by those seen now."""
         for event in events[-1:]:
             table = self._tables.known(RunningFault)
             self._create(table.name, table.statements)

@@ -168,7 +168,7 @@ class Table(Generic[_T]):
         return Recorded(*cast("tuple[int, int, int, int]", tuple(stamp)), self.record(row[4:]))
 
     def select_from(self, present: Container[str]) -> str:
-        """`select`, of a table that an earlier version made: what it lacks has its default.
+        """Return `select` for a table of an earlier version: columns it lacks have defaults.
 
         Raises:
             ValueError: it lacks a column that has none.
@@ -219,7 +219,7 @@ def table_of(kind: type[_T]) -> Table[_T]:
 
 
 def quoted(name: str) -> str:
-    """A name that may be a word of SQL's."""
+    """Quote a name, which may be a word of SQL's."""
     return f'"{name}"'
 
 

@@ -116,7 +116,7 @@ class SessionWriter:
             self._stop_thread()
 
     def _store_the_last(self) -> None:
-        """In the handler of a signal that ends the process; it may have interrupted `close`."""
+        """Store the rest in a handler of a signal that ends the process, perhaps inside `close`."""
         thread = self._thread
         if not self._closed:
             self.flush(LAST_STORE_S)
@@ -235,7 +235,7 @@ class SessionWriter:
         return rows
 
     def _store_waiting(self, store: SessionStore | None) -> SessionStore | None:
-        """Commit what waits, unless the file is locked; the result is the open file.
+        """Commit what waits, unless the file is locked, and return the open file.
 
         Once something has failed the store is closed and rows are dropped.
         """
@@ -268,7 +268,7 @@ class SessionWriter:
             self._fail(f"{LOCKED}, while {MAX_WAITING_EVENTS:,} events came", store)
 
     def _outlast_lock(self, store: SessionStore | None) -> SessionStore | None:
-        """At the end, wait for who has the file locked; before, the next rows will try again."""
+        """Wait at the end while the file is locked; before, the next rows will try again."""
         ends_s = time.monotonic() + BUSY_TIMEOUT_S
         while self._closed and self.is_locked and self.error is None:
             if time.monotonic() > ends_s:
@@ -284,7 +284,7 @@ class SessionWriter:
         checkpoint_due_s: float | None,
         stop: bool,
     ) -> float | None:
-        """Close the file, or see to its log; the result is when the next checkpoint is due."""
+        """Close the file, or checkpoint its log; return when the next checkpoint is due."""
         if store is None or self.error is not None:
             return None
         try:
@@ -338,7 +338,7 @@ class _Flushes(Protocol):
 
 
 def flush_at_process_exit(writer: _Flushes) -> None:
-    """Flush where this is a multiprocessing child, which ends without what `atexit` knows."""
+    """Flush in a multiprocessing child, which ends without `atexit` functions."""
     if "multiprocessing.util" in sys.modules:
         from multiprocessing import util
 

@@ -146,7 +146,7 @@ class TritonAsker:
         self._owner = os.getpid()
 
     def around(self, compile: Compile, alignment: tuple[Hashable, ...]) -> Compile:
-        """`compile`, after which Triton is asked about the same.
+        """Return `compile`, after which Triton is asked about the same kernel.
 
         Args:
             compile: compiles a kernel, or raises.
@@ -193,7 +193,7 @@ class TritonAsker:
         self._questions.put(asked)
 
     def wait(self, limit_s: float) -> int:
-        """Wait for answers; how many there are still none of.
+        """Wait for answers, and return how many are still missing.
 
         Args:
             limit_s: how long at most.
@@ -203,7 +203,7 @@ class TritonAsker:
             return self._pending
 
     def conclude(self, limit_s: float = _END_LIMIT_S) -> None:
-        """Wait for the answers there are none of yet, say what came of all, and end the process.
+        """Wait for the missing answers, report on all, and end the process.
 
         Args:
             limit_s: how long to wait at most.
@@ -229,7 +229,7 @@ class TritonAsker:
             tell(line)
 
     def summary(self, missing: int) -> Iterator[str]:
-        """Lines that say what came of all questions.
+        """Return lines that sum up the answers.
 
         Args:
             missing: questions without an answer.
@@ -332,7 +332,7 @@ class TritonAsker:
 
 
 def asking(python: str) -> tuple[TritonAsker, Callable[[], None]]:
-    """Have a Triton asked about what is compiled from now on.
+    """Ask a Triton about all kernels that are compiled from now on.
 
     Args:
         python: the Python that has it.
@@ -355,7 +355,7 @@ def asking(python: str) -> tuple[TritonAsker, Callable[[], None]]:
 
 
 class _NoAnswerError(Exception):
-    """The worker gave none.
+    """The worker returned no answer.
 
     Attributes:
         crashed: whether the compiler broke down over the question.
@@ -436,7 +436,7 @@ class _Worker:
         return _NoAnswerError(f"its process ended with status {status}")
 
     def ask(self, question: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
-        """The answer to a question.
+        """Return the answer to a question.
 
         Args:
             question: plain data.

@@ -47,7 +47,7 @@ class Question:
 
 
 def question_of(src: Specialization) -> Question:
-    """The question whether upstream compiles what `src` says.
+    """Return the question whether upstream compiles the specialisation `src`.
 
     Raises:
         CompileError: the source of one of the functions is not available.
@@ -136,7 +136,7 @@ class _Names:
     def _names_of(
         self, fn: FunctionType, source: KernelSource, is_jit: bool
     ) -> Iterator[tuple[str, Any]]:
-        """The names that a function's text has and its surroundings bind, with their values."""
+        """Return the names in a function's text that its surroundings bind, with their values."""
         cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
         for name, attributes in _used_names(source.definition).items():
             if name in cells:
@@ -215,7 +215,7 @@ class _Names:
         return None
 
     def _python(self, value: Any) -> Any:
-        """A function or class of Python's, by where it is from."""
+        """Describe a function or class of Python's by its origin."""
         if isinstance(value, type) and value.__bases__ == (tuple,) and hasattr(value, "_fields"):
             return {"named class": [value.__name__, list(value._fields)]}
         module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)

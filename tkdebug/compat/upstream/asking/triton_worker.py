@@ -42,7 +42,7 @@ class NotRebuiltError(Exception):
 
 
 class _Unsendable:
-    """Stands for a value that could not be sent; what becomes of it decides nothing."""
+    """A placeholder for a value that could not be sent, and that decides nothing."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -178,7 +178,7 @@ def _python_function(
 
 
 def _public(module: str, name: str) -> Any:
-    """A module, or what it has of that name."""
+    """Return a module, or its attribute of that name."""
     try:
         found: Any = importlib.import_module(module)
         for part in name.split(".") if name else ():
