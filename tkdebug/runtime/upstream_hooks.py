@@ -33,10 +33,10 @@ class CompilerAsker(Protocol):
     """Another compiler, as a second opinion."""
 
     def around(self, compile: Compile, alignment: tuple[Hashable, ...]) -> Compile:
-        """`compile`, after which that compiler is asked about the same."""
+        """Return `compile`, after which that compiler is asked about the same kernel."""
 
     def wait(self, limit_s: float) -> int:
-        """Wait for its answers; how many there are still none of."""
+        """Wait for its answers, and return how many are still missing."""
 
 
 class JitFunctionInfo(NamedTuple):
@@ -65,7 +65,7 @@ class CompileHooks:
     asker: CompilerAsker | None = None
 
     def skips(self, src: Specialization, key: Hashable, is_warmup: bool) -> bool:
-        """Call `before`; whether it takes the compile upon itself."""
+        """Call `before`, and return whether it replaces the compile."""
         if self.before is None:
             return False
         return bool(self.before(**_keywords(src, key, is_warmup)))
@@ -145,7 +145,7 @@ class LoadHooks:
         _call_with_kernel(self.before, kernel)
 
     def loaded(self, kernel: Loadable) -> None:
-        """Call `after`, and see to it that `freed` is called when the kernel is no more."""
+        """Call `after`, and call `freed` once the kernel is gone."""
         _call_with_kernel(self.after, kernel)
         module, function = kernel.module, kernel.function
         freed = weakref.finalize(

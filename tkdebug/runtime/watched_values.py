@@ -61,7 +61,7 @@ def is_looked_at() -> bool:
 
 
 def note_compiled(module: TileModule) -> None:
-    """A kernel was compiled for watches: say which of its values it does not have."""
+    """Report values that a kernel compiled for watches does not have."""
     from tkdebug.compiler.sites.watches import watch_sites
 
     found = [site.watch for site in watch_sites(module.function)]
@@ -69,7 +69,7 @@ def note_compiled(module: TileModule) -> None:
 
 
 def record_operands(module: Module, names: tuple[str, ...], target: str, num_warps: int) -> None:
-    """Put what plugins want recorded into a kernel's Tile IR."""
+    """Add the recording of what plugins want to a kernel's Tile IR."""
     from tkdebug.compiler.passes.pipeline import run_pipeline
     from tkdebug.runtime.instrumentation.captures import RecordOperands
 
@@ -77,7 +77,7 @@ def record_operands(module: Module, names: tuple[str, ...], target: str, num_war
 
 
 def launched(sites: Sequence[WatchSite], grid: tuple[int, int, int]) -> None:
-    """A kernel with these sites is launched."""
+    """Note that a kernel with these sites is launched."""
     WATCHES.launched([site.watch for site in sites if not site.plugin], grid)
 
 
@@ -97,7 +97,7 @@ def launch_watcher(
 
 
 def hand_out(seen: Seen, launch: WatchedLaunch, kernel: Callable[[], Kernel]) -> None:
-    """Hand out what a launch showed.
+    """Pass on the values that a launch showed.
 
     Args:
         seen: what it showed.

@@ -131,7 +131,7 @@ def _form(op: Operation, infos: Mapping[Value, AxisInfo]) -> _Form:
 
 
 def _why_narrow(op: Operation, vector: int, info: AxisInfo, mask: AxisInfo | None) -> str:
-    """Why an access of a thread takes no more elements."""
+    """Return why an access of a thread takes no more elements."""
     pointee = PointerAccess(op).pointer.type
     assert isinstance(pointee, TensorType)
     axis = _longest_axis(info)
@@ -236,7 +236,7 @@ def _most_per_sector(counted: Tensor | None, itemsize: int) -> int:
 
 
 def _loaded_by(access: AccessProfile, profile: LaunchProfile) -> int | None:
-    """The first load that got what this one does, in all programs that were looked at."""
+    """Return the first load of the same elements, in all programs that were looked at."""
     if access.kind != "load" or not access.samples or not access.shape:
         return None
     keys = {key for key, op in profile.footprints if op is access.op}
@@ -272,7 +272,7 @@ def _requests(access: AccessProfile, form: _Form) -> list[Requests]:
 
 
 def _reached(access: AccessProfile) -> float:
-    """Elements of an average execution, of those in the samples, which have at least one.
+    """Return the elements of an average sampled execution that has at least one.
 
     Samples begin with the first programs, whose rows may be longer than others'. What an execution
     asks for is taken to be in proportion to its elements: warps without any ask for nothing.
@@ -367,7 +367,7 @@ class MisalignedArguments:
         self._entered: set[tuple[Value, int | None]] = set()
 
     def text(self, pointer: Value, axis: int) -> str:
-        """Say what would help a tile of pointers whose runs begin anywhere; "" if nothing.
+        """Return what would align a tile of pointers whose runs begin anywhere; "" if nothing.
 
         Args:
             pointer: the tile.
@@ -388,7 +388,7 @@ class MisalignedArguments:
         return f"{listed} are not known to be multiples of {ALIGNED} (pad rows so that they are)"
 
     def _behind(self, value: Value, axis: int | None, needed: int) -> Arguments | None:
-        """The arguments that make a value no multiple of `needed`; None where something else does.
+        """Return the arguments that make a value no multiple of `needed`, or None if others do.
 
         Args:
             value: a number, or a tile of them.
@@ -446,7 +446,7 @@ class MisalignedArguments:
 
 
 def _axis_before(op: Operation, source: Value, axis: int | None) -> int | None:
-    """The axis of an op's operand that is `axis` of its result; None where that has no such one."""
+    """Return the operand's axis that becomes `axis` of the op's result, or None."""
     shape = shape_of(source.type)
     if axis is None or not shape:
         return None

@@ -101,7 +101,7 @@ class Executions:
 
 
 def _region_around(op: Operation) -> Region | None:
-    """The innermost region of control flow that an op is in; None in the kernel's own body."""
+    """Return the innermost region of control flow around an op; None in the kernel's own body."""
     block = op.block
     while block is not None:
         region = block.region

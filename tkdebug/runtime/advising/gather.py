@@ -30,7 +30,7 @@ _MATH = "math."
 
 
 class NotKnown(TkError):
-    """Reason why a launch cannot be judged."""
+    """A launch cannot be judged; the message says why."""
 
 
 def gather(
@@ -115,7 +115,7 @@ def _tile_reasons(executions: Executions, remarks: dict[int, PassRemark]) -> dic
 
 
 def _sector_bytes(profile: LaunchProfile, kind: str) -> int:
-    """Sectors that are read (or written), each once in the launch."""
+    """Return the bytes of sectors that are read (or written), each once in the launch."""
     total = 0
     kinds = (kind, "atomic")
     keys = {key for key, op in profile.footprints if profile.accesses[op].kind in kinds}
@@ -150,7 +150,7 @@ def _flops(tile: Module, executions: Executions) -> int:
 
 
 def _discarded(profile: LaunchProfile) -> Iterator[Discarded]:
-    """Selects after products that took nothing of the product in many executions."""
+    """Yield the selects after products that often took nothing of the product."""
     for op, (total, nothing) in profile.selects.items():
         if total and nothing and _follows_dot(op):
             yield Discarded(op.location.frames[-1], nothing / total)

@@ -116,7 +116,7 @@ class InstructionRuns:
 
 
 class _Spread:
-    """Spread of the rounds of GPU IR's loops over the loops of the code and what is beside them.
+    """The rounds of GPU IR's loops, spread over the loops of the code and the code beside them.
 
     Args:
         nest: the kernel's code.
@@ -140,7 +140,7 @@ class _Spread:
         self._divide(nest, None)
 
     def of(self, loop: CodeLoop) -> tuple[Operation | None, float]:
-        """The loop of GPU IR that one of the code is, and its rounds; None for one of neither."""
+        """Return the loop of GPU IR that a loop of the code is, with its rounds, or None."""
         return self._found[loop]
 
     def beside(self, index: int, loop: Operation) -> float:

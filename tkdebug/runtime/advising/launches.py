@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 
 class Advisor:
-    """Looks at the launches of one kernel.
+    """The advice on launches of one kernel.
 
     Args:
         kernel: its name.
@@ -68,7 +68,7 @@ class Advisor:
     def launched(
         self, profile: LaunchProfile, compilation: NativeCompilation, grid: Grid, launch_id: int
     ) -> None:
-        """Record the advice for a launch; what goes wrong is reported in one line."""
+        """Record the advice for a launch; report errors in one line."""
         machine = machine_of(compilation.target.name)
         try:
             module = self._module
@@ -97,7 +97,7 @@ class Advisor:
             HOOKS.record(replace(remark, launch_id=launch_id))
 
     def _tell_unpredicted(self, facts: KernelFacts) -> None:
-        """Say that there is no prediction, and of its dots what there is to say without one."""
+        """Report that there is no prediction, and what is known of the dots without one."""
         tell(
             f"no advice for {self._kernel}: no GPU's figures are known for {facts.target}; "
             f"--target takes {', '.join(MACHINES)}"
@@ -127,7 +127,7 @@ def _kind(value: object) -> object:
 
 
 def bare_profile(profile: LaunchProfile, watched: Module, bare: Module) -> LaunchProfile:
-    """The profile with the ops of `bare` in the place of those of `watched` that it counted."""
+    """Return the profile with its ops of `watched` replaced by those of `bare`."""
     found = _alike(watched, bare)
     told = LaunchProfile()
     told.programs = profile.programs
@@ -173,7 +173,7 @@ def _alike(watched: Module, bare: Module) -> dict[Operation, Operation]:
 
 
 def _numbered(module: Module) -> list[tuple[object, Operation]]:
-    """The ops of a module, each with its name, place and number among those of the same."""
+    """Yield the ops of a module by name, place and number among those alike."""
     seen: Counter[object] = Counter()
     found: list[tuple[object, Operation]] = []
     for op in module.walk():

@@ -103,7 +103,7 @@ class _Varying:
                 self._follow(op)
 
     def _follow(self, op: Operation) -> None:
-        """Add what changes because of what an op is given."""
+        """Add the results that change because an operand of an op does."""
         decides = any(value in self.values for value in deciding(op))
         for source, target in forwarded(op):
             if source in self.values or (decides and op.name in CONTROL_FLOW):
@@ -134,7 +134,7 @@ def _may_change(store: Operation, load: Operation) -> bool:
 
 
 def loops(tile: Module, executions: Executions) -> Iterator[LoopFacts]:
-    """The outermost loops that ran, each with what its rounds need of each other."""
+    """Yield the outermost loops that ran, each with how its rounds depend on each other."""
     for loop in tile.walk():
         if not scf.Loop.matches(loop) or loops_around(loop):
             continue

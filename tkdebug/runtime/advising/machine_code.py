@@ -85,7 +85,7 @@ class MachineCode:
         return dict(found)
 
     def fullest(self) -> Frame | None:
-        """The line where most registers are in use; None where that is not known."""
+        """Return the line where most registers are in use, or None if unknown."""
         known = [i for i in self.table.instructions if i.mapped and i.live_registers]
         most = max(known, key=lambda i: i.live_registers or 0, default=None)
         return None if most is None else most.frames[-1]
@@ -147,7 +147,7 @@ class MachineCode:
 
 
 def _held(op: Operation | None) -> int:
-    """Elements that a thread computes of an op."""
+    """Return the number of elements of an op that a thread computes."""
     layout = encoding_of(op.results[0].type) if op is not None and op.results else None
     return 1 if layout is None else layout.in_size(REGISTER)
 

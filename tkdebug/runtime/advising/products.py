@@ -26,7 +26,7 @@ _ELEMENTWISE = names_of(tt.Load, tt.AddPtr, tt.Hint, tt.FpToFp, tt.Bitcast)
 def dots_of(
     gpu: Module, executions: Executions, remarks: Mapping[int, PassRemark]
 ) -> Iterator[DotFacts]:
-    """The dots of the GPU IR; one that passes copied is there as often."""
+    """Yield the dots of the GPU IR; one that passes copied comes as often."""
     for op in gpu.walk():
         if not PlainDot.matches(op):
             continue
@@ -57,7 +57,7 @@ def dots_of(
 
 
 def _widened(dot: Operation | None) -> str:
-    """The type that both operands of a dot were cast from to fp32; "" where they were not."""
+    """Return the type from which both operands of a dot were cast to fp32, or ""."""
     if dot is None:
         return ""
     types = {widened_from(tt.Dot(dot).a), widened_from(tt.Dot(dot).b)}
@@ -72,7 +72,7 @@ def _loads_of(dot: Operation | None) -> tuple[int | None, int | None]:
 
 
 def _load_of(operand: Value) -> int | None:
-    """The load whose tile an operand is, cast, turned or scaled; None where it is another."""
+    """Return the load of an operand that is cast, transposed or scaled since, or None."""
     value = operand
     for _ in range(_MOST_STEPS):
         maker = value.defining_op
@@ -89,7 +89,7 @@ def _load_of(operand: Value) -> int | None:
 
 
 def widened_from(value: Value) -> str:
-    """The narrower type that a tile of fp32 was cast from, in name; "" where it was none."""
+    """Return the name of the narrower type that a tile of fp32 was cast from, or ""."""
     for _ in range(_MOST_STEPS):
         maker = value.defining_op
         if maker is None or not maker.operands or tt.Load.matches(maker):
@@ -105,7 +105,7 @@ def widened_from(value: Value) -> str:
 
 
 def broadcast_products(tile: Module, executions: Executions) -> Iterator[BroadcastFacts]:
-    """Matrix products that are written as sums of products of tiles, each repeated along an axis.
+    """Yield matrix products written as sums of products of tiles, each repeated along an axis.
 
     Either all products are there at once and are summed up along an axis, or each round of a loop
     adds those of a column and a row.
@@ -136,7 +136,7 @@ _Found = tuple[Operation, tuple[int, int, int], "Operation | None"]
 
 
 def _summed(reduce: Operation, repeats: _Repeats) -> _Found | None:
-    """The products that a sum along an axis is of."""
+    """Return the product whose elements a sum along an axis adds up, or None."""
     names = [op.name for op in reduce.regions[0].block.operations]
     if len(reduce.operands) != 1 or names != [arith.AddF.name, tt.ReduceReturn.name]:
         return None
@@ -153,7 +153,7 @@ def _summed(reduce: Operation, repeats: _Repeats) -> _Found | None:
 
 
 def _added_up(add: Operation, repeats: _Repeats, executions: Executions) -> _Found | None:
-    """The product of a column and a row that each round of a loop adds to what it carries."""
+    """Return the product of a column and a row that each round of a loop adds up, or None."""
     loop = add.block.parent_op if arith.AddF.matches(add) and add.block is not None else None
     if loop is None or not scf.For.matches(loop) or len(shape_of(add.result.type)) != 2:
         return None
@@ -171,7 +171,7 @@ def _added_up(add: Operation, repeats: _Repeats, executions: Executions) -> _Fou
 
 
 def _product(value: Value) -> Operation | None:
-    """The multiplication whose products a tile has, cast or masked."""
+    """Return the multiplication that made a tile, which may be cast or masked since, or None."""
     for _ in range(_MOST_STEPS):
         maker = value.defining_op
         if maker is None:
@@ -195,13 +195,13 @@ def _bits(value: Value) -> int:
 
 
 class _Repeats:
-    """Along which axes all elements of a tile are the same."""
+    """The axes along which all elements of a tile are the same."""
 
     def __init__(self) -> None:
         self._known: dict[Value, frozenset[int]] = {}
 
     def axes(self, value: Value) -> frozenset[int]:
-        """The axes of a tile along which it repeats itself, those of one element left out."""
+        """Return the axes along which a tile repeats itself, without those of one element."""
         if value not in self._known:
             self._known[value] = frozenset()
             self._known[value] = self._axes(value)

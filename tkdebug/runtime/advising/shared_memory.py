@@ -117,7 +117,7 @@ def _of_buffer(
 def _of_gather(
     op: Operation, indices: Integers, warps: int, banks: SharedBanks
 ) -> tuple[float, float, str] | None:
-    """Its reads: the source lies row by row, and each element is read where the index says."""
+    """Return the wavefronts of a gather's reads; the source lies row by row."""
     layout = encoding_of(op.result.type)
     if layout is None:
         return None

@@ -65,7 +65,7 @@ class _UnlikeOthers(Exception):
 
 
 def _look(value: Any) -> Hashable:
-    """A key of `value`; it differs where values are described differently."""
+    """Return a key of `value`, which differs if values are described differently."""
     if value.__class__ in _SCALARS:
         return constant_key(value)
     try:

@@ -271,7 +271,7 @@ def _append(flat: list[Any], spec: ArgSpec, value: Any, are_bare: bool) -> None:
 
 
 def bare_tensor(value: Any) -> Any:
-    """A wrapped tensor as a torch view of the element type it is wrapped as, where torch has it."""
+    """Return a wrapped tensor as a torch view of the element type, if torch has that."""
     if not isinstance(value, TensorWrapper):
         return value
     import torch
@@ -347,7 +347,7 @@ def _extents_key(shape: tuple[int, ...], strides: tuple[int, ...], item_bytes: i
 
 
 def arg_divisibility(specs: Sequence[ArgSpec], alignment: Sequence[Hashable]) -> tuple[int, ...]:
-    """A known divisor of each run-time parameter: bytes of a pointer, the value of an int.
+    """Return a known divisor of each run-time parameter: of a pointer's bytes, of an int.
 
     Args:
         specs: what each parameter is compiled for.
@@ -385,7 +385,7 @@ def _append_divisors(divisors: list[int], spec: ArgSpec, aligned: Hashable) -> N
 def mappable_names(
     names: Sequence[str], specs: Sequence[ArgSpec], alignment: Sequence[Hashable]
 ) -> tuple[str, ...]:
-    """The run-time arguments that are descriptors of tensors that tensor maps could describe."""
+    """Return the run-time arguments that are descriptors which tensor maps could describe."""
     found: list[str] = []
     for name, spec, aligned in zip(names, specs, alignment, strict=True):
         if isinstance(spec, tuple) and isinstance(aligned, tuple):

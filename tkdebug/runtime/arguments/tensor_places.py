@@ -73,7 +73,7 @@ def _without(value: Any, error: Exception) -> str:
 
 
 def _storage(torch: Any, value: Any) -> Any:
-    """A tensor's memory, all of which is there.
+    """Return a tensor's memory, if all of it is there.
 
     Raises:
         _MemoryProblem: it has none, or none that an address and strides describe.
@@ -102,7 +102,7 @@ def _storage(torch: Any, value: Any) -> Any:
 
 
 def _span(torch: Any, value: Any) -> int:
-    """From a tensor's first element past its last, in elements."""
+    """Return the distance from a tensor's first element past its last, in elements."""
     # A subclass may answer for its strides alone.
     if value.__class__ is torch.Tensor and value.is_contiguous():
         return int(value.numel())

@@ -102,7 +102,7 @@ class SweepTable:
 
 
 def _cells(values: Sequence[Any]) -> list[str]:
-    """A column's cells with as many decimals as its values need, six at most, as pandas does."""
+    """Return a column's cells with the decimals that its values need, six at most, as pandas."""
     numbers = [v for v in values if isinstance(v, float | int) and not isinstance(v, bool)]
     if len(numbers) != len([v for v in values if v is not None]):
         return ["None" if value is None else str(value) for value in values]
@@ -204,7 +204,7 @@ class Mark:
 
 
 def _spread(result: Any) -> tuple[Any, float | None, float | None]:
-    """(y, smallest, largest) from what a benchmark function returned: one number or three."""
+    """Return (y, smallest, largest) from a benchmark function's result: one number or three."""
     try:
         middle, low, high = result
     except TypeError:

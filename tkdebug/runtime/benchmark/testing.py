@@ -178,7 +178,7 @@ def _nvidia_smi(*arguments: str) -> str:
 def set_gpu_clock(
     ref_sm_clock: int = 1350, ref_mem_clock: int = 1215
 ) -> Iterator[tuple[float, float]]:
-    """Lock the clocks of GPU 0, in MHz, for the length of a `with` block; needs the right to.
+    """Lock the clocks of GPU 0, in MHz, inside of a `with` block; that takes privileges.
 
     Yields:
         Peak TFLOP/s and GB/s at those clocks, by upstream's figures for an A100.

@@ -75,7 +75,7 @@ def timeline_options(kernel: str) -> CheckOptions | None:
 
 
 def tell_of_others() -> None:
-    """Name the checks in force that the native launches of this process do without."""
+    """Report the checks in force that native launches of this process do not get."""
     looked_for = () if KNOBS.check_launches == "none" else NATIVE_CHECKS
     others = [name for name in checks_in_force() if name not in (*looked_for, NO_CHECKS)]
     if others:
@@ -123,13 +123,13 @@ class Build:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """A forked child generates its code itself."""
+        """Forget the parent's code generation in a forked child."""
         # Reentrant, as a hook that gets the compile may launch the kernel.
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
 
     def begin(self, wait_s: float = 0.0) -> bool:
-        """Lower in this thread, and have code generated in another; whether that is done.
+        """Lower in this thread, generate code in another, and return whether that is done.
 
         Args:
             wait_s: how long to wait for it.
@@ -151,7 +151,7 @@ class Build:
         return thread is None or not thread.is_alive()
 
     def kernel(self) -> NativeKernel:
-        """The kernel, compiled if it was not.
+        """Return the kernel, and compile it if it was not.
 
         Raises:
             TkError: it does not compile.
@@ -209,7 +209,7 @@ class Build:
         return self.checked(replace(checks, aligned_ends=aligned))
 
     def lasting(self, kernel: NativeKernel) -> Build | None:
-        """The build of the same source that takes longer to compile, and whose kernel is faster.
+        """Return the build of the same source that compiles longer and runs faster.
 
         Only a kernel can gain that has few resident blocks, of which registers alone limit the
         number, and that does not spill.
@@ -231,7 +231,7 @@ class Build:
 
 
 class CheckedCode:
-    """The checked code of one kernel: the build that is asked for, or what takes its place.
+    """The checked code of one kernel: the build that is asked for, or its replacement.
 
     A build that fails is replaced by one that looks for the usual kinds of faults alone, one for
     tensors with other ends by one for any ends, and after some launches, where all are checked, by
@@ -265,7 +265,7 @@ class CheckedCode:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """A forked child compiles by itself what another thread of the parent's was compiling."""
+        """Forget the parent's compiles in a forked child, which compiles by itself."""
         # Reentrant, as a hook that gets the compile may launch the kernel.
         self._fitting = threading.RLock()
 
@@ -323,7 +323,7 @@ class CheckedCode:
         self._kernel = kernel
 
     def fitting(self, kernel: NativeKernel, arguments: PassedArguments) -> NativeKernel | None:
-        """The kernel, or where it expects other ends of tensors, one for any ends.
+        """Return the kernel, or one for any ends if it expects other ends of tensors.
 
         There are two at most. Another thread may have put either in the other's place meanwhile, so
         a kernel is asked itself what it expects.
@@ -347,7 +347,7 @@ class CheckedCode:
             return self._replace(anywhere)
 
     def lasting(self, kernel: NativeKernel) -> NativeKernel:
-        """The kernel for many launches, once it is there; until then the one that is."""
+        """Return the kernel for many launches once it is compiled, until then the given one."""
         if self._before_lasting is None or self.has_timeline or self._build is None:
             return kernel
         self._before_lasting -= 1
@@ -367,14 +367,14 @@ class CheckedCode:
         return kernel
 
     def _replace(self, build: Build) -> NativeKernel:
-        """Use another build's kernel, whose accesses are tested as those of the one before."""
+        """Use another build's kernel, which tests the same accesses as the one before."""
         self._kernel = kernel = build.kernel()
         if kernel.binary.checks is not None:
             CHECKED.replaced(kernel.binary.checks)
         return kernel
 
     def give_up(self, error: Exception | None) -> None:
-        """After an error look for the usual kinds of faults alone, or where these fail for none.
+        """Fall back after an error to the usual kinds of faults, or to none if these fail.
 
         The bare build says what is wrong with the kernel itself. Called after the handler of the
         error, so that what is wrong does not come as its sequel.

@@ -120,7 +120,7 @@ class CheckedKernel(CompiledKernel):
 
     @cached_property
     def metadata(self) -> KernelMetadata:
-        """The bare kernel's."""
+        """The facts of the bare kernel."""
         return self.bare.metadata
 
     @cached_property
@@ -142,7 +142,7 @@ class CheckedKernel(CompiledKernel):
     def takes(
         self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
     ) -> bool:
-        """Make the launch if it is to be looked at, as `launch_seen`; whether it was made."""
+        """Make the launch if it is to be looked at, as `launch_seen`; return whether it did."""
         if self.next_action is None or self.next_action() is not NextAction.LOOK:
             return False
         self.launch_seen(grid, stream, values, passed)
@@ -151,7 +151,7 @@ class CheckedKernel(CompiledKernel):
     def launch_seen(
         self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
     ) -> None:
-        """Launch, checked where that is the launch's turn.
+        """Launch, checked if it is the launch's turn.
 
         Args:
             grid: programs along x, y and z, none of them 0.
@@ -172,7 +172,7 @@ class CheckedKernel(CompiledKernel):
     def _checked_launch(
         self, grid: Grid, stream: int, values: tuple[Any, ...]
     ) -> CheckedLaunch | None:
-        """The launch with its table; None where it is bare."""
+        """Return the launch with its table, or None if it is bare."""
         if self._checked.is_given_up:
             self._retire(self.bare)
             return None
@@ -200,7 +200,7 @@ class CheckedKernel(CompiledKernel):
     def _prepared(
         self, kernel: NativeKernel, grid: Grid, stream: int, values: tuple[Any, ...]
     ) -> CheckedLaunch | None:
-        """The launch with its table; None where there can be none."""
+        """Return the launch with its table, or None if there can be none."""
         failure = None
         try:
             arguments = PassedArguments(self.src.fn.arg_names, values)
@@ -297,7 +297,7 @@ class CheckedKernels:
         return True
 
     def _retire(self, key: Key, kernel: NativeKernel) -> None:
-        """Put the bare build in the place of one whose launches are looked at no more."""
+        """Replace a kernel whose launches are no longer looked at by its bare build."""
         kernel.checked_by = None
         if isinstance(self._kernels.get(key), CheckedKernel):
             self._kernels[key] = kernel

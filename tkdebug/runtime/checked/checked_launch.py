@@ -126,7 +126,7 @@ class CheckedLaunch:
         stream: int,
         arguments: PassedArguments,
     ) -> CheckedLaunch | None:
-        """A launch with a table; None where all are taken and it may not wait for one.
+        """Return a launch with a table, or None if all are taken and it may not wait for one.
 
         Raises:
             TkError: the device has no memory for tables.
@@ -151,7 +151,7 @@ class CheckedLaunch:
         return CheckedLaunch(kernel, build, memory, grid, stream, arguments, table, records, known)
 
     def launch(self, values: tuple[Any, ...], passed: tuple[Any, ...]) -> None:
-        """Make the launch, with hooks around it where there are any.
+        """Make the launch, with hooks around it if there are any.
 
         Args:
             values: a value for each parameter.

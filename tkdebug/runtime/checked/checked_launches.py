@@ -63,7 +63,7 @@ class CheckedLaunches:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """In a forked child nothing is pending."""
+        """Forget the parent's launches in a forked child."""
         self._pending: deque[PendingLaunch] = deque()
         self._reading = threading.Lock()
         self._counting = threading.Lock()
@@ -190,7 +190,7 @@ class CheckedLaunches:
                 tell(f"kernel {pending.kernel}: what it found so far cannot be reported: {said}")
 
     def _report_seen(self, pending: PendingLaunch) -> None:
-        """Report what the host has seen of a launch, of which no more will be known."""
+        """Report what the host has seen of a launch that will never be read."""
         with self._counting:
             if pending.launch_id in self._reported_unfinished:
                 return
@@ -207,7 +207,7 @@ class CheckedLaunches:
         return LaunchCounts(self._checked, self._captured)
 
     def _read(self, waits: int) -> None:
-        """Report what has ended, waiting for the `waits` oldest."""
+        """Report the launches that have ended, waiting for the `waits` oldest."""
         # A hook that gets a fault may launch; and one thread at a time keeps the order.
         if not self._pending or not self._reading.acquire(blocking=waits > 0 and not self._is_mine):
             return
@@ -226,7 +226,7 @@ class CheckedLaunches:
         return self._reader == threading.get_ident()
 
     def _read_first(self, wait: bool) -> bool:
-        """Report the oldest launch; whether it had ended."""
+        """Report the oldest launch, and return whether it had ended."""
         first = self._pending[0]
         try:
             found = first.memory.read(first.table, wait)
@@ -267,7 +267,7 @@ class CheckedLaunches:
         return pending.arguments.has_gaps or pending.plan.has_blocks or bool(asked_on_copies())
 
     def _show_values(self, pending: PendingLaunch, records: CheckRecords, counters: bytes) -> bool:
-        """Hand out the values that were watched; False where races were not looked for in all."""
+        """Hand out the watched values; return False if races were not looked for in all."""
         from tkdebug.interpreter.watching.records import WatchedLaunch, seen_natively
 
         counts = struct.unpack(f"={len(pending.plan.watches)}q", counters)
@@ -281,7 +281,7 @@ class CheckedLaunches:
     def _report_races(
         self, pending: PendingLaunch, records: CheckRecords, counts: Sequence[int]
     ) -> bool:
-        """Report the races of a launch; whether all of it was looked at."""
+        """Report the races of a launch, and return whether all of it was looked at."""
         failure: str | None = None
         judged: Judged | None = None
         try:
@@ -337,7 +337,7 @@ class CheckedLaunches:
 
 
 def _judged_sites(pending: PendingLaunch) -> tuple[SiteText, ...]:
-    """The sites of a launch, with what their faults are to the run."""
+    """Return the sites of a launch, with the state of their faults in the run."""
     found = []
     for site, text in zip(pending.plan.sites, pending.plan.site_texts, strict=True):
         # These need the host's closer look, so they are reported only after the launch has ended.
@@ -383,7 +383,7 @@ def _races(
     counters: Sequence[int],
     records: Callable[[int, int], bytes],
 ) -> Judged:
-    """Judge the races of a launch; what was not looked at is said once of a kernel.
+    """Judge the races of a launch; report once for a kernel what was not looked at.
 
     Args:
         plan: of its kernel.
@@ -411,7 +411,7 @@ def further_kinds(plan: CheckPlan, options: CheckOptions) -> frozenset[str]:
 
 
 def tell_of_races(plan: CheckPlan, options: CheckOptions, kernel: str) -> None:
-    """Say of a kernel whose races are asked for that it cannot log its accesses."""
+    """Report that a kernel cannot log its accesses, if races are asked for."""
     if RACE in options.kinds - further_kinds(plan, options):
         _tell_unseen_races(
             _place_of(plan), kernel, "its programs wait for each other by plain loads"
@@ -433,7 +433,7 @@ def _tell_unseen_races(place: str, kernel: str, why: str) -> None:
 def _tell_timelines(
     plan: TimelinePlan, data: bytes, kernel: str, launch_id: int, grid: tuple[int, int, int]
 ) -> None:
-    """Tell hooks of what a launch left."""
+    """Report the timelines of a launch to hooks."""
     from tkdebug.compiler.sites.clocks import timelines_of
 
     for one in timelines_of(plan, data, kernel, launch_id, grid):

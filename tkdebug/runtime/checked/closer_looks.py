@@ -44,7 +44,7 @@ def may_need_closer_look(plan: CheckPlan) -> bool:
 
 
 def asked_on_copies() -> frozenset[str]:
-    """The checks that were asked for and that launches are interpreted for."""
+    """Return the checks that were asked for and need interpretation."""
     return CHECKS_ON_COPIES.intersection(checks_in_force())
 
 
@@ -72,7 +72,7 @@ def wants_look_at_threads(plan: CheckPlan) -> bool:
 
 
 class _Budget:
-    """A limit of how often launches are looked at, and for how long.
+    """A limit on the number and the time of looks at launches.
 
     Args:
         most_fruitless: looks at a kernel, for the same, that find nothing.
@@ -92,7 +92,7 @@ class _Budget:
         return is_new and self._looks.get(kernel, 0) < MOST_LOOKS and self._left_s > 0
 
     def spend(self, kernel: str, shown: frozenset[str], is_fruitless: bool, took_s: float) -> None:
-        """Note a look."""
+        """Note the time of a look, and whether it found anything."""
         self._looks[kernel] = self._looks.get(kernel, 0) + 1
         key = kernel, shown
         self._fruitless[key] = self._fruitless.get(key, 0) + is_fruitless
@@ -111,7 +111,7 @@ class CloserLooks:
     def faults(
         self, pending: PendingLaunch, table: bytes, launch: ReportedLaunch, faults: list[Fault]
     ) -> tuple[list[Fault], frozenset[str]]:
-        """The faults of a launch after a closer look, where one is possible, and the checks done.
+        """Return the faults of a launch after a possible closer look, and the checks done.
 
         Args:
             pending: the launch.
@@ -144,7 +144,7 @@ class CloserLooks:
         faults: list[Fault],
         asked: frozenset[str] = frozenset(),
     ) -> list[Fault] | None:
-        """The faults of a launch after a look for one reason; None where there was no look."""
+        """Return the faults of a launch after a look for one reason, or None without a look."""
         from tkdebug.interpreter.closer_looks.closer_look import TooLongError, look_closer
         from tkdebug.interpreter.closer_looks.reports import symptoms
 
@@ -177,7 +177,7 @@ class CloserLooks:
         return found
 
     def _tell_unseen(self, pending: PendingLaunch, asked: frozenset[str], why: str) -> None:
-        """Say once of a kernel that a launch of it was not interpreted for what was asked for."""
+        """Report once for a kernel that a launch was not interpreted for the checks asked for."""
         if pending.kernel not in self._unseen:
             self._unseen.add(pending.kernel)
             place = pending.plan.module.function.location.primary
@@ -189,7 +189,7 @@ class CloserLooks:
     def _tell_of_values(
         self, pending: PendingLaunch, table: bytes, launch: ReportedLaunch, why: str
     ) -> None:
-        """Say once of a kernel that it stored NaNs of which no more is known."""
+        """Report once for a kernel that it stored NaNs of which no more is known."""
         from tkdebug.interpreter.closer_looks.reports import symptoms
 
         seen = symptoms(pending.plan, table)

@@ -63,14 +63,14 @@ class _Held(NamedTuple):
 
     @staticmethod
     def of(tensor: torch.Tensor, padding: str | None, passed: PassedTensor) -> _Held:
-        """A tensor as it is now."""
+        """Hold a tensor as it is now."""
         # One without elements has no address.
         first = passed.storage.first if passed.address else tensor.untyped_storage().data_ptr()
         span = first, passed.storage_bytes
         return _Held(*_state(tensor), span, passed, padding)
 
     def require_unchanged(self) -> None:
-        """See that its memory is what the launch was given.
+        """Check that its memory is as it was at the launch.
 
         Raises:
             GoneError: it is not.
@@ -83,7 +83,7 @@ class _Held(NamedTuple):
             raise GoneError("some of them have changed")
 
     def on(self, memory: torch.Tensor) -> Any:
-        """Make the same view, or descriptor of one, of other memory."""
+        """Return the same view, or descriptor of one, of other memory."""
         passed = self.passed
         size = passed.dtype.itemsize
         elements = memory[: memory.numel() // size * size].view(passed.dtype)
@@ -94,7 +94,7 @@ class _Held(NamedTuple):
 
 
 class GoneError(Exception):
-    """Why arguments are no longer those of the launch, as the end of a sentence."""
+    """The arguments are no longer those of the launch; the message ends a sentence on why."""
 
 
 class HeldArguments:
@@ -165,7 +165,7 @@ class HeldArguments:
         return [value for value in found if isinstance(value, _Held)]
 
     def copies(self, fetch: Fetch) -> list[Any]:
-        """The arguments, on copies of the memory that the kernel reads.
+        """Return the arguments on copies of the memory that the kernel reads.
 
         Args:
             fetch: reads the device's memory.
@@ -256,7 +256,7 @@ def _version(tensor: torch.Tensor) -> int | None:
 
 
 def _saved(held: _Held, stream: int) -> torch.Tensor:
-    """A copy of a tensor's allocation, made on a stream of the device."""
+    """Copy a tensor's allocation, on a stream of the device."""
     import torch
 
     owner = held.owner()
@@ -281,7 +281,7 @@ def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 def _memory(span: tuple[int, int], fetch: Fetch | None) -> torch.Tensor:
-    """The bytes of an allocation; zeros where they do not matter."""
+    """Return the bytes of an allocation; zeros where they do not matter."""
     import torch
 
     address, size = span

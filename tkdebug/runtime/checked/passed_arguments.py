@@ -84,7 +84,7 @@ class PassedArguments:
                 self._add_other(name, unwrap(value))
 
     def _add(self, place: str, passed: PassedTensor, size_bytes: int = 0) -> None:
-        """Note a tensor, whose elements the kernel takes to be of a size, if that is given."""
+        """Note a tensor, and the size that the kernel takes its elements to have, if given."""
         self.tensors[place] = passed
         self.has_gaps = self.has_gaps or passed.has_gaps
         _, end = passed.byte_bounds()
@@ -112,7 +112,7 @@ class PassedArguments:
         return all(name in extents and not extents[name][1] % END_BYTES for name in names)
 
     def bounds(self, names: Sequence[str], memory: tuple[int, int] = (0, 0)) -> tuple[int, ...]:
-        """List what the kernel takes of each of these, one after the other, as PLACES has it.
+        """Return what the kernel takes of each of these, one after the other, as PLACES has it.
 
         Of what has no known extent, such as an address with a type, everything is legal.
 
@@ -132,7 +132,7 @@ class PassedArguments:
 
 @cache
 def _tensor_class() -> type[torch.Tensor]:
-    """`torch.Tensor`: not before there is a launch."""
+    """Return `torch.Tensor`, which is imported with the first launch."""
     from torch import Tensor
 
     return Tensor
@@ -168,7 +168,7 @@ def _add_facts(facts: list[Hashable], value: Any) -> None:
 
 
 def _tensors(name: str, value: Any) -> Iterator[tuple[str, Any, int]]:
-    """The tensors of an argument, by name, and of which size the kernel takes their elements."""
+    """Yield the tensors of an argument by name, with the element size that the kernel takes."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -189,7 +189,7 @@ MOST_INTERVALS = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class LaunchMemory:
-    """The state of memory when a launch was made; it keeps none alive.
+    """The state of memory when a launch was made; nothing is kept alive.
 
     Attributes:
         packed: the map, as the kernel takes it.

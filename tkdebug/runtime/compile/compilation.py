@@ -78,7 +78,7 @@ def snapshot_recorder(src: Specialization) -> SnapshotRecorder | None:
 
 
 def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = None) -> TileStage:
-    """The part of a compile that does not depend on the mode; hooks have heard nothing yet.
+    """Compile to Tile IR, the part that does not depend on the mode; hooks hear nothing yet.
 
     Args:
         src: what to compile for.
@@ -105,7 +105,7 @@ def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = Non
 
 
 def note_arguments(src: Specialization, module: Module) -> None:
-    """Say in the front end's module what is known of its arguments."""
+    """Note in the front end's module what is known of its arguments."""
     # Only the compiler of a kernel imports the dialects.
     from tkdebug.compiler.dialects import tt
     from tkdebug.compiler.ops.descriptors import MAPPABLE
@@ -130,7 +130,7 @@ def compile_for_debugger(src: Specialization, recorder: VariableRecorder) -> Til
 
 
 def compile_bare(src: Specialization) -> Module:
-    """The Tile IR after its passes of a kernel that was compiled with watches, without them."""
+    """Return the Tile IR, after its passes, of a kernel with watches as it is without them."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         return compile_tile_ir(replace(src, checks=None)).module
@@ -200,7 +200,7 @@ def _language_version() -> tuple[int, int]:
 
 
 def tell_compile_error(kernel: str, error: CompileError) -> None:
-    """Tell the hooks of a compile error as a fault, unless a tuner is trying configurations."""
+    """Report a compile error to the hooks as a fault, unless a tuner tries configurations."""
     if not TRYING.get():
         report(
             Fault(
@@ -238,7 +238,7 @@ def announce(
     line_table: Callable[[], Mapping[str, object]] | None = None,
     image: Callable[[], bytes] | None = None,
 ) -> None:
-    """Tell the hooks of a compiled kernel, when one wants to know.
+    """Report a compiled kernel to the hooks, if one wants to know.
 
     Args:
         kernel: the kernel.
@@ -268,7 +268,7 @@ def announce(
 def tell_failure(
     src: Specialization, recorder: SnapshotRecorder | None, error: Exception, compile_ns: int
 ) -> None:
-    """Tell the hooks of a kernel that failed to compile: the fault, and how far it came.
+    """Report a kernel that failed to compile to the hooks: the fault, and its stages so far.
 
     Args:
         src: what it was compiled for.

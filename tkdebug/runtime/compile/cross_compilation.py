@@ -30,7 +30,7 @@ def obstacle(target: str) -> str | None:
 
 @cache
 def tell_unsupported(target: str) -> None:
-    """Say once of a GPU that nothing is compiled for that kernels are interpreted."""
+    """Report once that kernels are interpreted, as nothing is compiled for the GPU."""
     from tkdebug.compiler.targets.registered_backends import unsupported_gpu
 
     tell(f"{unsupported_gpu(target)}; kernels are interpreted and not compiled for it")

@@ -64,7 +64,7 @@ def values_for(module: Module, values: Sequence[Any]) -> Sequence[Any]:
 
 
 def usual_target() -> str | None:
-    """The architecture that GPU IR is for where nothing else is said; None for the GPU's here."""
+    """Return the default architecture of GPU IR; None for that of the GPU here."""
     return None if platform_in_force().obstacle() is None else _USUAL_TARGET
 
 

@@ -51,7 +51,7 @@ GPU_IR_FILE = "gpu-ir.mlir"
 
 
 def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
-    """Compile for CUDA device `device` and tell the hooks; nothing is loaded yet.
+    """Compile for CUDA device `device` and report to the hooks; nothing is loaded yet.
 
     Raises:
         CompileError: the kernel does not compile; also reported as a fault.
@@ -100,7 +100,7 @@ class NativeCompilation:
 
     @property
     def generated(self) -> GeneratedKernel | None:
-        """The kernel with its code; None before `generate`, and where it failed."""
+        """The kernel with its code; None before `generate`, and if that failed."""
         return self._compiled
 
     @property
@@ -125,7 +125,7 @@ class NativeCompilation:
 
     @property
     def failure(self) -> Exception | None:
-        """Why it failed, as far as it has come."""
+        """The failure of the steps so far, if any."""
         return self._failure
 
     def generate(self) -> None:
@@ -134,7 +134,7 @@ class NativeCompilation:
             self._step(self._generate)
 
     def finish(self) -> NativeKernel:
-        """The kernel; hooks are called.
+        """Return the kernel, and call the hooks.
 
         Raises:
             CompileError: it does not compile; also reported as a fault.
@@ -258,7 +258,7 @@ class _Lowered:
 
 
 def _tell_summarised_prints(module: Module) -> None:
-    """Say of which prints the kernel will print a summary."""
+    """Report the prints of which the kernel prints a summary."""
     from tkdebug.compiler.dialects import tt
     from tkdebug.compiler.print_summaries import is_summarised
 
@@ -272,7 +272,7 @@ def _tell_summarised_prints(module: Module) -> None:
 
 @cache
 def note_cluster(num_ctas: int) -> None:
-    """Say once that programs do not spread over clusters here; what they compute is the same."""
+    """Report once that programs do not spread over clusters; their results are the same."""
     tell(f"num_ctas={num_ctas}: clusters are not used, each program runs in one block")
 
 
@@ -335,7 +335,7 @@ def native_options(src: Specialization) -> NativeOptions:
 
 
 def _check_resources(target: Target, threads: int, shared_bytes: int) -> None:
-    """Refuse what no device of the architecture can run.
+    """Refuse a kernel that no device of the architecture can run.
 
     Raises:
         OutOfResources: it has less.
@@ -383,7 +383,7 @@ class NativeStageFiles:
         return edited
 
     def refuse_gpu_ir(self) -> None:
-        """Refuse an edited file that nothing can be done with.
+        """Refuse an edited file of GPU IR, which cannot be used.
 
         Raises:
             UnsupportedError: there is one for the GPU IR.
@@ -397,7 +397,7 @@ class NativeStageFiles:
             )
 
     def write_gpu_ir(self, module: Module) -> None:
-        """Write the GPU IR after its passes, where it is wanted."""
+        """Write the GPU IR after its passes, if it is wanted."""
         if self.dump is not None:
             self.dump.write_ir(GPU_IR_FILE, module)
 

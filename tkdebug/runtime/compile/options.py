@@ -109,14 +109,14 @@ def without_amd_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @cache
 def _tell_ignored(name: str, why: str) -> None:
-    """Say once in a process that a launch option is ignored."""
+    """Report once in a process that a launch option is ignored."""
     tell(f"launch option {name}: {why}")
 
 
 def parse_options(
     kernel: str, keywords: Mapping[str, Any], parameters: Collection[str], debug: bool
 ) -> LaunchOptions:
-    """The options that `keywords` give.
+    """Return the options in `keywords`.
 
     Args:
         kernel: the kernel's name, for messages.

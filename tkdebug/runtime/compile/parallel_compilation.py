@@ -46,7 +46,7 @@ class ParallelCompilation:
         self._begin: Callable[[NativeCompilation], None] | None = None
 
     def begins(self, fn: JITFunction, key: Key, src: Specialization, device: int) -> bool:
-        """Begin a compile, where the kernel is not wanted yet; whether that is so.
+        """Begin a compile if the kernel is not wanted yet, and return whether that is so.
 
         Args:
             fn: the jit function that is launched.
@@ -64,7 +64,7 @@ class ParallelCompilation:
         return True
 
     def take(self, fn: JITFunction, key: Key) -> NativeCompilation | None:
-        """The compile that was begun of a kernel that is wanted now, if one was."""
+        """Take the compile that was begun for a kernel that is wanted now, if any."""
         return self._begun.pop(key, None) if fn is self._fn else None
 
     def collect(self, calls: Iterable[Callable[[], object]]) -> None:
@@ -103,7 +103,7 @@ class ParallelCompilation:
         calls: Iterable[Callable[[], object]],
         begin: Callable[[NativeCompilation], None],
     ) -> None:
-        """Make the calls, up to one that fails: it will again, where it is heard of."""
+        """Make the calls up to one that fails, which fails again where the error is reported."""
         with suppress(Exception):
             for call in calls:
                 self._begin = begin
@@ -120,7 +120,7 @@ PARALLEL_COMPILATION: ContextVar[ParallelCompilation | None] = ContextVar(
 
 @contextmanager
 def compile_in_parallel(fn: JITFunction, calls: Iterable[Callable[[], object]]) -> Iterator[None]:
-    """Have what `calls` want compiled before the body of a `with` block wants it.
+    """Compile what `calls` want before the body of a `with` block wants it.
 
     Where a `jit_cache_hook` may take compiles upon itself, or edited stages are reported as they
     are read, nothing is compiled ahead.
@@ -167,7 +167,7 @@ class CompileOnce:
         is_warmup: bool,
         compile: Callable[[Specialization], CompiledKernel],
     ) -> CompiledKernel | None:
-        """The kernel under `key`, compiled when there is none, with the hooks called around it.
+        """Return the kernel under `key`; compile it if there is none, with the hooks around that.
 
         Args:
             key: the launch key.

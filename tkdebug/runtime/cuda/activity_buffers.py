@@ -175,7 +175,7 @@ done:
 
 
 class _Code(NamedTuple):
-    """Addresses, and what keeps the code there."""
+    """Addresses of machine code, and the object that keeps it."""
 
     requested: int
     completed: int
@@ -251,7 +251,7 @@ class ActivityBuffers:
         return len(self._lent)
 
     def take_back(self) -> None:
-        """The other process is gone, and reads no more."""
+        """Take back the lent buffers: the other process is gone."""
         for one in self._still_lent():
             self._free(one)
         self._lent = []

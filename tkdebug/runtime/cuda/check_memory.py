@@ -252,7 +252,7 @@ class _Records:
         self.address = int(driver_api.call("cuMemHostGetDevicePointer", self.host, 0))
 
     def content(self, first_byte: int, size_bytes: int) -> bytes:
-        """A part of it."""
+        """Return a part of the records."""
         assert first_byte + size_bytes <= self.capacity_bytes
         return ctypes.string_at(self.host + first_byte, size_bytes)
 
@@ -267,7 +267,7 @@ class CudaCheckMemory:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """In a forked child the tables are the parent's, and CUDA is not to be used."""
+        """Forget the parent's tables in a forked child, where CUDA is not to be used."""
         self._lock = threading.Lock()
         self._free: dict[int, list[_Table]] = {}
         self._stream: int | None = None
@@ -278,7 +278,7 @@ class CudaCheckMemory:
     def begin(
         self, slots_bytes: int, stream: int, behind: bytes = b"", counters_bytes: int = 0
     ) -> CheckTable | None:
-        """A table of zeros, for what is launched next on `stream`; None while none is free."""
+        """Return a table of zeros for the next launch on `stream`, or None while none is free."""
         size_bytes = slots_bytes + counters_bytes
         offset = -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
         table = self._take(offset + len(behind))
@@ -365,7 +365,7 @@ class CudaCheckMemory:
         self._do("cuEventRecord", calls.record, table.event, stream)
 
     def read(self, table: CheckTable, wait: bool = False) -> bytes | None:
-        """The table as its launch left it, None before that has ended."""
+        """Return the table as its launch left it, or None before the launch has ended."""
         assert isinstance(table, _Table)
         with self._device.entered():
             mode = ctypes.c_int(_RELAXED)
@@ -385,14 +385,14 @@ class CudaCheckMemory:
         return found
 
     def drop(self, table: CheckTable) -> None:
-        """Give up a table: what runs may still write into it, so nobody else gets it."""
+        """Give up a table: a running kernel may still write into it, so it is not used again."""
         assert isinstance(table, _Table)
         table.hide()
         with self._lock:
             self._made -= 1
 
     def begin_records(self, size_bytes: int) -> CheckRecords | None:
-        """Memory for records of one launch; None while `MOST_RECORDS` are in use.
+        """Return memory for records of one launch, or None while `MOST_RECORDS` are in use.
 
         Raises:
             TkError: the GPU cannot write to the host's memory, or there is none.
@@ -423,7 +423,7 @@ class CudaCheckMemory:
             raise
 
     def end_records(self, records: CheckRecords) -> None:
-        """Give back what was read."""
+        """Free records that were read."""
         assert isinstance(records, _Records)
         with self._lock:
             self._used_records -= 1
@@ -446,7 +446,7 @@ class CudaCheckMemory:
         return bool(status or capturing.value)
 
     def fetch(self, address: int, size_bytes: int) -> bytearray:
-        """The device's memory as it is now, by a stream that waits for no other."""
+        """Copy the device's memory as it is now, by a stream that waits for no other."""
         found = bytearray(size_bytes)
         place = ctypes.addressof((ctypes.c_char * size_bytes).from_buffer(found))
         mode = ctypes.c_int(_RELAXED)

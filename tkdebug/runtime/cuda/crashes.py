@@ -33,7 +33,7 @@ _HINTS = {"illegal-address": _INTERPRET, "misaligned": _INTERPRET}
 
 
 def faults_of(dump: CoreDump, launches: InFlight | None = None) -> tuple[Fault, ...]:
-    """One fault for each instruction that stopped, of each grid; those with a block first.
+    """Return a fault for each stopped instruction of each grid, those with a block first.
 
     Args:
         dump: of this process or another.
@@ -91,7 +91,7 @@ def _fault(dump: CoreDump, stops: Sequence[Stop], launches: InFlight | None) -> 
 def _candidates(
     dump: CoreDump, stop: Stop, place: Place | None, launches: InFlight | None
 ) -> list[Flight]:
-    """The launches that it may have been."""
+    """Return the launches that may have stopped there."""
     if launches is None:
         return []
     flying = flying_launches(dump, launches)
@@ -160,7 +160,7 @@ def kernel_of(place: Place | None, launches: InFlight | None) -> NativeKernel | 
 
 
 def op_of(place: Place | None, kernel: NativeKernel | None) -> Operation | None:
-    """The op that the instruction is of, where the kernel is ours."""
+    """Return the op that an instruction belongs to, if the kernel is ours."""
     if place is None or kernel is None or place.ptx_line is None or not _is_ours(kernel):
         return None
     wanted = _binary(kernel).ptx_ops.get(place.ptx_line)
@@ -207,7 +207,7 @@ def _where(stop: Stop) -> str:
 
 
 def program_of(grid: Grid | None, block: Triple | None, cluster: Triple | None) -> Triple | None:
-    """The program is the block, or the cluster where there are clusters of several blocks."""
+    """Return the program of a block: the block, or the cluster if clusters have several."""
     if grid is not None and cluster is not None:
         x, y, z = grid.cluster_size
         if x * y * z > 1:
@@ -231,7 +231,7 @@ def _launch(flights: Sequence[Flight], launches: InFlight | None, stop: Stop) ->
 
 
 def _described(flight: Flight) -> str:
-    """Its kernel, and the line of the script that made it."""
+    """Describe a launch by its kernel and the line of the script that made it."""
     made = flight.caller
     if made is None:
         return flight.kernel.name

@@ -41,7 +41,7 @@ _ATTRIBUTES = {
 
 
 class EnteredContext:
-    """A `with` block in which a context is the calling thread's; checked launches enter one each.
+    """A context made current in the `with` block; each checked launch enters one.
 
     Raises:
         CudaError: the driver refuses.
@@ -53,13 +53,13 @@ class EnteredContext:
         self._context = context
 
     def __enter__(self) -> None:
-        """Make it current."""
+        """Make the context current."""
         status = _context_calls()[0](self._context)
         if status:
             raise driver_api.cuda_error(status, "cuCtxPushCurrent")
 
     def __exit__(self, *raised: object) -> None:
-        """Make that of before current again."""
+        """Make the former context current again."""
         status = _context_calls()[1](ctypes.addressof(_LEFT))
         if status:
             raise driver_api.cuda_error(status, "cuCtxPopCurrent")
@@ -120,11 +120,11 @@ class Device:
         return target_of(self.capability)
 
     def make_current(self) -> None:
-        """Make its context the calling thread's."""
+        """Make the device's context current in the calling thread."""
         driver_api.call("cuCtxSetCurrent", driver_api.driver().CUcontext(self.context))
 
     def entered(self) -> EnteredContext:
-        """Its context is the calling thread's for the length of a `with` block."""
+        """Return a `with` block in which the device's context is current."""
         return EnteredContext(self.context)
 
 
@@ -193,7 +193,7 @@ def require_device() -> None:
 
 @cache
 def obstacle() -> str | None:
-    """Why kernels cannot run natively in this process; None when they can."""
+    """Return why kernels cannot run natively in this process, or None if they can."""
     if not has_real_gpu():
         return no_gpu()
     try:

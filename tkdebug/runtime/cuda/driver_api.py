@@ -57,7 +57,7 @@ def driver() -> Any:
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """Call the driver function `name`; its results without the status.
+    """Call the driver function `name`, and return its results without the status.
 
     Raises:
         CudaError: the driver answers anything but success.
@@ -105,7 +105,7 @@ def function_address(name: str, version: int) -> int:
 def raw_function(
     name: str, *arguments: type[Any], version: int = 12000, keeps_gil: bool = False
 ) -> Callable[..., int]:
-    """The driver function itself, which takes numbers and gives a status, unchecked.
+    """Return the driver function itself, which takes numbers and returns a status, unchecked.
 
     The bindings make an object of every number, which takes several times as long.
 
@@ -125,7 +125,7 @@ def raw_function(
 
 
 def no_gpu() -> str:
-    """Why kernels cannot run natively then."""
+    """Return why kernels cannot run natively without a GPU."""
     import torch
 
     instead = "`tkdebug run --mode interpret` needs none"

@@ -19,13 +19,13 @@ _MARK = "__tkdebug_tells__"
 
 
 def announce() -> None:
-    """CUDA is in use from now on; all but the first call do nothing."""
+    """Report that CUDA is in use from now on; only the first call does anything."""
     tell_of_profiler()
     HOOKS.device_used(_make_buffers)
 
 
 def announce_with_torch() -> None:
-    """Have `announce` called when torch starts CUDA, or now where it has."""
+    """Call `announce` when torch starts CUDA, or now if it has."""
     import torch
 
     # Without a question for devices, after which torch refuses CUDA in forked children. Without a

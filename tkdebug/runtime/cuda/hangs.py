@@ -43,7 +43,7 @@ class _Waiting:
 
 
 def hang_faults(dump: CoreDump, launches: InFlight, waited: str) -> tuple[Fault, ...]:
-    """A fault for each line on which warps were, those with most warps first.
+    """Return a fault for each line on which warps were, those with most warps first.
 
     Args:
         dump: of this process.

@@ -69,7 +69,7 @@ def load_kernel(
 
 
 def check_resources(device: Device, threads: int, shared_bytes: int) -> None:
-    """Compare what a block needs with what `device` has.
+    """Check that a block needs no more than `device` has.
 
     Raises:
         OutOfResources: it has less.

@@ -128,7 +128,7 @@ def kernel_slots(
 
 
 def _made_slot(slots: Sequence[Slot], made: MadeMap) -> Slot:
-    """The slot of a tensor map that the launch makes of other arguments."""
+    """Return the slot of a tensor map that the launch makes of other arguments."""
     texts = [_signed_text(slot) for slot in slots]
     checked = [f"{{{place}}}" for place in made.non_negative]
     groups = [
@@ -159,7 +159,7 @@ def _watch_slots(plan: CheckPlan) -> Iterator[Slot]:
 
 
 def _signed_text(slot: Slot) -> str:
-    """A number as kernels see it, which do not tell signed from unsigned."""
+    """Return the text of a number as kernels see it: signed or not is the same to them."""
     if slot.code not in _UNSIGNED_CODES:
         return slot.expression
     return f"wrapped({slot.expression}, {struct.calcsize(f'={slot.code}') * 8})"
@@ -228,7 +228,7 @@ def bfloat16_bits(value: float) -> int:
 
 
 def checked_value(kernel: str, slot: Slot, value: Any) -> Any:
-    """`value` as `struct` takes it for `slot`: misfits are converted as C would, or refused.
+    """Return `value` as `struct` takes it for `slot`: converted as C would, or refused.
 
     Raises:
         ArgumentOverflowError: an int beyond the parameter's type.

@@ -47,13 +47,13 @@ class CudaPlatform:
 
     @property
     def machine_parts(self) -> MachineParts:
-        """The driver, CUPTI and what else NVIDIA's GPUs are used through."""
+        """The driver, CUPTI and other libraries that NVIDIA's GPUs are used through."""
         from tkdebug.runtime.cuda.machine_parts import PARTS
 
         return PARTS
 
     def announce_with_torch(self) -> None:
-        """Tell hooks of CUDA once torch starts it."""
+        """Report CUDA to hooks once torch starts it."""
         from tkdebug.runtime.cuda.first_use import announce_with_torch
 
         announce_with_torch()
@@ -67,7 +67,7 @@ class CudaPlatform:
         return os.path.exists(_DEVICE_FILE)
 
     def obstacle(self) -> str | None:
-        """Why kernels cannot run on a GPU in this process; None when they can."""
+        """Return why kernels cannot run on a GPU in this process, or None if they can."""
         if not has_real_gpu():
             return no_gpu()
         from tkdebug.runtime.cuda import device
@@ -119,7 +119,7 @@ class CudaPlatform:
         return found.module, found.function, found.registers, found.spills, found.max_threads
 
     def getters(self) -> tuple[Callable[[], int], Callable[[int], int]]:
-        """Torch's current device and streams, below torch.cuda, which may be stood in for."""
+        """Return torch's functions for current device and stream, below a replaced torch.cuda."""
         import torch
 
         if not has_real_gpu():
@@ -202,7 +202,7 @@ class CudaPlatform:
 
 
 def _taken(kernel: NativeKernel) -> list[str]:
-    """The arguments of `submit`, as `kernel_slots` names them."""
+    """Return the arguments of `submit`, as `kernel_slots` names them."""
     from tkdebug.runtime.cuda.packing import CHECKS
 
     passed = [f"v{p.num}" for p in kernel.src.fn.params if not p.is_constexpr]
@@ -210,7 +210,7 @@ def _taken(kernel: NativeKernel) -> list[str]:
 
 
 def _recovery(kernel: NativeKernel) -> Callable[[int, bool], None]:
-    """Makes another try possible after a launch that failed with a status, or raises."""
+    """Return the function that prepares another try after a failed launch, or raises."""
 
     def recover(status: int, is_last: bool) -> None:
         from tkdebug.runtime.cuda import driver_api

@@ -93,7 +93,7 @@ def made_map_of(made: MadeMap) -> Callable[..., bytes]:
 
 
 def wrapped(number: int, bits: int) -> int:
-    """The signed number of so many bits that `number` is."""
+    """Return `number` as a signed number of so many bits."""
     half = 1 << (bits - 1)
     return ((number + half) & (2 * half - 1)) - half
 
@@ -131,7 +131,7 @@ def encode(
 def _arrays(
     map_: TensorMap, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[bytes, bytes, bytes, bytes]:
-    """Extents, strides in bytes, box, and the steps between elements, the contiguous axis first."""
+    """Return extents, strides in bytes, box, and element steps, the contiguous axis first."""
     rank, item_bytes = len(shape), map_.element_bytes
     return (
         struct.pack(f"={rank}Q", *reversed(shape)),
@@ -152,7 +152,7 @@ def _encode_function() -> Callable[..., int]:
 
 @cache
 def _modes(map_: TensorMap) -> tuple[int, ...]:
-    """Interleaving, swizzle, promotion to L2, and what is read outside the tensor."""
+    """Return interleaving, swizzle, promotion to L2, and the fill outside the tensor."""
     bindings = driver_api.driver()
     fill = "NAN_REQUEST_ZERO_FMA" if map_.padding == "nan" else "NONE"
     swizzle = f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[map_.swizzle_bytes]}"

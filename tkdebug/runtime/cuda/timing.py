@@ -102,7 +102,7 @@ class SpanTimer:
         self._is_calibrated = False
 
     def start(self, stream: int) -> DeviceSpan | None:
-        """Start timing work on `stream`; None while a graph is captured from it, as nothing runs.
+        """Start timing work on `stream`; None while a graph is captured from it.
 
         Raises:
             CudaError: the driver refuses.
@@ -117,13 +117,13 @@ class SpanTimer:
         return None if status or capturing.value else DeviceSpan(self, stream)
 
     def calibrate(self) -> None:
-        """Measure what events add, once; waits for the GPU, so only who settles times does it."""
+        """Measure once what events add; it waits for the GPU, so only settling calls do it."""
         if not self._is_calibrated:
             self._is_calibrated = True
             self.overhead_ns = _overhead_ns(self.device)
 
     def take(self) -> int:
-        """An event."""
+        """Return a free event."""
         try:
             return self._free.pop()
         except IndexError:
@@ -131,12 +131,12 @@ class SpanTimer:
                 return int(driver_api.call("cuEventCreate", 0))
 
     def give_back(self, event: int) -> None:
-        """Keep `event` for the next one who asks."""
+        """Keep `event` to be used again."""
         self._free.append(event)
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Let this thread ask after events, beside captures that other threads make."""
+        """Let this thread query events while other threads capture graphs."""
         mode = ctypes.c_int(_RELAXED)
         self.calls.push_context(self.device.context)
         self.calls.exchange_capture_mode(ctypes.addressof(mode))
@@ -148,7 +148,7 @@ class SpanTimer:
 
 
 class DeviceSpan:
-    """The time of a launch by two events; called, it gives nanoseconds, None while it lasts.
+    """The time of a launch by two events; a call returns nanoseconds, None while it lasts.
 
     What two events show of an empty kernel is taken off. Where the GPU waits for the host, the
     events are as far apart as the host's two calls, however short the kernel is.

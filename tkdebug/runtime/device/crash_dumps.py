@@ -71,7 +71,7 @@ class CrashDumps(Protocol):
         ...
 
     def expanded(self, pattern: str) -> str:
-        """A glob for the dumps of this process; escaped, but for what may be anything."""
+        """Return a glob for the dumps of this process, escaped but for the variable parts."""
         ...
 
     def read(self, path: Path, launches: InFlight | None) -> CrashReport:
@@ -87,7 +87,7 @@ class CrashDumps(Protocol):
         ...
 
     def read_hang(self, path: Path, launches: InFlight, waited: str) -> tuple[Fault, ...]:
-        """A fault for each line where kernels wait, of a dump that was asked for.
+        """Read a dump that was asked for: a fault for each line where kernels wait.
 
         Raises:
             TkError: the file is no dump, or a damaged one.
@@ -99,7 +99,7 @@ class CrashDumps(Protocol):
         ...
 
     def error(self) -> str | None:
-        """Wait for the device; the driver's error, if a kernel failed."""
+        """Wait for the device, and return the driver's error if a kernel failed."""
         ...
 
     def is_busy(self, device: int, stream: int) -> bool:

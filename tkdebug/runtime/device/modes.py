@@ -58,7 +58,7 @@ def mode(name: ModeName) -> Iterator[None]:
 
 
 def current_mode(kernel: str | None = None) -> Mode:
-    """The mode a launch made here and now runs in.
+    """Return the mode of a launch made here and now.
 
     Args:
         kernel: the kernel's name, for the `interpret_kernels` patterns; None asks without one.
@@ -77,7 +77,7 @@ def _matches(kernel: str, patterns: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=4)
 def _auto(platform: Platform) -> Mode:
-    """Native where there is a device that tkdebug compiles for."""
+    """Return native if there is a device that tkdebug compiles for."""
     reason = platform.obstacle()
     if reason is None:
         return "native"

@@ -55,14 +55,14 @@ class LaunchableKernel:
 
 
 class Span(Protocol):
-    """A length of time on the device; called, it gives nanoseconds, None while it lasts."""
+    """A length of time on the device; a call returns nanoseconds, None while it lasts."""
 
     def end(self) -> None:
         """Mark its end."""
         ...
 
     def __call__(self, wait: bool = False) -> int | None:
-        """Its length, once it is known."""
+        """Return its length once it is known."""
         ...
 
 
@@ -75,7 +75,7 @@ class SpanTimer(Protocol):
 
 
 class CheckTable(Protocol):
-    """Memory of a device that one checked launch writes what it found into."""
+    """Memory of a device into which one checked launch writes its findings."""
 
     @property
     def address(self) -> int:
@@ -115,7 +115,7 @@ class CheckRecords(Protocol):
         ...
 
     def content(self, first_byte: int, size_bytes: int) -> bytes:
-        """A part of it, once the launch has ended."""
+        """Return a part of the records, once the launch has ended."""
         ...
 
 
@@ -125,7 +125,7 @@ class CheckMemory(Protocol):
     def begin(
         self, slots_bytes: int, stream: int, behind: bytes = b"", counters_bytes: int = 0
     ) -> CheckTable | None:
-        """A table of zeros, for what is launched next on `stream`; None while none is free.
+        """Return a table of zeros for the next launch on `stream`, or None while none is free.
 
         Args:
             slots_bytes: of its slots.
@@ -143,7 +143,7 @@ class CheckMemory(Protocol):
         ...
 
     def read(self, table: CheckTable, wait: bool = False) -> bytes | None:
-        """The table as its launch left it, None before that has ended; it is given back with that.
+        """Return the table as its launch left it, and free it; None before the launch has ended.
 
         Raises:
             TkError: the launch, or one before it, failed.
@@ -162,7 +162,7 @@ class CheckMemory(Protocol):
         ...
 
     def hide(self, table: CheckTable) -> None:
-        """Withdraw what `show` said."""
+        """Undo `show`."""
         ...
 
     def seen(self, table: CheckTable) -> bytes:
@@ -174,7 +174,7 @@ class CheckMemory(Protocol):
         ...
 
     def begin_records(self, size_bytes: int) -> CheckRecords | None:
-        """Memory for records of one launch; None while as much is in use as there may be.
+        """Return memory for records of one launch, or None while the most is in use.
 
         Raises:
             TkError: the device cannot write to the host's memory, or there is none.
@@ -182,7 +182,7 @@ class CheckMemory(Protocol):
         ...
 
     def end_records(self, records: CheckRecords) -> None:
-        """Give back what was read."""
+        """Free records that were read."""
         ...
 
     def allocations(self) -> Allocations:
@@ -194,7 +194,7 @@ class CheckMemory(Protocol):
         ...
 
     def fetch(self, address: int, size_bytes: int) -> bytearray:
-        """The device's memory as it is now; waits for no stream of the script's.
+        """Copy the device's memory as it is now; it waits for no stream of the script's.
 
         Raises:
             TkError: it cannot be read.
@@ -223,7 +223,7 @@ class Platform(Protocol):
         ...
 
     def announce_with_torch(self) -> None:
-        """Have `HOOKS.device_used` called once a script uses the device through torch."""
+        """Call `HOOKS.device_used` once a script uses the device through torch."""
         ...
 
     @property
@@ -240,7 +240,7 @@ class Platform(Protocol):
         ...
 
     def obstacle(self) -> str | None:
-        """Why kernels cannot run on it in this process; None when they can."""
+        """Return why kernels cannot run on it in this process, or None if they can."""
         ...
 
     def require(self) -> None:
@@ -319,7 +319,7 @@ def platform_in_force() -> Platform:
 
 @contextmanager
 def platform(chosen: Platform) -> Iterator[None]:
-    """Native launches inside run on `chosen`, those of kernels first launched there also later."""
+    """Run native launches inside on `chosen`; kernels first launched there stay on it."""
     before = _InForce.platform
     _InForce.platform = chosen
     try:

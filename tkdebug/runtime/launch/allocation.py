@@ -10,7 +10,7 @@ from tkdebug.errors import LaunchError
 
 
 class Buffer(Protocol):
-    """Device memory: all that is asked of it is its address."""
+    """Device memory, of which only the address is asked."""
 
     def data_ptr(self) -> int:
         """Address of the first byte."""
@@ -70,13 +70,13 @@ class _CachedMemory:
         return self._address
 
     def __del__(self) -> None:
-        """Give it back, unless there was none to be had."""
+        """Return the memory to torch, unless none was allocated."""
         if hasattr(self, "_free"):
             self._free(self._address)
 
 
 def make_workspace(size: int, alignment: int, device: int, stream: int) -> Buffer:
-    """Memory for one launch, by the allocator in force; by torch's where none is.
+    """Allocate memory for one launch, by the allocator in force or torch's.
 
     Args:
         size: in bytes.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def debugger_of_breakpoints(places: Sequence[SourceLocation]) -> LaunchDebugger | None:
-    """The debugger that stops at `places`; None where the kernel goes on; stderr says so once."""
+    """Return the debugger that stops at `places`, or None and say once that none does."""
     if os.environ.get("PYTHONBREAKPOINT") == "0":
         return None  # as Python's own `breakpoint()`
     found = None if HOOKS.break_into is None else HOOKS.break_into()
@@ -25,7 +25,7 @@ def debugger_of_breakpoints(places: Sequence[SourceLocation]) -> LaunchDebugger 
 
 
 def ignore_breakpoints(places: Sequence[SourceLocation], why: str) -> None:
-    """Say that the kernel does not stop at `places`."""
+    """Report that the kernel does not stop at `places`."""
     for place in places:
         _tell_once(
             f"{place.file}:{place.line}: breakpoint() is passed over: {why}; "

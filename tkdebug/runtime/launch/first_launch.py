@@ -52,7 +52,7 @@ _COMPILER_MODULES = (
 
 @cache
 def load_what_launches_import() -> None:
-    """Import it; what fails fails again, and is heard of, where it is wanted."""
+    """Import the modules; one that fails is reported where it is wanted."""
     _IMPORTS.wait()
 
 
@@ -70,14 +70,14 @@ class _Imports:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """In a forked child nobody goes on with what the parent's thread began."""
+        """Drop imports begun by the parent: its threads do not exist after a fork."""
         self._first = threading.Lock()
         self._running = threading.Lock()
         if not self._is_done:
             self._running.acquire()
 
     def wait(self) -> None:
-        """Start the thread, if that was not done, and wait for its end."""
+        """Start the thread, unless that was done, and wait for its end."""
         if self._first.acquire(blocking=False) and not self._is_done:
             try:
                 # Not `Thread.start`, which waits, and a handler may come in and wait for it.
@@ -122,7 +122,7 @@ _IMPORTS = _Imports()
 
 @cache
 def add_plugin_hooks() -> None:
-    """Add them to the chain, once in a process; forked children have them already."""
+    """Add plugins' hooks to the chain, once in a process; forked children have them already."""
     for plugin, hook in loaded("tkdebug.hooks", Hook):
         HOOKS.add(_guarded(plugin, hook))
     if os.environ.get(TOOL_VARIABLE):
@@ -132,7 +132,7 @@ def add_plugin_hooks() -> None:
 
 
 def _guarded(plugin: Plugin, hook: Hook) -> Hook:
-    """`hook`, which is silent from the first time on that one of its callbacks raises.
+    """Return `hook`, made silent once one of its callbacks raises.
 
     Faults are shown besides: who installed a package must not miss them.
     """
@@ -158,7 +158,7 @@ def _guarded_callback(plugin: Plugin, callback: Callable[..., None]) -> Callable
 
 @lru_cache(maxsize=1)
 def prestart() -> None:
-    """Start loading, once a process, where kernels will probably run natively."""
+    """Start loading, once in a process, if kernels will probably run natively."""
     if KNOBS.mode == "native" or (KNOBS.mode == "auto" and platform_in_force().is_likely()):
         thread = threading.Thread(target=_load_compiler, name="tkdebug-prestart", daemon=True)
         # No more threads: the first compile loads then.

@@ -28,10 +28,10 @@ class LaunchCapture(Protocol):
     def recording(
         self, kernel: InterpretedKernel, grid: Grid, values: tuple[Any, ...]
     ) -> AbstractContextManager[None]:
-        """Around a launch that is made part of the graph."""
+        """Return the `with` block around a launch that becomes part of the graph."""
 
     def fail(self) -> None:
-        """Something was refused: as in CUDA, this capture makes no graph."""
+        """Give up the capture after a refusal: as in CUDA, it makes no graph."""
 
 
 class _Here(threading.local):

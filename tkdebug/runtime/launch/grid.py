@@ -14,7 +14,7 @@ _AXES = "xyz"
 
 
 def grid_dimensions(kernel: str, grid: Any) -> Grid:
-    """Programs along x, y and z.
+    """Return the numbers of programs along x, y and z.
 
     Args:
         kernel: the kernel's name, for messages.

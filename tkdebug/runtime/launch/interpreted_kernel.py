@@ -47,7 +47,7 @@ _NATIVE_STAGES = ("ttgir", "gpu-ir", "llir", "llvm-ir", "ptx", "cubin", "sass")
 
 
 class Estimate(int):
-    """A positive number standing in for one that only native compilation knows.
+    """An estimate of a positive number that only native compilation knows.
 
     Interpreted kernels have no registers and no shared memory, yet scripts divide by how much of
     them a kernel uses.
@@ -137,7 +137,7 @@ class InterpretedKernel(CompiledKernel):
             follower.ended(self, grid, values, launch_id, before)
 
     def _hooked(self, grid: Grid, values: tuple[Any, ...], is_reported: bool) -> int:
-        """Launch with hooks around it; the result is the launch's id."""
+        """Launch with hooks around it, and return the launch's id."""
         record = self.launch_record(next_launch_id(), grid, 0, values, time.time_ns())
         hooks = HOOKS.enter(self, record)
         started_ns = time.perf_counter_ns()
@@ -152,7 +152,7 @@ class InterpretedKernel(CompiledKernel):
         return record.id
 
     def launch_nothing(self, grid: Grid, values: tuple[Any, ...]) -> None:
-        """Report what a grid with an axis of 0 leaves unwritten, where that is asked for."""
+        """Report what a grid with an axis of 0 leaves unwritten, if that is asked for."""
         from tkdebug.interpreter import look_at_empty_launch
 
         look_at_empty_launch(self.module, runtime_values(self.src.specs, values), grid, self.name)
@@ -228,7 +228,7 @@ class InterpretedKernel(CompiledKernel):
         return source_for_gpu(self.src, None, values)
 
     def _as_instrumented(self, values: tuple[Any, ...]) -> Kernel:
-        """The kernel as native code would be of a launch's values, for plugins."""
+        """Return the kernel for plugins, as native code would be for a launch's values."""
         from tkdebug.runtime.arguments.specialize import alignment_key, arg_divisibility
         from tkdebug.runtime.instrumentation.measuring import Kernel
 
@@ -253,7 +253,7 @@ class InterpretedKernel(CompiledKernel):
 
 
 def compile_kernel(src: Specialization) -> InterpretedKernel:
-    """Compile for interpretation and tell the hooks.
+    """Compile for interpretation and report to the hooks.
 
     Raises:
         CompileError: the kernel's source is wrong or not available; also reported as a fault.

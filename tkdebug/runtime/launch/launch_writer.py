@@ -51,7 +51,7 @@ PREFIX = "_tk_"
 
 
 class Marker:
-    """A value that no argument can be."""
+    """A value that no argument can have."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -336,7 +336,7 @@ def write_note(parts: NoteParts) -> Callable[..., None]:
 
 
 def _written(name: str, label: str, text: str, scope: Mapping[str, Any]) -> Callable[..., Any]:
-    """Compile a function whose text and scope have `@` in the place of `PREFIX`."""
+    """Compile a function whose text and scope have `@` for `PREFIX`."""
     names = {f"{PREFIX}{each}": value for each, value in scope.items()}
     return write_function(f"{PREFIX}{name}", label, text.replace("@", PREFIX), names)
 
@@ -370,7 +370,7 @@ def _key_text(parameter: KernelParam) -> str:
 
 
 def _prepare_text(parameter: KernelParam, hint: Any) -> str:
-    """Statements that set key k, alignment s and passed value v of one run-time argument."""
+    """Return statements that set key k, alignment s and passed value v of a run-time argument."""
     branches = _branches(parameter)
     # The kind that the first launch has is looked for first.
     if isinstance(hint, int) and "int" in branches:
@@ -390,7 +390,7 @@ def _prepare_text(parameter: KernelParam, hint: Any) -> str:
 
 
 def _branches(parameter: KernelParam) -> dict[str, tuple[str, list[str]]]:
-    """Condition and statements for each kind of value that the text deals with itself."""
+    """Yield condition and statements for each kind of value that the text handles itself."""
     declared = parameter.declared_type
     branches = {}
     if declared is None or declared.is_ptr():

@@ -73,7 +73,7 @@ class Flight:
 
     @property
     def caller(self) -> Frame | None:
-        """The line of the script that made it, None where that is not known."""
+        """The line of the script that made it; None if unknown."""
         if self.place is None:
             return None
         code, instruction = self.place
@@ -84,7 +84,7 @@ class Flight:
 
     @property
     def ended_ns(self) -> int | None:
-        """When it ended, since 1970, or when that was seen; None where it is not known to have."""
+        """The time of its end, since 1970, or when that was seen; None if it may still run."""
         settled_ns: int | None = getattr(self.span, "settled_ns", None)
         return settled_ns
 
@@ -122,7 +122,7 @@ class InFlight:
         self._graph: tuple[int, CodeType | None, int, Place | None] = (0, None, 0, None)
 
     def add(self, kernel: NativeKernel, record: LaunchRecord, passed: tuple[Any, ...]) -> None:
-        """Keep a launch that was just made, by what calls tkdebug's function that calls this."""
+        """Keep a launch that was just made, with the code that made it."""
         flight = Flight(
             self.ordinal(),
             record.id,
@@ -136,7 +136,7 @@ class InFlight:
         self._flights.append(flight)
 
     def place_from(self, frame: FrameType | None) -> Place | None:
-        """The place of the nearest frame, from this one on, that is the script's.
+        """Return the place of the nearest frame of the script's, from this one outward.
 
         A compiled graph makes its launches one after the other from one frame, dozens of calls
         below the script's. A later instruction of the same frame has the same place, for which the

@@ -161,7 +161,7 @@ class NativeKernel(CompiledKernel):
         return platform
 
     def new_workspace(self, size_bytes: int, alignment: int, stream: int) -> Buffer:
-        """Memory that one launch gives to its programs."""
+        """Allocate the memory that one launch gives to its programs."""
         return make_workspace(size_bytes, alignment, self.device, stream)
 
     def _load_and_submit(
@@ -177,7 +177,7 @@ class NativeKernel(CompiledKernel):
 
     @cached_property
     def _without_host_descriptors(self) -> NativeKernel:
-        """This kernel as it is without tensor maps that launches make."""
+        """Return this kernel compiled without tensor maps that launches make."""
         return self._recompile(replace(self.src, host_tma_descriptors=False), self.device)
 
     def launch(self, grid: Grid, values: tuple[Any, ...], stream: int | None = None) -> None:
@@ -196,7 +196,7 @@ class NativeKernel(CompiledKernel):
     def launch_arguments(
         self, values: tuple[Any, ...], stream: int | None
     ) -> tuple[int, tuple[Any, ...]]:
-        """The stream to launch on, and what `submit` takes for these values.
+        """Return the stream to launch on, and the arguments of `submit` for these values.
 
         Raises:
             PointerError: a tensor that the kernel's device cannot access.
@@ -267,7 +267,7 @@ class NativeKernel(CompiledKernel):
     def launch_recorded(
         self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
     ) -> None:
-        """Launch with hooks around it, or packed where that is all that they ask for.
+        """Launch with hooks around it, or only pack it if they ask for no more.
 
         Args:
             grid: programs along x, y and z.
@@ -301,7 +301,7 @@ class NativeKernel(CompiledKernel):
         values: tuple[Any, ...],
         start_ns: int,
     ) -> None:
-        """Tell hooks of a launch that had no record, and raised."""
+        """Report a launch without a record that raised to hooks."""
         record = self.launch_record(next_launch_id(), grid, stream, values, start_ns)
         hooks = HOOKS.enter(self, record)
         record.duration_ns = time_ns() - start_ns
@@ -310,7 +310,7 @@ class NativeKernel(CompiledKernel):
 
     @cached_property
     def run(self) -> Callable[..., None]:
-        """The function that launches with all arguments by position, as upstream's of that name."""
+        """The function that launches with all arguments by position, as upstream's `run`."""
         # Only what torch's compiler launches is launched so.
         from tkdebug.runtime.launch.launch_writer import write_run
 
@@ -344,7 +344,7 @@ class NativeKernel(CompiledKernel):
         stream: int,
         passed: tuple[Any, ...],
     ) -> NativeKernel | None:
-        """Submit between two events, whose times the record then has."""
+        """Submit between two events, whose times go into the record."""
         span = self._timer.start(stream)
         ran = submit(*grid, stream, *passed)
         if span is not None:

@@ -114,7 +114,7 @@ class Autotuner(KernelInterface):
         self._is_timer_given = self._do_bench is not None
 
     def _refuse_unknown_names(self, fn: Any) -> None:
-        """Refuse names that are no parameters, which would be left out of the key in silence."""
+        """Refuse names that are no parameters, which the key would silently lack."""
         if KNOBS.triton_version < "3.9":
             return
         listed = (
@@ -261,7 +261,7 @@ class Autotuner(KernelInterface):
     def _timed_again(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], timings: Mapping[Config, Any]
     ) -> dict[Config, Any]:
-        """Other times of the configurations that are close to the fastest."""
+        """Return new times of the configurations that are close to the fastest."""
         # What a caller times by, and how often, is theirs.
         if self._is_timer_given or self.do_bench is not testing.do_bench or KNOBS.quick:
             return {}
@@ -281,7 +281,7 @@ class Autotuner(KernelInterface):
     def _compiled_ahead(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], candidates: Sequence[Config]
     ) -> AbstractContextManager[None]:
-        """Have what the trials in a `with` block launch compiled side by side before them."""
+        """Compile in parallel what the trials in a `with` block launch."""
         kernel = _plain_kernel(self.fn)
         # What one's hook leaves behind must not reach another that has none, and is tried first.
         hooked = [config.pre_hook is not None for config in candidates]
@@ -292,7 +292,7 @@ class Autotuner(KernelInterface):
     def _bindings(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], candidates: Sequence[Config]
     ) -> Iterator[Callable[[], Any]]:
-        """For each trial a launch of no programs, after what its hook does to the arguments."""
+        """Yield for each trial a launch of no programs, after its hook changed the arguments."""
         for config in candidates:
             self._refuse_conflicts(config, kwargs)
             current = {**kwargs, **config.all_kwargs(), "grid": (0,)}
@@ -301,7 +301,7 @@ class Autotuner(KernelInterface):
             yield partial(self.fn.run, *args, **current)
 
     def _bench(self, *args: Any, config: Config, **meta: Any) -> Any:
-        """Time one configuration, in ms by quantile; infinite when it cannot be compiled."""
+        """Time one configuration, in ms by quantile; infinite if it cannot be compiled."""
         self._refuse_conflicts(config, meta)
         current = {**meta, **config.all_kwargs()}
         named = {**self._positional(), **current}
@@ -408,7 +408,7 @@ class Autotuner(KernelInterface):
         HOOKS.autotuned(AutotuneChoice(self.base_fn.__name__, str(key), str(config), timings))
 
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> Any:
-        """Compile every configuration that survives pruning; the compiled kernels."""
+        """Compile every configuration that survives pruning, and return the kernels."""
         self.nargs = dict(zip(self.arg_names, args, strict=False))
         try:
             warm_ups = [
@@ -423,7 +423,7 @@ class Autotuner(KernelInterface):
     def _warmed_up_ahead(
         self, warm_ups: Sequence[Callable[[], Any]]
     ) -> AbstractContextManager[None]:
-        """Have what warm-ups in a `with` block compile compiled side by side before them."""
+        """Compile in parallel what warm-ups in a `with` block compile."""
         kernel = _plain_kernel(self.fn)
         is_native = current_mode(self.base_fn.__name__) == "native"
         if kernel is None or len(warm_ups) < 2 or not is_native:
@@ -432,7 +432,7 @@ class Autotuner(KernelInterface):
 
 
 def _plain_kernel(kernel: Any) -> JITFunction | None:
-    """The jit function at the bottom, None where a launch is known to do more than launch it."""
+    """Return the jit function at the bottom, or None if a launch does more than launch it."""
     own = getattr(kernel, "run", None), getattr(kernel, "warmup", None)
     run, warmup = (getattr(method, "__func__", None) for method in own)
     if warmup is not KernelInterface.warmup:

@@ -55,7 +55,7 @@ def median_ms(timing: Any) -> float:
 def deprecated_timer(
     warmup: int | None, rep: int | None, use_cuda_graph: bool
 ) -> Callable[[Callable[[], object], Sequence[float]], Any]:
-    """Warn of them, and give the `do_bench` that they ask for.
+    """Warn of deprecated options, and return the `do_bench` that they ask for.
 
     Args:
         warmup: milliseconds of warming up; None for the default.
