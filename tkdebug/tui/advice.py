@@ -42,7 +42,7 @@ class AdvicePane(TablePane[Advice]):
         return lambda: (advice_of(session), bool(launch_costs(session)))
 
     def take(self, found: tuple[tuple[Advice, ...], bool]) -> None:
-        """These are all remarks now."""
+        """Take the remarks that were read, which are all there are now."""
         self.rows, self._was_sought = found
 
     def key(self, row: Advice) -> Hashable:
@@ -68,12 +68,12 @@ class AdvicePane(TablePane[Advice]):
         return row.kernel, row.file, row.line
 
     def count(self) -> str:
-        """The remarks without those that say that all is well."""
+        """Count the remarks, without those that say that all is well."""
         number = sum(one.kind != AT_THE_ROOF for one in self.rows)
         return display.count(number) if number else ""
 
     def why_none(self) -> str:
-        """No launches, none looked at, or nothing to say."""
+        """Say why there are no remarks: no launches, none looked at, or nothing found."""
         if self.snapshot is None or not self.snapshot.launch_count:
             return (
                 "no remarks: no kernel was launched yet"

@@ -144,14 +144,14 @@ class TkdebugApp(App[None]):
         self._show(event.state)
 
     def on_session_failed(self, event: SessionFailed) -> None:
-        """Say so in the status; what was read stays."""
+        """Report the error in the status; what was read stays."""
         if self._ending:
             return
         self._failure = event.reason
         self._show_status()
 
     def on_output_changed(self, event: OutputChanged) -> None:
-        """Show it, or mark the tab."""
+        """Show the output, or mark the tab."""
         if self._ending:
             return
         pane = self.query_one(OutputPane)
@@ -159,7 +159,7 @@ class TkdebugApp(App[None]):
         self._tabs.show_marks()
 
     def on_script_ended(self, event: ScriptEnded) -> None:
-        """Show how; a script that never got to a kernel has its reasons in the output."""
+        """Show how the script ended; the output says why one never got to a kernel."""
         if self._child is None or self._ending:
             return
         self._show(child_state(self._child))
@@ -169,7 +169,7 @@ class TkdebugApp(App[None]):
             self._tabs.open(OutputPane.TAB)
 
     def on_debug_said(self, event: DebugSaid) -> None:
-        """Hand it to the panes; a stop is shown, but not to who types to the script."""
+        """Hand the debugger's news to the panes; show a stop unless the user types an input."""
         if self._ending:
             return
         for pane in self.query(Pane):
@@ -263,12 +263,12 @@ class TkdebugApp(App[None]):
         self._tabs.open(FaultsPane.TAB)
 
     def on_follow_line(self, event: FollowLine) -> None:
-        """Show what became of a source line."""
+        """Show the life of a source line in the passes pane."""
         self.query_one(PassesPane).follow(event)
         self._tabs.open(PassesPane.TAB)
 
     def on_tab_marked(self, event: TabMarked) -> None:
-        """A pane has something else to say behind its tab's name."""
+        """Show the changed mark after the name of a pane's tab."""
         if not self._ending:
             self._tabs.show_marks()
 
@@ -278,7 +278,7 @@ class TkdebugApp(App[None]):
         self._tabs.open(tab)
 
     def action_type(self) -> None:
-        """Type to the script, from whatever pane."""
+        """Type to the script, from any pane."""
         if self._child is None or not self._script.going_on:
             self.notify("there is no script to type to")
             return
@@ -312,26 +312,26 @@ class TkdebugApp(App[None]):
             self._child.resize(rows, columns)
 
     def action_interrupt(self) -> None:
-        """Ctrl-C goes to the script."""
+        """Send Ctrl-C to the script."""
         if self._child is not None:
             self._child.interrupt()
             self.notify("sent Ctrl-C to the script", timeout=2)
 
     def action_interrupt_nothing(self) -> None:
-        """Ctrl-C at a stop: nothing runs; the script is not to end by mistake."""
+        """Ignore Ctrl-C at a stop: nothing runs, and the script is not to end by mistake."""
         self.notify("the script is stopped in the debugger: c goes on, q quits", timeout=4)
 
     def action_turn_theme(self) -> None:
-        """Light or dark."""
+        """Switch between light and dark."""
         self.theme = "textual-light" if self.current_theme.dark else "textual-dark"
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Textual's, and on a light theme one for our own colours."""
+        """Return Textual's filters, and on a light theme one for our own colours."""
         filters = super().get_line_filters()
         return filters if self.current_theme.dark else [_ON_LIGHT, *filters]
 
     def action_copy(self) -> None:
-        """Put what is looked at into the clipboard, by way of the terminal."""
+        """Copy what is in focus to the clipboard, by way of the terminal."""
         text = self._tabs.pane.copied_text().rstrip()
         if not text:
             self.notify("nothing to copy here")
@@ -361,7 +361,7 @@ class TkdebugApp(App[None]):
         self.run_worker(save, thread=True, group="save")
 
     def on_told(self, event: Told) -> None:
-        """Show it for a while."""
+        """Show the message for a while."""
         self.notify(visible(event.text), severity=event.severity, markup=False)
 
     def action_help(self) -> None:
@@ -369,7 +369,7 @@ class TkdebugApp(App[None]):
         self.push_screen(HelpScreen(PANES))
 
     def action_ask_quit(self) -> None:
-        """Quit; a script that runs is asked about first."""
+        """Quit; ask first about a script that runs."""
         if isinstance(self.screen, QuitScreen):
             return
         if self._child is None or self._child.status is not None:
@@ -396,18 +396,18 @@ class TkdebugApp(App[None]):
         self.post_message(StopFinished())
 
     def on_stop_finished(self, event: StopFinished) -> None:
-        """It has ended: so does the app."""
+        """End the app, as the script has ended."""
         self.exit()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Ctrl-C is among the keys shown only while there is a script to interrupt."""
+        """Show Ctrl-C among the keys only while there is a script to interrupt."""
         if action == "interrupt_nothing":
             return self._is_stopped and self._script.going_on
         is_running = self._child is not None and self._script.going_on and not self._is_stopped
         return action != "interrupt" or is_running
 
     async def action_quit(self) -> None:
-        """Textual's own way to quit asks too."""
+        """Ask before quitting in Textual's own way, too."""
         self.action_ask_quit()
 
     def close_session(self) -> None:
@@ -417,7 +417,7 @@ class TkdebugApp(App[None]):
 
 
 def unused_path(folder: Path, script: str) -> Path:
-    """A file of `folder` that is not there yet, named after `script`, whatever that says."""
+    """Return an unused path in `folder`, named after `script`, whatever characters that has."""
     stem = re.sub(r"[^\w.-]", "_", Path(script).stem)[:60].strip(".-_") or "run"
     names = (f"{stem}{'' if number == 1 else f'-{number}'}.tkd" for number in itertools.count(1))
     return next(path for path in map(folder.joinpath, names) if not path.exists())

@@ -44,7 +44,7 @@ class ScriptEnded(Message):
 
 
 class StopFinished(Message):
-    """The script was stopped because the user asked for it."""
+    """The script has been ended, as the user asked."""
 
 
 class LaunchLoaded(Message):
@@ -74,7 +74,7 @@ class KernelLoaded(Message):
 
 
 class OpenKernel(Message):
-    """Show a kernel, at a source line if one is given.
+    """A request for a kernel, at a source line if one is given.
 
     Attributes:
         kernel_hash: which specialisation; when None or unknown, the first of that name.
@@ -102,7 +102,7 @@ class Told(Message):
 
 
 class OpenFault(Message):
-    """Show a fault."""
+    """A request to show a fault."""
 
     def __init__(self, key: FaultKey) -> None:
         self.key = key
@@ -123,7 +123,7 @@ class PassesLoaded(Message):
 
 
 class FollowLine(Message):
-    """Show what became of a source line in every pass of a kernel."""
+    """A request for the life of a source line through the passes of a kernel."""
 
     def __init__(self, kernel_hash: str, file: str, line: int) -> None:
         self.kernel_hash = kernel_hash

@@ -43,7 +43,7 @@ class OutputView(ScrollView, can_focus=True):
 
     @property
     def text(self) -> str:
-        """All that is kept, unwrapped."""
+        """The text that is kept, unwrapped."""
         return "\n".join(line.text for line in self._output.lines)
 
     def show(self, output: OutputSnapshot) -> None:
@@ -133,7 +133,7 @@ class OutputPane(Pane):
 
     @classmethod
     def make(cls, script: ScriptTraits) -> Pane:
-        """One that takes input where there is a script to take it."""
+        """Make a pane, which takes input if there is a script to take it."""
         return cls(script.takes_input)
 
     def compose(self) -> ComposeResult:
@@ -146,7 +146,7 @@ class OutputPane(Pane):
         )
 
     def on_mount(self) -> None:
-        """A recorded run takes no input."""
+        """Hide the input line of a recorded run."""
         self.query_one("#input").display = self._interactive
         self.query_one("#output-note").display = False
         self.show_state(ScriptState("starting"))
@@ -170,7 +170,7 @@ class OutputPane(Pane):
         return self.query_one("#input").has_focus
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
-        """`show_output` brings what the script has printed."""
+        """Show the state of the script; `show_output` brings what it has printed."""
         self.show_state(state)
 
     def show_output(self, output: OutputSnapshot, in_sight: bool) -> None:
@@ -179,7 +179,7 @@ class OutputPane(Pane):
         self._has_unseen = not in_sight
 
     def came_in_sight(self) -> None:
-        """Output that is looked at is no news."""
+        """Clear the mark of new output, which is in sight now."""
         self._has_unseen = False
 
     def tab_mark(self) -> Text:
@@ -191,7 +191,7 @@ class OutputPane(Pane):
         return self.query_one("#output-view", OutputView).text
 
     def show_state(self, state: ScriptState) -> None:
-        """No input after the end."""
+        """Disable the input after the script's end."""
         view = self.query_one("#output-view", OutputView)
         view.empty_text = (
             "the script has printed nothing yet" if state.going_on else "the script printed nothing"
@@ -210,7 +210,7 @@ class OutputPane(Pane):
             box.password = hidden
 
     def show_note(self, note: str) -> None:
-        """A line below the output; none if empty."""
+        """Show a line below the output; none if empty."""
         widget = self.query_one("#output-note", Static)
         widget.display = bool(note)
         widget.update(Text(note, style=palette.MUTED))
@@ -222,7 +222,7 @@ class OutputPane(Pane):
         event.input.value = ""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nothing can be typed into a script that has ended, nor left where nobody types."""
+        """Permit typing only to a running script, and leaving only while typing."""
         if action == "leave_input":
             return self.is_mounted and self.is_typing
         return action != "type" or (self.is_mounted and self.query_one("#input").display)

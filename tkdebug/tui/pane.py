@@ -32,7 +32,7 @@ Keys = tuple[tuple[str, str], ...]
 
 
 class Pane(Container):
-    """Base of what stands under a tab.
+    """Base of the contents of a tab.
 
     Attributes:
         TAB: the name of its tab, in small letters.
@@ -45,19 +45,19 @@ class Pane(Container):
 
     @classmethod
     def make(cls, script: ScriptTraits) -> Pane:
-        """A new one, for a run of that script."""
+        """Make a pane for a run of that script."""
         return cls()
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
-        """Show the run as it is now; None for what there is nothing of yet."""
+        """Show the run as it is now; None for parts that do not exist yet."""
         raise NotImplementedError
 
     def focus_main(self) -> None:
-        """Give the keys to what the pane is about."""
+        """Focus the main widget of the pane."""
         raise NotImplementedError
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A key that begins a text is a letter of it while one types."""
+        """Permit keys that begin a text only while no text is typed."""
         return not is_letter_of_text(action, self.app.focused)
 
     def copied_text(self) -> str:
@@ -65,10 +65,10 @@ class Pane(Container):
         return ""
 
     def hear(self, said: Said) -> None:
-        """The debugger of the script has news."""
+        """Hear news of the script's debugger."""
 
     def came_in_sight(self) -> None:
-        """Its tab was opened."""
+        """Hear that its tab was opened."""
 
     def tab_mark(self) -> Text:
         """Return the mark after the name of its tab, such as the number of rows."""

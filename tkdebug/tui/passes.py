@@ -285,7 +285,7 @@ class PassesPane(Pane):
         self.run_worker(load, thread=True, exclusive=True, group="passes")
 
     def on_passes_loaded(self, event: PassesLoaded) -> None:
-        """Show them, unless others have been asked for meanwhile."""
+        """Show the passes that were read, unless others have been asked for meanwhile."""
         event.stop()
         if event.kernel_hash != self._wanted:
             return
@@ -384,7 +384,7 @@ class PassesPane(Pane):
         return lines[index] if file == kernel.file and 0 <= index < len(lines) else ""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only keys that do something now are shown."""
+        """Permit only keys that do something now."""
         if action in ("turn_view", "only_changed"):
             return self._life is None
         if action == "leave_line":
@@ -417,7 +417,7 @@ class PassesPane(Pane):
             self._show_selected()
 
     def on_line_list_chosen(self, event: Table.Chosen) -> None:
-        """Enter goes to the right side; from there to the source line."""
+        """Go to the right side by Enter, and from there to the source line."""
         event.stop()
         text = self.query_one("#pass-text", TextList)
         if event.line_list.id == "pass-table":
@@ -438,7 +438,7 @@ class PassesPane(Pane):
         return self._followed if self._followed is not None else row.place if row else None
 
     def action_turn_view(self) -> None:
-        """Changes by op, or the diff of the texts."""
+        """Switch between changes by op and the diff of the texts."""
         self._as_text = not self._as_text
         self._show_selected()
 

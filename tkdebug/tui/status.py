@@ -19,7 +19,7 @@ def status_line(
     *,
     is_stopped: bool = False,
 ) -> Text:
-    """One line.
+    """Return the status line.
 
     Args:
         snapshot: what was recorded, None before the session is there.

@@ -41,7 +41,7 @@ class PaneTabs(TabbedContent):
         self.user_chose = False
 
     def compose(self) -> ComposeResult:
-        """The panes, each under its tab."""
+        """Lay out the panes, each under its tab."""
         for number, pane in enumerate(self._panes, 1):
             under = TabPane(f"{number} {pane.TAB.title()}", pane.make(self._script))
             under.id = pane.TAB
@@ -54,7 +54,7 @@ class PaneTabs(TabbedContent):
         return self._under(self.get_pane(self.active))
 
     def open(self, tab: str) -> None:
-        """Bring a pane in sight, and give it the keys."""
+        """Show a pane, and focus it."""
         self._asked = tab
         if self.active == tab:
             self._focus(self.get_pane(tab))
@@ -64,7 +64,7 @@ class PaneTabs(TabbedContent):
         self.active = tab
 
     def show_marks(self) -> None:
-        """Show behind the names of tabs what their panes have to say."""
+        """Show the panes' marks after the names of their tabs."""
         for number, kind in enumerate(self._panes, 1):
             mark = self._under(self.get_pane(kind.TAB)).tab_mark()
             if self._marks.get(kind.TAB) != mark:
@@ -72,7 +72,7 @@ class PaneTabs(TabbedContent):
                 self.get_tab(kind.TAB).label = Text(f"{number} {kind.TAB.title()}") + mark
 
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
-        """Keys go to what the pane is about."""
+        """Focus the main widget of the pane."""
         event.stop()
         if not self.is_attached or not self.app.is_running:
             return
@@ -92,7 +92,7 @@ class PaneTabs(TabbedContent):
         self.show_marks()
 
     def on_click(self, event: events.Click) -> None:
-        """Note which tabs are chosen by the mouse."""
+        """Note that a tab is chosen by the mouse."""
         self._is_clicked = isinstance(event.widget, Tab)
         self.user_chose = self.user_chose or self._is_clicked
 

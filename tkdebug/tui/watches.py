@@ -60,7 +60,7 @@ class WatchesPane(TablePane[Row]):
             self.rows = sorted((*self.rows, *new), key=_order)
 
     def key(self, row: Row) -> Hashable:
-        """Its number in the session."""
+        """Return the number of the value in the session."""
         return row.seq
 
     def cells(self, row: Row) -> tuple[Cell, ...]:
@@ -97,7 +97,7 @@ class WatchesPane(TablePane[Row]):
         return display.count(number) + "+" * (number >= MOST_VALUES) if number else ""
 
     def why_none(self) -> str:
-        """Nothing was watched, or nothing launched."""
+        """Say why there are no values: nothing was watched, or nothing launched."""
         if self.snapshot is not None and self.snapshot.launch_count:
             return "no values: nothing was watched; tkdebug run --watch FILE:LINE:NAME script.py"
         return "no values: no kernel was launched" + (" yet" if self.state.going_on else "")

@@ -43,14 +43,14 @@ _COMMANDS = (
 
 
 class _Suggestions(Suggester):
-    """The command, or the variable, that the last word may become."""
+    """Completions of the last word: commands and variables."""
 
     def __init__(self) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
         self.variables: tuple[str, ...] = ()
 
     async def get_suggestion(self, value: str) -> str | None:
-        """The whole line with its last word completed."""
+        """Return the whole line with its last word completed."""
         found = _LAST_WORD.search(value)
         if found is None:
             return None
@@ -80,7 +80,7 @@ class CommandLine(Input):
             super().__init__()
 
     class Left(Message):
-        """The keys are to go elsewhere."""
+        """The user leaves the command line."""
 
     def __init__(self, *, id: str | None = None) -> None:
         self._suggestions = _Suggestions()
@@ -95,7 +95,7 @@ class CommandLine(Input):
         self._keys_before: Widget | None = None
 
     def know(self, variables: tuple[str, ...]) -> None:
-        """Complete these names, too; → takes what is offered."""
+        """Complete these names, too; → takes the offered one."""
         self._suggestions.variables = variables
 
     def begin(self, text: str) -> None:
@@ -106,7 +106,7 @@ class CommandLine(Input):
         take_keys(self)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Hand the command over; an empty one repeats the last, as at the console."""
+        """Post the command; an empty one repeats the last, as at the console."""
         event.stop()
         if self.value and self._history[-1:] != [self.value]:
             self._history = [*self._history, self.value][-_MOST_HISTORY:]
@@ -116,11 +116,11 @@ class CommandLine(Input):
         self.post_message(self.Typed(line.lstrip().removeprefix(":")))
 
     def action_older(self) -> None:
-        """The command before."""
+        """Go to the command before."""
         self._recall(self._at - 1)
 
     def action_newer(self) -> None:
-        """The command after."""
+        """Go to the command after."""
         self._recall(self._at + 1)
 
     def _recall(self, at: int) -> None:
@@ -129,7 +129,7 @@ class CommandLine(Input):
         self.cursor_position = len(self.value)
 
     def action_leave(self) -> None:
-        """Give the keys back to who had them."""
+        """Leave the command line, for the widget before."""
         self.value = ""
         before, self._keys_before = self._keys_before, None
         if before is not None and before.focusable:
@@ -139,7 +139,7 @@ class CommandLine(Input):
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """A line in pieces of some width, the later ones further in."""
+    """Break a line into pieces of a width, the later ones indented."""
     if width < _LEAST_WIDTH or len(text) <= width:
         return [text]
     indent = " " * (len(text) - len(text.lstrip()) + 4)
@@ -172,7 +172,7 @@ class AnswerLog(LineList):
 
     @property
     def text(self) -> str:
-        """All that is kept."""
+        """The text of all answers that are kept."""
         return "\n".join(text for text, _, _ in self._answers)
 
     def line_text(self, index: int) -> str:
@@ -180,7 +180,7 @@ class AnswerLog(LineList):
         return self._lines[index][0]
 
     def add(self, command: str, lines: tuple[str, ...]) -> None:
-        """Show an answer; of a long one its beginning is in sight."""
+        """Show an answer; a long one from its beginning."""
         begin, is_table = len(self._answers), command.split(" ")[0] in _OF_COLUMNS
         if command:
             self._answers.append((f"{_PROMPT}{visible(command)}", palette.STRONG, False))
@@ -210,7 +210,7 @@ class AnswerLog(LineList):
             self.move_cursor(first, last=len(self._lines) - 1)
 
     def on_resize(self) -> None:
-        """Lines are broken at another width now."""
+        """Break the lines again at the new width."""
         if self.scrollable_content_region.width - 1 != self._wrapped_at:
             self._wrap()
         super().on_resize()

@@ -28,7 +28,7 @@ _ROWS_ABOVE, _ROWS_BELOW = 2, 1
 
 
 def cell_text(value: float | None, largest: float) -> tuple[str, str]:
-    """Two characters, and how they are coloured."""
+    """Return two characters for a value, and their style."""
     if value is None:
         return "  ", ""
     if math.isnan(value):
@@ -61,28 +61,28 @@ class HeatMapView(Widget, can_focus=True):
     """
 
     class Zoomed(Message):
-        """Another part of the tile is wanted: from, and behind, which element; () for all."""
+        """A request for another part of the tile: its first and its end element; () for all."""
 
         def __init__(self, begin: tuple[int, ...], end: tuple[int, ...]) -> None:
             self.begin, self.end = begin, end
             super().__init__()
 
     class ProgramPicked(Message):
-        """Enter on the value of a program, named as the console takes it."""
+        """A program picked by Enter on its value, named as the console takes it."""
 
         def __init__(self, program: str) -> None:
             self.program = program
             super().__init__()
 
     class PlaneTurned(Message):
-        """Another plane of the tile is wanted, by as many further."""
+        """A request for another plane of the tile, so many further."""
 
         def __init__(self, step: int) -> None:
             self.step = step
             super().__init__()
 
     class RoomChanged(Message):
-        """There is room for another number of cells."""
+        """A change of the number of cells that fit."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -97,7 +97,7 @@ class HeatMapView(Widget, can_focus=True):
         return max(1, rows), max(1, size.width // _CELL_WIDTH)
 
     def show(self, heat: HeatMap | None) -> None:
-        """Show another one; the cursor stays where it is if it can."""
+        """Show another map; the cursor stays where it is if it can."""
         self._heat = heat
         self._clamp()
         self.refresh()

@@ -28,7 +28,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The script's process has gone, or debugs no more."""
+    """The script's process has ended, or no longer debugs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class DebugSaid(Message):
 
 
 class DebugAsked(Message):
-    """A pane has something to ask of the debugger."""
+    """A pane's request to the debugger."""
 
     def __init__(self, message: Mapping[str, Any]) -> None:
         self.message = message
@@ -73,7 +73,7 @@ class DebugAsked(Message):
 
     @classmethod
     def to_toggle(cls, file: str, line: int) -> DebugAsked:
-        """A breakpoint at a line, or none where there is one."""
+        """Return the request that sets a breakpoint at a line, or removes it."""
         return cls({"do": "break", "file": file, "line": line})
 
 
@@ -99,11 +99,11 @@ class DebugLink:
         post(DebugSaid(Gone()))
 
     def send(self, message: Mapping[str, Any]) -> bool:
-        """Ask for something; False where the debugger does not take it."""
+        """Send a request; return False if the debugger does not take it."""
         return self._wire.send(message, waits=False)
 
     def close(self) -> None:
-        """Ask no more: what is stopped goes on."""
+        """Close the link: a stopped launch goes on."""
         self._wire.close()
 
 

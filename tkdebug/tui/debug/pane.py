@@ -113,11 +113,11 @@ class DebugPane(Pane):
 
     @classmethod
     def make(cls, script: ScriptTraits) -> Pane:
-        """One that says so where there is no script to be stopped."""
+        """Make a pane, which says so if no script can be stopped."""
         return cls(script.can_stop)
 
     def compose(self) -> ComposeResult:
-        """Source and answers, variables, map and programs; time, command line."""
+        """Lay out source and answers, variables, map and programs, time, command line."""
         yield Static(id="debug-title")
         yield Static(id="debug-frames")
         yield StopView(self._files.line_text)
@@ -216,7 +216,7 @@ class DebugPane(Pane):
             self.post_message(DebugAsked({"do": "source", "file": file}))
 
     def _show_source(self) -> None:
-        """The file of the frame, its line lit."""
+        """Show the file of the frame, its line lit."""
         code = self._files.code(self._file)
         source = self.query_one("#debug-source", DebugSource)
         if code is None:
@@ -237,7 +237,7 @@ class DebugPane(Pane):
         self.query_one("#debug-source", DebugSource).show_marks(marks)
 
     def _show_phase(self) -> None:
-        """The rows above: where it is stopped, or why nothing is."""
+        """Show the rows above: where the launch is stopped, or why none is."""
         if self._shown_phase != self._phase:
             self._shown_phase = self._phase
             self.post_message(TabMarked())
@@ -288,7 +288,7 @@ class DebugPane(Pane):
             self.query_one("#debug-command", CommandLine).begin(text)
 
     def action_toggle_breakpoint(self) -> None:
-        """A breakpoint at the line at the cursor, or none."""
+        """Set a breakpoint at the line at the cursor, or remove it."""
         source = self.query_one("#debug-source", DebugSource)
         if source.line_count:
             self._ask(do="break", file=self._file, line=source.line)
@@ -301,14 +301,14 @@ class DebugPane(Pane):
         self._ask(do="pause")
 
     def action_forget(self) -> None:
-        """Forget what waits for the next stop."""
+        """Forget the commands that wait for the next stop."""
         if self._ahead:
             self._ask(do="forget")
         elif isinstance(self.screen.focused, Variables):
             self.query_one(StopView).draw_latest()
 
     def action_times(self) -> None:
-        """The lines passed in place of the source, and back."""
+        """Switch between the source and the lines passed."""
         listed = self.query_one(StopView).toggle_class("-times").has_class("-times")
         self.query_one("#debug-times" if listed else "#debug-source").focus()
 
@@ -317,28 +317,28 @@ class DebugPane(Pane):
         self.query_one(FindBar).open(self.query_one("#debug-source", DebugSource))
 
     def on_stop_view_look_changed(self, event: StopView.LookChanged) -> None:
-        """Ask for another picture."""
+        """Ask for another view."""
         event.stop()
         if self._phase not in ("none", "gone"):
             self._ask(do="look", look=asdict(event.look))
 
     def on_command_line_typed(self, event: CommandLine.Typed) -> None:
-        """Run it."""
+        """Run the command."""
         event.stop()
         self._run(event.line)
 
     def on_command_line_left(self, event: CommandLine.Left) -> None:
-        """Back to the source."""
+        """Focus the source."""
         event.stop()
         self.focus_main()
 
     def on_code_view_gutter_clicked(self, event: DebugSource.GutterClicked) -> None:
-        """A breakpoint there, or none."""
+        """Set a breakpoint at the line clicked, or remove it."""
         event.stop()
         self.action_toggle_breakpoint()
 
     def on_line_list_chosen(self, event: LineList.Chosen) -> None:
-        """Enter in the source, or on a line passed."""
+        """Act on Enter in the source, or on a line passed."""
         event.stop()
         match event.line_list:
             case DebugSource():
@@ -349,7 +349,7 @@ class DebugPane(Pane):
                 self._run(f"p {name}")
 
     def on_program_grid_program_chosen(self, event: ProgramGrid.ProgramChosen) -> None:
-        """Select it: steps follow it from now on."""
+        """Select the program: steps follow it from now on."""
         event.stop()
         if self._view is None:
             return
@@ -364,13 +364,13 @@ class DebugPane(Pane):
         self.action_command(f"pid {event.program}")
 
     def on_moment_chosen(self, event: MomentChosen) -> None:
-        """Go there."""
+        """Go to the moment."""
         event.stop()
         self.action_command(f"moment {event.moment}")
 
 
 def stop_line(view: View, ahead: int = 0) -> Text:
-    """Why it is stopped, which launch, how many programs are where.
+    """Return the reason of a stop, its launch, and how many programs are where.
 
     Args:
         view: of the stop.
@@ -405,7 +405,7 @@ def is_long(view: View) -> bool:
 
 
 def frames_line(view: View) -> Text:
-    """The chain of calls, innermost first, the one that is looked at bright."""
+    """Return the chain of calls, innermost first, with the selected one bright."""
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append("in ", style=palette.MUTED)
     for depth, place in enumerate(reversed(view.frames)):

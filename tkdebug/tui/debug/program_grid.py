@@ -42,7 +42,7 @@ class ProgramGrid(LineList):
     ]
 
     class ProgramMoved(Message):
-        """The cursor came to another program."""
+        """The cursor moved to another program."""
 
         def __init__(self, program: int) -> None:
             self.program = program
@@ -70,7 +70,7 @@ class ProgramGrid(LineList):
         self._put()
 
     def _put(self) -> None:
-        """Bring the cell at the cursor in sight."""
+        """Scroll to the cell at the cursor."""
         count = 0 if self._programs is None else len(self._programs.states)
         self._cell = max(0, min(self._cell, count - 1))
         self.move_cursor(self._cell // self._columns)
@@ -81,13 +81,13 @@ class ProgramGrid(LineList):
         self.refresh()
 
     def on_resize(self) -> None:
-        """Rows have another length now."""
+        """Lay out rows of another length."""
         self.content_changed()
         self._put()
 
     @property
     def _columns(self) -> int:
-        """Cells in a row."""
+        """Return the number of cells in a row."""
         programs = self._programs
         if programs is None:
             return 1
@@ -106,12 +106,12 @@ class ProgramGrid(LineList):
 
     @property
     def line_count(self) -> int:
-        """Rows."""
+        """The number of rows."""
         return 0 if self._programs is None else -(-len(self._programs.states) // self._columns)
 
     @property
     def content_width(self) -> int:
-        """Label and cells."""
+        """Width of a row's label and cells."""
         return self._label_width + self._columns * _CELL_WIDTH
 
     @property
@@ -128,7 +128,7 @@ class ProgramGrid(LineList):
         return program_id(program, self._programs.grid)
 
     def render_item(self, index: int, width: int, left: int) -> Strip:
-        """A row of programs behind the id of its first one."""
+        """Draw a row of programs after the id of its first one."""
         programs, columns = self._programs, self._columns
         assert programs is not None
         first = index * columns

@@ -35,7 +35,7 @@ class DebugSource(CodeView):
 
 
 class SourceFiles:
-    """The texts that have come; those asked for are asked for once."""
+    """The texts that have come; each is asked for once."""
 
     def __init__(self) -> None:
         self._codes: dict[str, Code] = {}
@@ -49,7 +49,7 @@ class SourceFiles:
         return True
 
     def add(self, file: str, code: Code) -> None:
-        """A text has come."""
+        """Keep a text that has come."""
         self._codes[file] = code
         self._asked.add(file)
 

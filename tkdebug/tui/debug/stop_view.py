@@ -80,7 +80,7 @@ class StopView(Container):
     """
 
     class LookChanged(Message):
-        """Something else is to be seen."""
+        """A request to see something else."""
 
         def __init__(self, look: Look) -> None:
             self.look = look
@@ -94,7 +94,7 @@ class StopView(Container):
         self.look = Look()
 
     def compose(self) -> ComposeResult:
-        """Beside each other, or above each other where that is too narrow."""
+        """Lay the parts out beside each other, or above each other on a narrow screen."""
         with Container(id="debug-split"):
             with Vertical(id="debug-left"):
                 yield DebugSource(id="debug-source")
@@ -110,11 +110,11 @@ class StopView(Container):
         yield TimeSlider(self._line_text, id="debug-slider")
 
     def on_mount(self) -> None:
-        """No room is taken by answers before there are some."""
+        """Hide the answers until there are some."""
         self.query_one("#debug-log").display = False
 
     def show(self, view: View) -> None:
-        """Show a stop, but for its source."""
+        """Show a stop without its source."""
         before, self._view = self._view, view
         # Of the same stop, it may be an answer to what was looked at before: cursors stay.
         is_new = before is None or not self._is_same_stop(before, view)
@@ -136,23 +136,23 @@ class StopView(Container):
         return next(places) == next(places)
 
     def answer(self, command: str, lines: tuple[str, ...]) -> None:
-        """Show what a command answered; steps answer by the next picture alone."""
+        """Show the output of a command; steps are answered by the next view alone."""
         log = self.query_one("#debug-log", AnswerLog)
         if lines:
             log.display = True
             log.add(command, lines)
 
     def texts_came(self) -> None:
-        """The texts of lines are known that were not."""
+        """Show lines whose texts have become known."""
         self.query_one("#debug-slider").refresh()
         self.query_one("#debug-times").refresh()
 
     def forget_place(self) -> None:
-        """Another stop: what was zoomed into and which moment was looked at were of the last."""
+        """Forget the zoom and the moment of the last stop."""
         self.look = replace(self.look, begin=(), end=(), around=None)
 
     def _show_variables(self, view: View, *, follows: bool) -> None:
-        """The cursor is at the one that is drawn, unless the user has put it elsewhere since."""
+        """Show the variables, the cursor at the drawn one unless the user has moved it."""
         before, self._variables = self._variables, view.variables
         found = view.variables
         table = self.query_one("#debug-variables", Table)

@@ -22,7 +22,7 @@ _NONE_YET = "no line was passed yet"
 
 
 class MomentChosen(Message):
-    """A moment is to be gone to, as the console's `moment` takes it."""
+    """A request to go to a moment, as the console's `moment` takes it."""
 
     def __init__(self, moment: str) -> None:
         self.moment = moment
@@ -30,7 +30,7 @@ class MomentChosen(Message):
 
 
 class AroundWanted(Message):
-    """The lines around another one are wanted, by its index among all."""
+    """A request for the lines around another one, by its index among all."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -81,7 +81,7 @@ class TimeSlider(Widget, can_focus=True):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """The slider, and the line at its handle."""
+        """Draw the slider, and the line at its handle."""
         width, timeline = self.size.width, self._timeline
         base = self.rich_style
         if timeline is None or not timeline.total:
@@ -118,7 +118,7 @@ class TimeSlider(Widget, can_focus=True):
         return min(self._bar_width - 1, round(share * (self._bar_width - 1)))
 
     def action_look(self, step: int) -> None:
-        """Look at the line before, or behind."""
+        """Look at the line before, or after."""
         self._look_at(self._index + step)
 
     def action_look_far(self, step: int) -> None:
@@ -182,7 +182,7 @@ class TimeLog(LineList):
 
     @property
     def moment(self) -> str | None:
-        """When the line at the cursor was passed."""
+        """The moment at which the line at the cursor was passed."""
         line = None if self._timeline is None else _line_of(self._timeline, self.index)
         return None if line is None else line.moment
 
@@ -192,13 +192,13 @@ class TimeLog(LineList):
         return 0 if self._timeline is None else len(self._timeline.lines)
 
     def line_text(self, index: int) -> str:
-        """Number and text of the line."""
+        """Return number and text of the line."""
         assert self._timeline is not None
         place = self._timeline.lines[index].place
         return f"{place.line}  {self._line_text(place)}"
 
     def render_item(self, index: int, width: int, left: int) -> Strip:
-        """A sign at the stop's line, how many programs passed it, its number and text."""
+        """Draw a line: a sign at the stop, the number of programs, line number and text."""
         timeline = self._timeline
         assert timeline is not None
         line = timeline.lines[index]

@@ -36,7 +36,7 @@ def shown_code(text: str, limit: int) -> str:
 
 
 def without_controls(text: str) -> str:
-    """`text` with what `shown` replaces replaced; its length stays."""
+    """Return `text` with the characters replaced that `shown` replaces; its length stays."""
     if text.isascii() and text.isprintable():
         return text
     return _UNSAFE.sub(_REPLACEMENT, text)
@@ -53,7 +53,7 @@ def count(number: int) -> str:
 
 
 def grid(size: tuple[int, int, int]) -> str:
-    """A launch grid without the trailing ones that add nothing."""
+    """Return a launch grid without trailing ones."""
     x, y, z = size
     if z != 1:
         return f"{x} x {y} x {z}"
@@ -66,6 +66,6 @@ def file_name(path: str) -> str:
 
 
 def place(frame: Frame, limit: int = 70) -> str:
-    """`file:line` with the file's last part only, of which `limit` characters leave the end."""
+    """Return `file:line` with the file's name only, cut from its front to `limit` characters."""
     line = f":{frame.line}"
     return shown(file_name(frame.file), max(1, limit - len(line))) + line

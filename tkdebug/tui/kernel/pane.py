@@ -162,7 +162,7 @@ class KernelPane(Pane):
         self.run_worker(load, thread=True, exclusive=True, group="kernel")
 
     def on_kernel_loaded(self, event: KernelLoaded) -> None:
-        """Show it, unless something else has been asked for meanwhile."""
+        """Show the kernel that was read, unless another has been asked for meanwhile."""
         event.stop()
         text = event.text
         if self._wanted != (text.kernel.hash if text.kernel is not None else None, text.file):
@@ -221,19 +221,19 @@ class KernelPane(Pane):
             self._show_marks()
 
     def action_toggle_breakpoint(self) -> None:
-        """A breakpoint at the source line at the cursor, or none."""
+        """Set a breakpoint at the source line at the cursor, or remove it."""
         if self._text is not None and self._text.file:
             line = self._sides.source.line
             self.post_message(DebugAsked.to_toggle(self._text.file, line))
 
     def on_code_view_gutter_clicked(self, event: CodeView.GutterClicked) -> None:
-        """A breakpoint beside the source line clicked, or none."""
+        """Set a breakpoint at the source line clicked, or remove it."""
         event.stop()
         if event.line_list.id == "source":
             self.action_toggle_breakpoint()
 
     def on_line_list_chosen(self, event: CodeView.Chosen) -> None:
-        """Enter goes to the other side; to another file if the op is from there."""
+        """Go to the other side by Enter, or to another file if the op is from there."""
         event.stop()
         source, stage = self._sides.source, self._sides.stage
         if event.line_list is source:

@@ -39,7 +39,7 @@ class KernelSides(Container):
         self._faults: tuple[FaultGroup, ...] = ()
 
     def compose(self) -> ComposeResult:
-        """Each under its title."""
+        """Lay out each side under its title."""
         for name in ("source", "stage"):
             with Vertical(classes="side"):
                 yield Static(id=f"{name}-title", classes="side-title")
@@ -108,7 +108,7 @@ class KernelSides(Container):
             self._light_source(view.line)
 
     def light_stage(self, line: int) -> None:
-        """Light what a source line became, and say what of it costs what."""
+        """Light the stage's lines of a source line, and show their costs."""
         if self._text is None:
             return
         lines = self._text.stage_lines(line)

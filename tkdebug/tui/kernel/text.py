@@ -34,7 +34,7 @@ _OPS_OF_KIND = {
 
 
 def first_to_show(kernels: Sequence[RecordedKernel]) -> RecordedKernel:
-    """The first that was compiled natively, which has more stages; else the first."""
+    """Return the first kernel compiled natively, which has more stages, else the first."""
     native = (k for k in kernels if any(stage.startswith("gpu-ir") for stage in k.stages))
     return next(native, kernels[0])
 
@@ -91,7 +91,7 @@ class KernelText:
         )
 
     def line_with_ops(self, line: int) -> int:
-        """The source line to begin with where `line`, the kernel's first, became nothing."""
+        """Return the source line to begin with, if no op is left of `line`, the kernel's first."""
         if self.kernel is None or line != self.kernel.line or self.file != self.kernel.file:
             return line
         lines = {
@@ -133,7 +133,7 @@ class KernelText:
         return marks
 
     def stage_marks(self, faults: tuple[FaultGroup, ...]) -> dict[int, str]:
-        """Gutter marks by line of the stage: the ops of a faulting line that can fault so."""
+        """Return gutter marks by line of the stage: ops of a faulting line that can fault so."""
         marks: dict[int, str] = {}
         for group in faults:
             fault = group.first.event

@@ -209,7 +209,7 @@ class LaunchesPane(FilteredPane):
                 yield Static(id="launch-text")
 
     def on_mount(self) -> None:
-        """Running launches show their time while they run."""
+        """Update the times of running launches."""
         self.query_one("#filter").display = False
         self.query_one("#launch-note").display = False
         self.query_one("#summary", Table).display = False
@@ -253,7 +253,7 @@ class LaunchesPane(FilteredPane):
             table.refresh()
 
     def on_resize(self) -> None:
-        """Fit the kernels into what there is."""
+        """Fit the kernels into the new height."""
         if self._snapshot is not None:
             self._show_summaries(self._snapshot)
 
@@ -388,7 +388,7 @@ class LaunchesPane(FilteredPane):
             self.app.notify("this launch had no fault")
 
     def on_line_list_chosen(self, event: Table.Chosen) -> None:
-        """A launch opens its kernel; a kernel shows only its launches."""
+        """Open the kernel of a launch, or show only the launches of a kernel."""
         event.stop()
         table = event.line_list
         if table.id == "launch-table" and event.index < len(self._rows):
@@ -403,7 +403,7 @@ class LaunchesPane(FilteredPane):
             self.query_one("#filter", Input).value = self.filter_text
 
     def on_table_header_clicked(self, event: Table.HeaderClicked) -> None:
-        """Sort by the column clicked, the other way round if it was so sorted already."""
+        """Sort by the column clicked, in reverse if it was sorted by that already."""
         event.stop()
         self._sort_by(event.table, event.column)
 

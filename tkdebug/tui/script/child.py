@@ -105,7 +105,7 @@ class Child:
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
 
     def write(self, data: bytes) -> int:
-        """Type `data`; the result is how many bytes it has room for (it may not be reading)."""
+        """Type `data`, and return how many bytes it took (it may not be reading)."""
         with self._lock:
             if not self._open:
                 return 0
@@ -192,7 +192,7 @@ class Child:
         return self._process.wait()
 
     def detach(self, log_path: Path) -> None:
-        """Let it run on: a drain process takes over its terminal. `pump` must have returned."""
+        """Let it run on: a drain process takes its terminal over. `pump` must have returned."""
         with self._lock:
             subprocess.Popen(
                 [sys.executable, "-I", "-S", drain.__file__, str(self._master), str(log_path)],

@@ -87,7 +87,7 @@ class OutputSnapshot:
 
 
 class Terminal:
-    """Takes what a script writes; gives snapshots.
+    """A terminal that takes what a script writes, and makes snapshots.
 
     Args:
         rows: height of the screen the script believes in: how far up its cursor may go.
@@ -109,7 +109,7 @@ class Terminal:
         self._changed_from = 0
 
     def snapshot(self) -> OutputSnapshot:
-        """The lines as they are; the next snapshot says what changed since this one."""
+        """Return the lines as they are; the next snapshot says what changed since this one."""
         lines = tuple(self._lines)
         if lines and not lines[-1].text:
             lines = lines[:-1]

@@ -64,7 +64,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 class Follower:
-    """Keeps up with one session.
+    """A reader that keeps up with one session.
 
     Args:
         session: what is followed.
@@ -88,7 +88,7 @@ class Follower:
         self._last: Snapshot | None = None
 
     def poll(self) -> Snapshot:
-        """Read what is new. Equal to the snapshot before when nothing is.
+        """Read what is new, and return a snapshot, the same as before if nothing is.
 
         Raises:
             SessionError: the session cannot be read.
@@ -124,7 +124,7 @@ class Follower:
         return self._last
 
     def poll_output(self) -> bool:
-        """Forward what the script wrote since; the result is whether there was any."""
+        """Forward what the script wrote since, and return whether there was any."""
         if self._on_output is None:
             return False
         chunks = self.session.records(Output, self._output_seq, OUTPUT_PAGE_ROWS)

@@ -68,7 +68,7 @@ class ScriptState:
 
 
 def read_source(session: Session, kernel: RecordedKernel | None, file: str) -> Code:
-    """The recorded text of `file`, or only the kernel's own where that is all there is; plain.
+    """Return the recorded text of `file`, or the kernel's own if there is no more; uncoloured.
 
     Raises:
         SessionError: the session cannot be read.

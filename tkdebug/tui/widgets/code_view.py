@@ -104,7 +104,7 @@ class CodeView(LineList):
         self.refresh()
 
     def go_to(self, line: int, top: int | None = None) -> bool:
-        """Put the cursor on the line of that number; the result is whether there is one.
+        """Put the cursor on the line of that number, and return whether there is one.
 
         Args:
             line: its number.
@@ -133,7 +133,7 @@ class CodeView(LineList):
             self.post_message(self.GutterClicked(self, index))
 
     def render_item(self, index: int, width: int, left: int) -> Strip:
-        """Mark, bar, number and code."""
+        """Draw mark, bar, number and code of a line."""
         number = index + self._code.first_line
         lit = number in self._lit
         mark, mark_style = MARKS.get(self._marks.get(number, ""), (" ", ""))

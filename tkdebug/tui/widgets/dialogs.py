@@ -54,7 +54,7 @@ class QuitScreen(ModalScreen[QuitChoice]):
     )
 
     def compose(self) -> ComposeResult:
-        """A question and three answers."""
+        """Lay out a question and three answers."""
         with Vertical(classes="dialog") as box:
             box.border_title = "the script is still running"
             yield Table((Column("quit and", 22), Column("", 0)), id="answers")
@@ -70,12 +70,12 @@ class QuitScreen(ModalScreen[QuitChoice]):
         table.focus()
 
     def on_line_list_chosen(self, event: Table.Chosen) -> None:
-        """Enter on an answer."""
+        """Take the answer on Enter."""
         event.stop()
         self.dismiss(self._CHOICES[event.index][0])
 
     def action_answer(self, choice: QuitChoice) -> None:
-        """A key for an answer."""
+        """Take the answer that a key is for."""
         self.dismiss(choice)
 
 
@@ -88,7 +88,7 @@ class Choice:
 
 
 def kernel_choices(kernels: Sequence[RecordedKernel]) -> list[Choice]:
-    """A row for each specialisation; of kernels compiled for a GPU that is not there, for which."""
+    """Return a row for each specialisation, with the GPU that it is for if none is there."""
     parts = differing_parts(kernels)
     choices = []
     for kernel in kernels:
@@ -121,7 +121,7 @@ def _for_arch(kernel: RecordedKernel) -> str:
 
 
 class PickScreen(ModalScreen["int | None"]):
-    """Chooses from a list; gives the index, None when left.
+    """A choice from a list, which returns the index, or None when left.
 
     Args:
         title: what is chosen.
@@ -142,7 +142,7 @@ class PickScreen(ModalScreen["int | None"]):
         self._begin = begin
 
     def compose(self) -> ComposeResult:
-        """A list."""
+        """Lay out the list."""
         widest = max((len(choice.name) for choice in self._choices), default=10)
         columns = [
             Column("name", min(34, max(8, widest)), keep_end=True),
@@ -166,7 +166,7 @@ class PickScreen(ModalScreen["int | None"]):
         table.focus()
 
     def on_line_list_chosen(self, event: Table.Chosen) -> None:
-        """Enter on a row."""
+        """Take the row on Enter."""
         event.stop()
         self.dismiss(event.index)
 
@@ -176,7 +176,7 @@ class PickScreen(ModalScreen["int | None"]):
 
 
 def help_table(panes: Sequence[type[Pane]]) -> RichTable:
-    """All keys; what a narrow screen wraps stays in its column."""
+    """Return a table of all keys; text that a narrow screen wraps stays in its column."""
     table = RichTable.grid(padding=(0, 1), expand=True)
     table.add_column(no_wrap=True)
     table.add_column(ratio=1)
@@ -206,7 +206,7 @@ class HelpScreen(ModalScreen[None]):
         self._panes = panes
 
     def compose(self) -> ComposeResult:
-        """One box."""
+        """Lay out the box of keys."""
         with VerticalScroll(classes="dialog wide", can_focus=True) as box:
             box.border_title = "tkdebug: keys"
             yield Static(help_table(self._panes))

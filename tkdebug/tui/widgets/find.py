@@ -13,7 +13,7 @@ from tkdebug.tui.widgets.typing_keys import take_keys
 
 
 class FindBar(Input):
-    """Moves the cursor of the list it was opened for, while one types; out of sight otherwise."""
+    """A line to find text, which moves the cursor of a list while one types; else hidden."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Close", priority=True),
@@ -31,11 +31,11 @@ class FindBar(Input):
         self._begin = 0
 
     def on_mount(self) -> None:
-        """Begin out of sight."""
+        """Begin hidden."""
         self.display = False
 
     def open(self, searched: LineList, *, line: bool = False) -> None:
-        """Ask what to find in `searched`; what was found last is there to go on with.
+        """Ask what to find in `searched`, beginning with what was found last.
 
         Args:
             searched: where.
@@ -56,7 +56,7 @@ class FindBar(Input):
             self._go(self._begin)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Go to the next place; a line number is gone to and that is all."""
+        """Go to the next place, or close the bar if a line number was typed."""
         event.stop()
         if self.value.startswith(":"):
             self.action_leave()
@@ -64,7 +64,7 @@ class FindBar(Input):
             self.action_again(1)
 
     def on_blur(self, event: events.Blur) -> None:
-        """Somebody went elsewhere."""
+        """Close when another widget gets the focus."""
         self.display = False
 
     def action_again(self, step: int) -> None:

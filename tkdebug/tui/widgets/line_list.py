@@ -49,7 +49,7 @@ class LineList(ScrollView, can_focus=True):
     """
 
     class Moved(Message):
-        """The cursor came to another line by the user's doing."""
+        """The user moved the cursor to another line."""
 
         def __init__(self, control: LineList, index: int) -> None:
             self.line_list = control
@@ -78,7 +78,7 @@ class LineList(ScrollView, can_focus=True):
 
     @property
     def content_width(self) -> int:
-        """Width of the widest line in cells; what is wider than the widget scrolls."""
+        """Width of the widest line in cells; a line wider than the widget scrolls."""
         return 0
 
     def render_item(self, index: int, width: int, left: int) -> Strip:
@@ -116,7 +116,7 @@ class LineList(ScrollView, can_focus=True):
         raise NotImplementedError
 
     def content_changed(self) -> None:
-        """To be called after any change of the lines."""
+        """Refresh the list, after any change of the lines."""
         self.cursor = max(0, min(self.cursor, self.line_count - 1))
         size = Size(self.content_width, self.line_count + self.HEADER_ROWS)
         other_height = size.height != self.virtual_size.height
@@ -124,7 +124,7 @@ class LineList(ScrollView, can_focus=True):
         self.refresh(layout=other_height and self.styles.is_auto_height)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """The rows there are and one to spare, where a style asks for as many as needed."""
+        """Return the height of all rows and one to spare, if a style asks for what is needed."""
         return self.line_count + self.HEADER_ROWS + 1
 
     def move_cursor(
@@ -155,7 +155,7 @@ class LineList(ScrollView, can_focus=True):
             self.post_message(self.Moved(self, index))
 
     def reveal(self) -> None:
-        """Scroll so that the cursor is in sight, and the block it begins as far as it fits."""
+        """Scroll to the cursor, with as much of the block it begins as fits."""
         rows = self.visible_rows
         if rows <= 0:
             return
@@ -247,7 +247,7 @@ class LineList(ScrollView, can_focus=True):
                 self.action_choose()
 
     def header_clicked(self, x: int) -> None:
-        """A click on the header at column `x`."""
+        """Hear of a click on the header at column `x`."""
 
     def on_resize(self) -> None:
         """Keep the cursor in sight."""

@@ -148,7 +148,7 @@ class Table(LineList):
         return self._row_strip(self._cells(index), width)
 
     def header_clicked(self, x: int) -> None:
-        """Tell which title was clicked."""
+        """Report which title was clicked."""
         begin = 0
         for number, column, width in self._shown_columns(self.scrollable_content_region.width):
             del column
@@ -158,7 +158,7 @@ class Table(LineList):
             begin += width + GAP
 
     def _shown_columns(self, width: int) -> list[tuple[int, Column, int]]:
-        """Number, column and width of those shown in `width` cells."""
+        """Yield number, column and width of the columns shown in `width` cells."""
         columns = [(n, c) for n, c in enumerate(self.columns) if c.from_width <= width]
         fixed = sum(c.width for _, c in columns) + GAP * len(columns)
         rest = max(MIN_FLEXIBLE_WIDTH, width - fixed)
@@ -180,7 +180,7 @@ class Table(LineList):
 
 
 def _shortened(text: str, width: int, keep_end: bool) -> str:
-    """`text`, which is too long, in `width` cells with an ellipsis."""
+    """Return `text`, which is too long, cut to `width` cells with an ellipsis."""
     end = (width - 1) // 2 if keep_end and text.isascii() else 0
     if not end:
         return set_cell_size(text, width - 1) + "…"

@@ -16,7 +16,7 @@ _ACTIONS = frozenset(("find", "filter", "type"))
 
 
 def typing_key(key: str, action: str, description: str, *, show: bool = True) -> Binding:
-    """A binding after which keys go into a text; `action` gives them there by `take_keys`."""
+    """Return a binding after which keys go into a text, to which `action` moves them."""
     shown = {"colon": ":"}.get(key)
     return Binding(key, action, description, show=show, priority=True, key_display=shown)
 
