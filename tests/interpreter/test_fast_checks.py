@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from random_accesses import HEADER, random_launch
 
+from tkdebug.interpreter import launch as launching
 from tkdebug.interpreter.checks import nans
 from tkdebug.interpreter.checks.unwritten import uninitialised_reads
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS

@@ -48,7 +48,7 @@ class PrintedFaults:
 
 @contextlib.contextmanager
 def printing_faults() -> Iterator[PrintedFaults]:
-    """Tell faults of this process and of those that it starts while the block lasts.
+    """Print faults of this process and its children while the block lasts.
 
     What it gives can be asked for them until the block ends.
     """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.analysis.pointer_origins import loaded_root
+from tkdebug.compiler.analysis.global_memory import loaded_root
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation

@@ -21,13 +21,13 @@ from tkdebug.advice.facts import AccessFacts, AccessKind, AccessPath
 from tkdebug.compiler.analysis.axis_facts import AxisInfo, unit_of
 from tkdebug.compiler.analysis.axis_info import analyse
 from tkdebug.compiler.analysis.data_flow import source_of
-from tkdebug.compiler.analysis.requests import SECTOR_BYTES, Requests, requests_of
-from tkdebug.compiler.analysis.vectorization import (
+from tkdebug.compiler.analysis.global_memory import (
     MAX_ACCESS_BYTES,
     mask_of,
     neighbouring_elems,
     vector_elems,
 )
+from tkdebug.compiler.analysis.requests import SECTOR_BYTES, Requests, requests_of
 from tkdebug.compiler.dialects import arith, tt, ttg, ttng
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, SameElements, accessed
 from tkdebug.compiler.ir import Module, Operation, Value

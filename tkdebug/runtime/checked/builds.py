@@ -50,7 +50,7 @@ def check_options(kernel: str) -> CheckOptions | None:
     if KNOBS.check_launches == "none" or not is_checked(kernel):
         return None
     from tkdebug.compiler.sites.checks import KINDS, UNWRITTEN, CheckOptions
-    from tkdebug.compiler.sites.symptoms import HINT
+    from tkdebug.compiler.sites.table import HINT
     from tkdebug.compiler.sites.watches import LOG_BYTES
 
     ignored = set(KNOBS.ignored_kinds)

@@ -80,7 +80,7 @@ class CudaCrashDumps:
 
     def read(self, path: Path, launches: InFlight | None) -> CrashReport:
         """Read a dump."""
-        from tkdebug.linemap.nvidia.core_dump_reader import read_core_dump
+        from tkdebug.linemap.nvidia.core_dumps import read_core_dump
         from tkdebug.runtime.cuda.crashes import faults_of
 
         dump = read_core_dump(path)

@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from tkdebug.errors import Frame
 from tkdebug.instrument.records import RecordedKernel
-from tkdebug.linemap.line_columns import resources_short
+from tkdebug.linemap.line_counts import resources_short
 from tkdebug.tui.drawing import display, palette
 from tkdebug.tui.drawing.lines import Code
 from tkdebug.tui.kernel.text import KernelText

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.faults.access_hints import counted
+from tkdebug.compiler.faults.hints import counted
 from tkdebug.compiler.faults.messages import FaultText, named
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir import types as ir
