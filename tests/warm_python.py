@@ -1,7 +1,8 @@
-"""Runs commands in processes that are forked from one that has imported torch, once for all tests.
+"""Runs commands in processes that are forked from one that has imported what they import.
 
-Importing torch is most of what a short run costs. `tkdebug run` has it imported before it does
-anything else, so it finds the same state; tkdebug itself is imported anew by each process.
+Importing torch and tkdebug is most of what a short run costs. `tkdebug run` has torch imported
+before it does anything else, and no module of tkdebug reads the environment when it is imported, so
+a forked process finds the state that a new one would.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ from typing import Any
 _SERVER = """\
 import gc, json, os, runpy, socket, sys
 import torch
+import importlib, pkgutil
+for package in map(importlib.import_module, sys.argv[2:]):
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+del sys.argv[2:], importlib, pkgutil, package, module
 gc.freeze()  # a collection in a child would copy every page
 def request(server):
     while True:
@@ -47,6 +53,19 @@ sys.argv[1:] = asked["arguments"]
 del gc, socket, torch, json, request
 runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
 """
+# Packages whose modules most commands import, with what these import.
+_IMPORTED = (
+    "tkdebug.cli.commands",
+    "tkdebug.cli.runs",
+    "tkdebug.compiler.dialects",
+    "tkdebug.compiler.frontend",
+    "tkdebug.compiler.ops",
+    "tkdebug.compiler.passes",
+    "tkdebug.instrument.session_file",
+    "tkdebug.interpreter",
+    "tkdebug.interpreter.memory",
+    "tkdebug.runtime.jit",
+)
 # What Python, its libraries or torch read when they start.
 _READ_AT_START = ("PYTHON", "LD_", "TORCH", "OMP_", "MKL_", "CUDA_", "LC_", "LANG", "HOME")
 
@@ -124,7 +143,7 @@ class WarmPython:
             self._socket, theirs = socket.socketpair()
             # What it says itself goes where this process says it; children have their own.
             subprocess.Popen(
-                [sys.executable, "-c", _SERVER, str(theirs.fileno())],
+                [sys.executable, "-c", _SERVER, str(theirs.fileno()), *_IMPORTED],
                 env=self._environment,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
