@@ -38,7 +38,7 @@ def describe(value: Any) -> str:
 
 
 def as_given(value: object) -> str:
-    """An argument that does not fit, where the message says what would: constants stand bare."""
+    """A wrong argument, for messages that name the right one: constants without their type."""
     if isinstance(value, tensor):
         return f"a run-time {describe(value)}"
     if isinstance(value, tuple):

@@ -338,7 +338,7 @@ def _hint(op: Operation, operands: Infos) -> AxisInfo:
 
 
 def _load(op: Operation, operands: Infos) -> AxisInfo:
-    """One address gives one value."""
+    """A load: equal addresses have equal values."""
     if tt.Load(op).volatile:
         return unknown(op.result.type)
     return _loose(1, _equal(_spread(op, operands)))

@@ -82,7 +82,7 @@ def backward(values: Iterable[Value], needs: Callable[[Value], Iterable[Value]])
 
 
 def source_of(value: Value, names: frozenset[str]) -> Value | None:
-    """The first operand of the op that gives `value`, if that op is one of `names`; else None."""
+    """The first operand of the op that defines `value`, if it is one of `names`; else None."""
     op = value.defining_op
     return op.operands[0] if op is not None and op.name in names else None
 

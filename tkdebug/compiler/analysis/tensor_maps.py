@@ -195,7 +195,7 @@ def is_kernel_made(op: Operation) -> bool:
 
 
 def is_mapped(op: Operation) -> bool:
-    """Whether a tensor map is made of the descriptor that `op` makes, by whomever."""
+    """Whether the launch or the kernel makes a tensor map of the descriptor of `op`."""
     make = tt.MakeTensorDescriptor.cast(op)
     return make is not None and (make.by_kernel or make.by_launch)
 

@@ -100,7 +100,7 @@ def _without_keywords(
 
 
 def _iteration(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Iteration:
-    """The bounds and hints that a call of `range`, `tl.range` or `tl.static_range` gives."""
+    """The bounds and hints of a call of `range`, `tl.range` or `tl.static_range`."""
     signature = LANGUAGE["range" if function is range else function.name].__signature__
     try:
         named = dict(signature.bind(*arguments, **keywords).arguments)

@@ -105,7 +105,7 @@ class _Call:
 
 @dataclass
 class VariableRecorder:
-    """Notes marks while a kernel is compiled; `finished` gives those that are in the module."""
+    """Notes marks while a kernel is compiled; `finished` returns those in the module."""
 
     _marks: list[Mark] = field(default_factory=list)
     _calls: list[_Call] = field(default_factory=list)

@@ -222,7 +222,7 @@ class ModulePrinter:
         return f" : {left} -> {right}"
 
     def define(self, values: Sequence[Value], hint: str | None = None) -> str:
-        """Name `values`; gives `%x, %y, …`."""
+        """Name `values`, and return `%x, %y, …`."""
         if not self.fixed_names:
             for value in values:
                 self.names[value] = self.table.allocate(value.name, hint)
@@ -238,7 +238,7 @@ class ModulePrinter:
         return ", ".join("%" + self.name(value) for value in values)
 
     def parameters(self, block: Block) -> str:
-        """Name a block's arguments; gives `%x: type, …`."""
+        """Name a block's arguments, and return `%x: type, …`."""
         self.define(block.arguments)
         return ", ".join(
             f"%{self.name(value)}: {self.type(value.type)}" for value in block.arguments

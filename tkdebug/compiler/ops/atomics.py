@@ -97,7 +97,7 @@ def _emit_cas(
     sem: object = None,
     scope: object = None,
 ) -> tensor:
-    """Store `val` where memory equals `cmp`; 16-, 32- or 64-bit elements; gives the old value."""
+    """Store `val` where memory equals `cmp`, in 16, 32 or 64 bits; return the old value."""
     pointers = operators.require_pointer(pointer, "atomic_cas")
     element = operators.pointee(pointers)
     if not isinstance(element, dt.dtype) or element.primitive_bitwidth not in (16, 32, 64):

@@ -257,7 +257,7 @@ def cast(
 def _emit_cast(
     emit: Emitter, name: OpName, value: tensor, target: LanguageType, **attributes: Any
 ) -> tensor:
-    """Op `name`, which gives `value` with elements of type `target`."""
+    """The result of op `name`: `value` with elements of type `target`."""
     element = target.to_ir()
     assert isinstance(element, ir.ScalarType | ir.PointerType)
     op = emit.op(name, [value], [ir.with_element(value.value.type, element)], **attributes)

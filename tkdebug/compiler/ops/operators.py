@@ -254,7 +254,7 @@ _PREDICATES = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "
 
 
 def compare(emit: Emitter, name: str, left: object, right: object) -> tensor:
-    """The Python comparison `name` on run-time operands; gives int1."""
+    """The Python comparison `name` on run-time operands, int1."""
     assert name in _PREDICATES, name
     if is_pointer(left) or is_pointer(right):
         pointer, other = (left, right) if is_pointer(left) else (right, left)

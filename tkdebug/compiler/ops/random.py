@@ -78,7 +78,7 @@ def _emit_philox(
     c3: Any,
     n_rounds: object = DEFAULT_ROUNDS,
 ) -> tuple[tensor, ...]:
-    """Philox of a 64-bit seed and four counters; gives four uint32 (or uint64) values."""
+    """Philox of a 64-bit seed and four counters: four uint32 (or uint64) values."""
     counters = [conversion.to_tensor(emit, c) for c in (c0, c1, c2, c3)]
     first = scalar_dtype(counters[0])
     if not first.is_int() or first.primitive_bitwidth not in (32, 64):

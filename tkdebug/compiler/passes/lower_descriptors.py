@@ -166,7 +166,7 @@ class Slots:
         _renumber(block, values)
 
     def spread_results(self, op: Operation) -> None:
-        """Make results for the descriptors that `op` gives, once its regions are done."""
+        """Make results for the descriptors among the results of `op`, after its regions."""
         self._check_padding(op)
         if not any(isinstance(value.type, DescriptorType) for value in op.results):
             return

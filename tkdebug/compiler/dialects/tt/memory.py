@@ -200,7 +200,7 @@ class DescriptorReduce(DescriptorBlockAccess, Writing):
 
 
 class Atomic(PointerAccess, OneResult):
-    """An atomic access; it gives the old value."""
+    """An atomic access, whose result is the old value."""
 
     access = "atomic"
     effects = Effects.READ | Effects.WRITE
@@ -225,7 +225,7 @@ class AtomicLoad(Atomic, MaskedAccess):
 
 
 class AtomicRmw(Atomic, MaskedAccess, Writing):
-    """Combines a value into memory with `kind`; gives the old value.
+    """Combines a value into memory with `kind`; the result is the old value.
 
     Kind "store" puts the value there, and its result has no uses.
     """
@@ -237,12 +237,12 @@ class AtomicRmw(Atomic, MaskedAccess, Writing):
 
 
 def is_exchange(op: Operation) -> bool:
-    """Whether an op gives memory another value without computing with the old one."""
+    """Whether an op replaces memory's value without computing with the old one."""
     return AtomicRmw.matches(op) and AtomicRmw(op).kind == "xchg"
 
 
 class AtomicCas(Atomic):
-    """Stores a value where memory equals the comparand; gives the old value."""
+    """Stores a value where memory equals the comparand; the result is the old value."""
 
     name = "tt.atomic_cas"
     compare = operand_def(NUMBERS)

@@ -268,7 +268,7 @@ def _combines_like(op: Operation, adding: Operation) -> bool:
 
 
 def identity(op: Operation) -> float | int | None:
-    """The number with which `op` gives its other operand; None when it has none."""
+    """The identity of `op`, or None if it has none."""
     binary = arith.Binary.cast(op)
     return binary.neutral if binary is not None and binary.commutes else None
 

@@ -191,7 +191,7 @@ class Lowering:
             return self.shuffle("idx", warp, 0)
 
     def warp_part(self, layout: LinearLayout) -> Mapping[str, LLVMValue]:
-        """The part of each output of `layout` that the warp gives, i32, in uniform registers."""
+        """The warp's part of each output of `layout`, i32, in uniform registers."""
         key = LinearLayout(tuple(i for i in layout.ins if i[0] == WARP), layout.outs)
         warp = self.uniform_warp if any(key.packed_bases(WARP)) else integer("i32", 0)
         with self.emit.in_entry():

@@ -30,8 +30,8 @@ from tkdebug.compiler.targets.nvptx.lowering.types import LoweringError, Registe
 class Place:
     """A tile in registers: which register holds the element at some coordinates.
 
-    The coordinates are those that the register alone contributes; the contributions of lane and
-    warp is the same for both operands and the accumulators.
+    The coordinates are those that the register alone contributes; lane and warp contribute the same
+    to both operands and the accumulators.
     """
 
     op: Operation

@@ -217,7 +217,7 @@ def _store_good(
     words: Words,
     good: Good,
 ) -> Registers:
-    """st.global of the good elements; gives none.
+    """Write st.global of the good elements; no registers result.
 
     Of the vectors that cross the end of the tensor, all at one address, one is stored by elements.
     """
@@ -269,7 +269,7 @@ def _store_groups(
     mask: Registers | None,
     words: Words,
 ) -> Registers:
-    """st.global of all words of a tile; gives none."""
+    """Write st.global of all words of a tile; no registers result."""
     modifiers, owner = modifiers_of(ctx, op), _store_owner(ctx, op)
     for index, part in enumerate(packed):
         first = index * words.count * words.per_word

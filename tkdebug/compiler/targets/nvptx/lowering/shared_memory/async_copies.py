@@ -81,7 +81,7 @@ class _TileCopy:
         return self.vector * self.element_bytes
 
     def write(self) -> Registers:
-        """All copies; gives no registers."""
+        """Write all copies; no registers result."""
         if self.mask is None:
             self._copy_bytes(None)
             return []
