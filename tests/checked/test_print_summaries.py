@@ -12,8 +12,8 @@ from native_support import needs_codegen
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
+from tkdebug.compiler.passes.asserts_and_prints import SummarisePrints
 from tkdebug.compiler.passes.pipeline import PassManager
-from tkdebug.compiler.passes.summarise_prints import SummarisePrints
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.compile import compile_module

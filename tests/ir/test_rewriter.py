@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
-from tkdebug.compiler.rewriting.patterns import Pattern, apply_patterns, by_root
-from tkdebug.compiler.rewriting.rewriter import Rewriter
+from tkdebug.compiler.rewriting.rewriter import Pattern, Rewriter, apply_patterns, by_root
 from tkdebug.compiler.verifier import verify
 from tkdebug.errors import IRError
 

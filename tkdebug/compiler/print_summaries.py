@@ -1,6 +1,6 @@
 """Printed forms of tiles in `device_print`: each element, or one line that sums them up.
 
-The interpreter writes that line as it prints; for native code `passes.summarise_prints` makes ops
+The interpreter writes that line as it prints; for native code `SummarisePrints` makes ops
 of it.
 """
 

@@ -8,8 +8,7 @@ from typing import ClassVar
 from tkdebug.compiler.dialects.arith import NegF
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.passes import PassPlugin
-from tkdebug.compiler.rewriting.patterns import Pattern, apply_patterns, by_root
-from tkdebug.compiler.rewriting.rewriter import Rewriter
+from tkdebug.compiler.rewriting.rewriter import Pattern, Rewriter, apply_patterns, by_root
 
 
 def _cancel(op: Operation, rewriter: Rewriter) -> bool:

@@ -19,8 +19,7 @@ from tkdebug.compiler.ir.constants import constant_value, constant_values
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
-from tkdebug.compiler.rewriting.patterns import Pattern, apply_patterns, by_root
-from tkdebug.compiler.rewriting.rewriter import Rewriter
+from tkdebug.compiler.rewriting.rewriter import Pattern, Rewriter, apply_patterns, by_root
 
 
 def _is_int(value: Value, wanted: float) -> bool:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from tkdebug.compiler.analysis.tensor_maps import made_maps, tensor_maps, workspace_bytes
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module
+from tkdebug.compiler.passes.asserts_and_prints import SummarisePrints
 from tkdebug.compiler.passes.pass_run import PassRun, RunCallback
 from tkdebug.compiler.passes.pipeline import SnapshotCallback, run_pipeline, with_plugins
-from tkdebug.compiler.passes.summarise_prints import SummarisePrints
 from tkdebug.compiler.targets.backend import (
     NativeOptions,
     ResourceCallback,

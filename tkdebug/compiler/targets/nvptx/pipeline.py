@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tkdebug.compiler.passes.asserts_and_prints import DropAsserts
 from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
 from tkdebug.compiler.passes.dots import FoldAddIntoAccumulator, SplitDotPrecision, WidenDotOperands
-from tkdebug.compiler.passes.drop_asserts import DropAsserts
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.carry_base_pointers import CarryBasePointers

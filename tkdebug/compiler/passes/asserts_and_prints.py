@@ -1,6 +1,9 @@
-"""`SummarisePrints`: large tiles are printed as one line, not as one for each element.
+"""Asserts and prints of native code.
 
-It is only for native code: interpreted prints are summarised as they are printed.
+- `DropAsserts`: device asserts cost nothing in kernels that are not compiled for debugging. As
+  upstream's, they are checked with `debug=True` or TRITON_DEBUG. Interpretation always does.
+- `SummarisePrints`: large tiles are printed as one line, not as one for each element. Interpreted
+  prints are summarised as they are printed.
 """
 
 from __future__ import annotations
@@ -17,6 +20,20 @@ from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
 from tkdebug.compiler.print_summaries import is_summarised, printed_type, summary_template
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.tensor import tensor
+
+
+@dataclass(frozen=True, slots=True)
+class DropAsserts:
+    """Erases every `tt.assert`, with a record of the lines."""
+
+    name: ClassVar[str] = "drop-asserts"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Erase one by one."""
+        for op in module.walk():
+            if tt.Assert.matches(op):
+                rewriter.erase_unreachable(op, "drop-assert")
+        rewriter.commit()
 
 
 @dataclass(frozen=True, slots=True)
