@@ -1,4 +1,4 @@
-"""Ops on each element: conversions, mapped functions, inline assembly, special registers, asserts.
+"""Ops on single elements: conversions, mapped functions, inline assembly, assertions.
 
 Conversions are plain functions over what every evaluator has: its dtypes, its index algebra and
 `map`. Integers that are numbers or affine stay so.
