@@ -86,7 +86,7 @@ class Bindings:
     # As a follower
 
     def replaced(self, old: Value, new: Value) -> None:
-        """From now on `new` is what `old` was."""
+        """A pass has put `new` in the place of `old`."""
         self._replaced[old] = new
 
     def copied(self, op: Operation, copy: Operation, known: Mapping[Value, Value]) -> None:

@@ -112,7 +112,7 @@ def _text(value: Any) -> str:
 
 
 def difference(execution: Execution, launched: Module, arguments: Mapping[str, Any]) -> str:
-    """In what a debugger's execution, which has ended, differs from a launch; "" for nothing.
+    """Say in what a debugger's ended execution differs from a launch; "" for nothing.
 
     Args:
         execution: of the launch, without assignments.

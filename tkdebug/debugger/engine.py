@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
 from tkdebug.debugger.code import DebugCode, pass_names
 from tkdebug.debugger.elements import tensor_in
-from tkdebug.debugger.execution import Here, WatchedFaults
+from tkdebug.debugger.execution import Here, LastFaults
 from tkdebug.debugger.expressions import EvaluationError, compile_expression
 from tkdebug.debugger.goals import Ended, Resume
 from tkdebug.debugger.inspection import Inspection, Launch, host_frames
@@ -226,7 +226,7 @@ class Debugger:
         raise UsageError(f"there is no breakpoint {number}")
 
     def unmet(self) -> list[str]:
-        """At the end of the script: what it was stopped for, and that did not happen."""
+        """Return, at the end of the script, a line for each breakpoint that was never met."""
         answer = [] if self.launches else ["the script has launched no kernel"]
         unmet = (one for one in self.breakpoints if not one.hits and one.is_enabled)
         return answer + [
@@ -339,9 +339,7 @@ class Debugger:
             return False
         names = kernel.src.fn.arg_names
         arguments = dict(zip(names, values, strict=True))
-        faults = WatchedFaults(
-            kernel.name, 0 if record is None else record.id, grid, True, arguments
-        )
+        faults = LastFaults(kernel.name, 0 if record is None else record.id, grid, True, arguments)
         session = LaunchSession(
             self,
             Launch(

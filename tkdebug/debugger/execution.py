@@ -115,7 +115,7 @@ class Rewind(BaseException):
     """Ends an execution, so that another one can begin."""
 
 
-class WatchedFaults(FaultLog):
+class LastFaults(FaultLog):
     """A log that remembers what was added last."""
 
     fresh: Fault | None = None
@@ -167,7 +167,7 @@ class Execution(Observer):
         code: DebugCode,
         values: Sequence[object],
         grid: tuple[int, int, int],
-        faults: WatchedFaults,
+        faults: LastFaults,
         finder: StopFinder,
         memory_bytes: int,
     ) -> None:
@@ -230,7 +230,7 @@ class Execution(Observer):
         checkpoint = self._checkpoints.before(until or target)
         self._checkpoints.restore(checkpoint)
         faults = checkpoint.faults
-        self.faults = WatchedFaults(
+        self.faults = LastFaults(
             faults.kernel, faults.launch_id, faults.grid, False, faults.arguments
         )
         self.faults.take_over(faults)
@@ -298,7 +298,7 @@ class Execution(Observer):
         return Moment(self._checkpoints.before(until).op, 0)
 
     def _plan_sleep(self) -> None:
-        """Until which op nothing has to be looked at."""
+        """Find the op until which nothing has to be looked at."""
         if self._target is None:
             self._asleep_until = 0
             return
@@ -342,7 +342,7 @@ class Execution(Observer):
     # As an observer
 
     def moments(self, op: Operation) -> Moments:
-        """Before each op that runs once for each program."""
+        """Ask to be called before each op that runs once for each program."""
         if tt.Func.matches(op):
             return Moments.REGIONS
         if op not in self.code.needed:
@@ -460,15 +460,15 @@ class Execution(Observer):
         return self.recorded.setdefault(self.now, results)
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a load."""
+        """Note a load."""
         self._accessed(access, False)
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a store."""
+        """Note a store."""
         self._accessed(access, True)
 
     def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After an atomic."""
+        """Note an atomic."""
         self._accessed(access, True)
 
     def _accessed(self, access: ObservedAccess, is_write: bool) -> None:
@@ -493,7 +493,7 @@ class CountingObserver(Observer):
 
     @property
     def key(self) -> None:
-        """Its plan is its own."""
+        """No key: its plan is for no other observer."""
         return None
 
     def moments(self, op: Operation) -> Moments:

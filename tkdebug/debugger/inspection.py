@@ -420,7 +420,7 @@ class Inspection:
         return not later.isdisjoint(names)
 
     def holds(self, code: Any, text: str, positions: Sequence[int], frame: int = 0) -> list[int]:
-        """At which batch positions a condition holds; evaluated for each program by itself."""
+        """Return the batch positions where a condition holds, for each program by itself."""
         scope = Scope(self, frame, torch.tensor(positions), asks_alone=True)
         return [
             place

@@ -36,7 +36,7 @@ class QueuedFront:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """In a forked child: who asks is a thread of the parent's, so nothing stops."""
+        """Close it in a forked child: the thread that asks is the parent's, so nothing stops."""
         self._lock = threading.Lock()
         self._is_closed = True
 

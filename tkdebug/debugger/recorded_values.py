@@ -157,7 +157,7 @@ def _visits(lines: list[Mark], mark: Mark) -> int:
 
 @lru_cache(maxsize=512)
 def _is_over_when_seen(file: str, line: int, name: str) -> bool | None:
-    """Whether a watch sees a name behind the statement at a line, and not before it.
+    """Whether a watch sees a name after the statement at a line, and not before it.
 
     None for loops: their header is a line in each round, and is watched by other counts.
     """

@@ -10,7 +10,7 @@ from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
 from tkdebug.debugger.code import DebugCode
 from tkdebug.debugger.comparison import difference
 from tkdebug.debugger.elements import parse_element
-from tkdebug.debugger.execution import Assignment, Execution, Here, Rewind, WatchedFaults
+from tkdebug.debugger.execution import Assignment, Execution, Here, LastFaults, Rewind
 from tkdebug.debugger.expressions import EvaluationError, truth
 from tkdebug.debugger.finder import Finder, Hit, Search
 from tkdebug.debugger.goals import (
@@ -60,7 +60,7 @@ class LaunchSession:
         kernel: InterpretedKernel,
         code: DebugCode,
         values: Sequence[object],
-        faults: WatchedFaults,
+        faults: LastFaults,
     ) -> None:
         self.launch = launch
         self.kernel = kernel
@@ -293,7 +293,7 @@ class LaunchSession:
         return True
 
     def _line_began(self, now: Moment, mark: Mark | None) -> Moment:
-        """When the line that is stopped in began: a step back is to the one before it."""
+        """Return when the line that is stopped in began: a step back is to the one before it."""
         found = (each.moment for each in reversed(self.execution.passed) if each.mark is mark)
         return next((moment for moment in found if moment <= now), now)
 

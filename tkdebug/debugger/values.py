@@ -190,7 +190,7 @@ class Tile:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Without the axis of programs."""
+        """The shape without the axis of programs."""
         return tuple(self.data.shape[1:])
 
 

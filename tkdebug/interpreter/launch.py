@@ -423,7 +423,7 @@ def look_at_empty_launch(
 
 @contextmanager
 def _tuned_for(batch_bytes: int) -> Iterator[None]:
-    """One thread of torch for small batches; for others, memory that stays.
+    """Give small batches one thread of torch, and others memory that stays.
 
     Waking the other threads and waiting for all of them saves nothing there, and takes milliseconds
     where the machine has other work.

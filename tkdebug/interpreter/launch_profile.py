@@ -119,7 +119,7 @@ class LaunchProfile(Observer):
         self._listed = 0
 
     def moments(self, op: Operation) -> Moments:
-        """At the edges of regions, and before selects and gathers."""
+        """Ask to be called at the edges of regions, and before selects and gathers."""
         if scf.Loop.matches(op) or scf.If.matches(op):
             return Moments.REGIONS
         is_select = arith.Select.matches(op) and isinstance(op.results[0].type, ir.TensorType)

@@ -92,7 +92,7 @@ def written_arguments(module: Module) -> frozenset[int] | None:
 
 
 def pointer_origins(module: Module) -> dict[Value, frozenset[int]]:
-    """For each pointer the positions of the parameters it may come from; -1 for elsewhere."""
+    """Return the positions of the parameters that each pointer may come from; -1 for elsewhere."""
     analysis = _PointerOrigins()
     body = module.function.regions[0].block
     for place, parameter in enumerate(body.arguments):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Moments(Flag):
-    """When an observer is called at an op."""
+    """Moments at which an observer is called at an op."""
 
     NEVER = 0
     BEFORE = auto()
@@ -108,7 +108,7 @@ class Observer:
         return (type(self),)
 
     def moments(self, op: Operation) -> Moments:
-        """When it is called at `op`; asked while the plan is built."""
+        """Return the moments at which it is called at `op`; asked while the plan is built."""
         return Moments.NEVER
 
     def needs(self, op: Operation) -> Iterable[Value]:
@@ -120,10 +120,10 @@ class Observer:
         return ()
 
     def launch_begins(self, launch: LaunchContext) -> None:
-        """Before the first program, and before it is asked for moments."""
+        """The launch begins: called before the first program and before `moments`."""
 
     def launch_ends(self) -> None:
-        """After the last program; not where the launch failed."""
+        """The launch has ended: called after the last program, not where the launch failed."""
 
     def of_batch(self, run: Evaluator) -> Observer:
         """Return an observer of one batch, with state of its own: batches may take turns."""
@@ -169,19 +169,19 @@ class Observer:
     # Accesses to memory, after their bounds were checked
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a load of `access.loaded`."""
+        """A load has given `access.loaded`."""
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before a store of `access.stored()`."""
+        """A store of `access.stored()` is about to happen."""
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a store."""
+        """A store has happened."""
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before an atomic."""
+        """An atomic is about to happen."""
 
     def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After an atomic: `access.loaded` is what each element of `touch()` held before.
+        """An atomic has happened: `access.loaded` is what each element of `touch()` held before.
 
         Of sums whose result nobody uses that is not known.
         """

@@ -94,7 +94,7 @@ def _rule(op: Operation, counts_changes: bool) -> Rule:
 
 
 def _dying(block: Block, observers: Sequence[Observer]) -> list[tuple[Value, ...]]:
-    """For each op the values of this block whose last use it is, or the last need of observers."""
+    """Return for each op the values whose last use it is, or that observers need last."""
     last: dict[Value, int] = {}
     defined: set[Value] = set(block.arguments)
     kept = [observer.keeps() for observer in observers]

@@ -303,7 +303,7 @@ def polled_loads(loop: Operation, module: Module) -> list[Operation]:
 
 
 def _feeds(loop: Operation) -> dict[Value, list[Value]]:
-    """For each value that is made in a loop, what it is made of in one step."""
+    """Return for each value that a loop makes what it is made of in one step."""
     feeds: dict[Value, list[Value]] = {}
     for op in loop.walk():
         for result in op.results:

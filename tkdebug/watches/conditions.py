@@ -121,7 +121,7 @@ class Algebra(Protocol[_T]):
         ...
 
     def magnitude(self, operand: _T) -> _T:
-        """Without its sign."""
+        """A number without its sign."""
         ...
 
     def compare(self, predicate: Predicate, left: _T, right: _T) -> _T:
@@ -129,7 +129,7 @@ class Algebra(Protocol[_T]):
         ...
 
     def combine(self, is_and: bool, left: _T, right: _T) -> _T:
-        """Both, or either."""
+        """Two conditions combined by `and` or by `or`."""
         ...
 
     def negate(self, operand: _T) -> _T:

@@ -131,7 +131,7 @@ class WatchesInForce:
 
     @property
     def active(self) -> tuple[ValueWatch, ...]:
-        """All of them."""
+        """The watches in force."""
         if self._active is None:
             found = _watches_of(KNOBS.watches)
             self._active = found

@@ -341,7 +341,7 @@ class HostDebugger(HostBreakpoints):
         return True
 
     def stop_here(self, frame: FrameType) -> bool:
-        """Not in what tkdebug or torch call, but in the script's own functions."""
+        """Whether to stop in a frame: one of the script's own functions, and no other."""
         if self._console.is_over or not super().stop_here(frame):
             return False
         if not self.mainpyfile:

@@ -333,7 +333,7 @@ class Adapter:
     # What happens
 
     def _stopped(self, stop: Stop) -> None:
-        """In the stopped thread, before anything is asked."""
+        """Tell the client of a stop; called in the stopped thread, before anything is asked."""
         from tkdebug.debugger.dap.stop_events import stopped_event
 
         debugger = self._debuggee.debugger

@@ -115,7 +115,7 @@ class Door:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """In a forked child: the port and the clients are the parent's."""
+        """Close the port and the clients in a forked child: they are the parent's."""
         for one in (self._server, *self._clients):
             with suppress(OSError):  # closed already
                 os.close(one.detach())

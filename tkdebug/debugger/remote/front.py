@@ -64,7 +64,7 @@ class RemoteFront:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """In a forked child: the wire is the parent's, and nothing stops here."""
+        """Drop the wire in a forked child: it is the parent's, and nothing stops here."""
         self._lock = threading.RLock()
         self._wire.forget()
         self._is_gone = True

@@ -319,7 +319,7 @@ def _stores_into(inspection: Inspection, element: Element) -> Iterator[Operation
 
 
 def _with_slice(inspection: Inspection, what: str, miss: Miss) -> Why:
-    """With the lines that what left the element out was computed at."""
+    """Answer with the lines at which the cause of a miss was computed."""
     tracer = traced(inspection, miss.program, Moment(miss.time + 1, 0))
     starts = list(_starts(tracer, miss))
     until = Moment(miss.time, 0)

@@ -50,11 +50,11 @@ class WriteFinder(CountingObserver):
         self.found: Write | None = None
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a store."""
+        """Note a store."""
         self._note(access)
 
     def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After an atomic."""
+        """Note an atomic."""
         self._note(access)
 
     def _note(self, access: ObservedAccess) -> None:
@@ -91,11 +91,11 @@ class SourceFinder(CountingObserver):
         self._bytes_of = bytes_of
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a store."""
+        """Note a store."""
         self._note(access)
 
     def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After an atomic."""
+        """Note an atomic."""
         self._note(access)
 
     def _note(self, access: ObservedAccess) -> None:

@@ -80,7 +80,7 @@ class AccessPatternCheck(Observer, ABC):
 
     @abstractmethod
     def _moments_of(self, op: Operation) -> Moments:
-        """When it is called at `op`, where the launch is looked at."""
+        """Return its moments at `op` in launches that are looked at."""
 
     def of_batch(self, run: Evaluator) -> Observer:
         """Itself; of a launch that is cleared all programs were seen."""

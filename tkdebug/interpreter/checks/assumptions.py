@@ -39,7 +39,7 @@ class AssumptionCheck(Observer):
         self._faults = faults
 
     def moments(self, op: Operation) -> Moments:
-        """Before both ops."""
+        """Ask to be called before both ops."""
         return Moments.BEFORE if op.name in _CHECKED else Moments.NEVER
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:

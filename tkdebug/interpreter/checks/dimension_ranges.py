@@ -23,7 +23,7 @@ Dimensions = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """For each dimension (largest stride first) the first index and the one after the last.
+    """The first index and the one after the last along each dimension, largest stride first.
 
     Each is an int64 vector with one entry for each range; an entry is of one program.
 

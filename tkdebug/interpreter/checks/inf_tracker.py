@@ -323,11 +323,11 @@ class InfTracker(ShadowValues[Origin]):
     # What reaches memory
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before a store."""
+        """Report or keep the Infs of a store."""
         self._stored(access, access.stored)
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before an atomic."""
+        """Report or keep the Infs of an atomic."""
         self._stored(access, updated_by(self._ev, access))
 
     def _stored(self, access: ObservedAccess, stored: Callable[[], Tensor]) -> None:
@@ -358,7 +358,7 @@ class LoadedInfTracker(InfTracker):
     """An `InfTracker` that also follows Infs of earlier launches; it looks at each load."""
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a load: note which of its elements are Infs that an earlier launch made."""
+        """Note which elements of a load are Infs that an earlier launch made."""
         for inf in self._reports.loaded.get(access.buffer.storage_key, ()):
             touched = access.touch()
             if inf.itemsize != touched.itemsize:

@@ -57,7 +57,7 @@ class InfCheck(StoredValueCheck):
         self._reports.launch_ends()
 
     def moments(self, op: Operation) -> Moments:
-        """Before atomics of floats, also where stores are all that is looked at besides."""
+        """Ask for atomics of floats, and for other ops where batches cannot be run again."""
         if self._can_replay:
             return Moments.BEFORE if _is_float_atomic(op) else Moments.NEVER
         return self._moments_of(op)
@@ -66,7 +66,7 @@ class InfCheck(StoredValueCheck):
         return _moments(op)
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """One that looks at stores alone, or the Infs of one batch."""
+        """Return an observer of stores alone, or of the Infs of one batch."""
         if not self._can_replay:
             return InfsOfBatch(self._reports).of_batch(run)
         return StoredInfs(self._reports, self._written)
@@ -90,7 +90,7 @@ class StoredInfs(Observer):
         return InfsOfBatch(self._reports) if self._is_found else None
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a store."""
+        """Note whether a store has Infs or NaNs."""
         if self._is_found or not is_float(stored(access.op).type):
             return
         is_finite = access.stored_is_finite()
@@ -124,7 +124,7 @@ class InfsOfBatch(Observer):
         self.follows_accesses = bool(reports.loaded)
 
     def moments(self, op: Operation) -> Moments:
-        """After what gives floats."""
+        """Ask to be called after ops that give floats."""
         return _moments(op)
 
     def of_batch(self, run: Evaluator) -> Observer:
@@ -137,7 +137,7 @@ def _is_float_atomic(op: Operation) -> bool:
 
 
 def _moments(op: Operation) -> Moments:
-    """When the Infs of an op are looked at."""
+    """Return the moments at which the Infs of an op are looked at."""
     if not is_in_kernel(op) or op.name in CONTROL_FLOW:
         return Moments.NEVER
     return Moments.AFTER if any(is_float(value.type) for value in op.results) else Moments.NEVER

@@ -84,13 +84,13 @@ class NanCheck(StoredValueCheck):
         return _moments(op)
 
     def moments(self, op: Operation) -> Moments:
-        """Before atomics of floats, also where stores are all that is looked at besides."""
+        """Ask for atomics of floats, and for other ops where batches cannot be run again."""
         if self._can_replay:
             return Moments.BEFORE if _is_float_atomic(op) else Moments.NEVER
         return self._moments_of(op)
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """One that looks at stores alone, or the origins of one batch."""
+        """Return an observer of stores alone, or of the origins of one batch."""
         tracker = self._tracker(self._faults, self._held)
         return StoredNans(tracker) if self._can_replay else tracker
 
@@ -114,7 +114,7 @@ class StoredNans(Observer):
         self._is_found = self._is_found or _has_nan(operands[1], run.active)
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a store."""
+        """Note whether a store has NaNs."""
         if not self._is_found and _is_float(stored(access.op).type):
             self._is_found = _stores_nan(run, access)
 
@@ -145,7 +145,7 @@ class NanTracker(Observer):
         self._added: TileValue = 0
 
     def moments(self, op: Operation) -> Moments:
-        """After what gives floats, before atomics and what forwards values."""
+        """Ask for calls after ops that give floats, before atomics and ops that forward values."""
         return _moments(op)
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
@@ -220,7 +220,7 @@ class NanTracker(Observer):
         return Birth(op, offender, _cause(run, op, operands, place), product)
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before a store: hold the NaNs among what it stores."""
+        """Hold the NaNs among what is about to be stored."""
         if self._origins.get(stored(access.op)) and access.stored_tile().dtype in _FLOATS:
             self._hold(access, access.stored())
 
@@ -305,7 +305,7 @@ class AddedNanTracker(NanTracker):
     """A `NanTracker` for kernels with atomics of floats; others pay for no look at atomics."""
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before an atomic: hold the NaNs among what it adds."""
+        """Hold the NaNs among what an atomic is about to add."""
         if _is_float_atomic(access.op) and self._origins.get(stored(access.op)):
             value = stored(access.op)
             tile = run.full(self._added, value.type)

@@ -154,7 +154,7 @@ class NarrowingCheck(Observer):
         self._faults = faults
 
     def moments(self, op: Operation) -> Moments:
-        """After conversions that may lose what is not meant to be lost."""
+        """Ask to be called after conversions that may lose what is not meant to be lost."""
         return Moments.AFTER if may_lose(op) else Moments.NEVER
 
     def of_batch(self, run: Evaluator) -> Observer:
@@ -299,11 +299,11 @@ class NarrowingTracker(ShadowValues[Narrowed]):
             self._faults.record(origin.op, text, offender, int(used.sum()))
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before a store that stores lost elements, maybe."""
+        """Report the lost elements that a store is about to store."""
         self._stored(access, access.stored)
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before an atomic."""
+        """Report the lost elements that an atomic is about to use."""
         self._stored(access, updated_by(self._ev, access))
 
     def _stored(self, access: ObservedAccess, stored: Callable[[], Tensor]) -> None:

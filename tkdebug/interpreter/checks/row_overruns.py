@@ -63,7 +63,7 @@ class RowOverruns(AccessPatternCheck):
         self._rows: dict[tuple[int, int], tuple[Base, Tensor | None]] = {}
 
     def _moments_of(self, op: Operation) -> Moments:
-        """Before loads and stores."""
+        """Ask to be called before loads and stores."""
         is_seen = tt.Store.matches(op) or tt.Load.matches(op)
         return Moments.BEFORE if is_seen else Moments.NEVER
 

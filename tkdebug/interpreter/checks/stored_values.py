@@ -162,7 +162,7 @@ class StoredValueCheck(Observer, ABC):
 
     @abstractmethod
     def _moments_of(self, op: Operation) -> Moments:
-        """When a batch whose ops are looked at is called at `op`."""
+        """Return the moments at `op` of a batch whose ops are looked at."""
 
     def launch_ends(self) -> None:
         """Report what is left in memory."""

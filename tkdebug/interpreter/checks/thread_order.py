@@ -99,7 +99,7 @@ class ThreadOrderCheck(Observer):
         self._module = module
         self._faults = faults
         self._order: ThreadOrder | None = None
-        self._watched: frozenset[Operation] = frozenset()
+        self._accesses: frozenset[Operation] = frozenset()
         self._batches_left = _MOST_BATCHES
         self._found: dict[tuple[Operation, Buffer], _Found] = {}
 
@@ -111,10 +111,10 @@ class ThreadOrderCheck(Observer):
     def launch_begins(self, launch: LaunchContext) -> None:
         """Settle whether the launch is looked at."""
         meeting, looks = MeetingAccesses.of(self._module), _Looks.of(self._module)
-        watched = meeting.of_one_pointer
+        accesses = meeting.of_one_pointer
         if meeting.of_all and _any_overlap(launch.buffers):
-            watched = meeting.of_all
-        if launch.compiled is None or not watched:
+            accesses = meeting.of_all
+        if launch.compiled is None or not accesses:
             return
         kind = None if launch.kind is None else launch.kind.key()
         if kind in looks.kinds or len(looks.kinds) >= _MOST_KINDS:
@@ -122,11 +122,11 @@ class ThreadOrderCheck(Observer):
         looks.kinds.add(kind)
         self._order = launch.compiled.order_of_threads()
         if self._order is not None:
-            self._watched = watched & self._order.layouts.keys()
-            self.follows_accesses = bool(self._watched)
+            self._accesses = accesses & self._order.layouts.keys()
+            self.follows_accesses = bool(self._accesses)
 
     def moments(self, op: Operation) -> Moments:
-        """Before what orders threads."""
+        """Ask to be called before ops that order threads."""
         is_barrier = self._order is not None and op in self._order.barriers
         return Moments.BEFORE if is_barrier else Moments.NEVER
 
@@ -135,7 +135,7 @@ class ThreadOrderCheck(Observer):
         self._batches_left -= 1
         if self._order is None or self._batches_left < 0:
             return Observer()
-        return AccessesOfThreads(run, self._order, self._watched, self._note)
+        return AccessesOfThreads(run, self._order, self._accesses, self._note)
 
     def _note(
         self, access: ObservedAccess, touched: Touched, bad: Tensor, other: Operation
@@ -231,7 +231,7 @@ class AccessesOfThreads(Observer):
     Args:
         run: the batch.
         order: what is known of the threads.
-        watched: the accesses that are looked at.
+        accesses: the accesses that are looked at.
         note: takes what is found.
     """
 
@@ -239,16 +239,16 @@ class AccessesOfThreads(Observer):
         self,
         run: Evaluator,
         order: ThreadOrder,
-        watched: frozenset[Operation],
+        accesses: frozenset[Operation],
         note: Callable[[ObservedAccess, Touched, Tensor, Operation], None],
     ) -> None:
         self._order = order
-        self._watched = watched
+        self._accesses = accesses
         self._note = note
         self._open: list[_Open] = []
         self._left = _MOST_ACCESSES
         self._shared: dict[tuple[Operation, LinearLayout | None], bool] = {}
-        largest = max(math.prod(ir.shape_of(PointerAccess(op).pointer.type)) for op in watched)
+        largest = max(math.prod(ir.shape_of(PointerAccess(op).pointer.type)) for op in accesses)
         count = max(1, min(run.programs, _MOST_ELEMENTS // largest))
         chosen = torch.arange(count, device=run.device) * run.programs // count
         self._programs = chosen
@@ -263,16 +263,16 @@ class AccessesOfThreads(Observer):
             self._open = [one for one in left if one is not None]
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a load."""
+        """Look at a load."""
         self._look(run, access, is_store=False)
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a store."""
+        """Look at a store."""
         self._look(run, access, is_store=True)
 
     def _look(self, run: EvaluatorState, access: ObservedAccess, is_store: bool) -> None:
         op = access.op
-        if op not in self._watched or not self._left:
+        if op not in self._accesses or not self._left:
             return
         self._left -= 1
         touched = access.touch_programs(self._programs)

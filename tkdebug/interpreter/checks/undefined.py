@@ -46,12 +46,12 @@ from tkdebug.interpreter.tiles.values import AffineTile, BoxTile, PointerTile, T
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
-WATCHED = names_of(arith.IntegerDivision, arith.Shift, tt.Load)
+_MAY_BE_UNDEFINED = names_of(arith.IntegerDivision, arith.Shift, tt.Load)
 
 
-def is_watched(op: Operation) -> bool:
+def may_be_undefined(op: Operation) -> bool:
     """Whether `op` may give undefined elements."""
-    if op.name not in WATCHED or (tt.Load.matches(op) and not _lacks_other(op)):
+    if op.name not in _MAY_BE_UNDEFINED or (tt.Load.matches(op) and not _lacks_other(op)):
         return False
     return is_in_kernel(op)
 
@@ -87,10 +87,10 @@ class Sources:
 
     @classmethod
     def _made(cls, module: Module) -> Sources:
-        watched = [op for op in module.walk() if is_watched(op)]
-        loads = frozenset(op for op in watched if tt.Load.matches(op))
+        found = [op for op in module.walk() if may_be_undefined(op)]
+        loads = frozenset(op for op in found if tt.Load.matches(op))
         offsets = offset_arithmetic.offset_arithmetic(module)
-        return cls(frozenset(watched) - loads, loads, offsets)
+        return cls(frozenset(found) - loads, loads, offsets)
 
 
 def may_wrap(op: Operation, operands: Sequence[TileValue], result: TileValue) -> bool:
@@ -468,7 +468,7 @@ class UndefinedValues(Observer):
         return type(self), self._of_loads
 
     def moments(self, op: Operation) -> Moments:
-        """Before what may be undefined, after what may wrap; all else only while there is any."""
+        """Ask for ops that may be undefined or wrap; for others only while such values exist."""
         sources = self._sources
         moments = Moments.NEVER
         if op in sources.ops or (self._of_loads and op in sources.loads):

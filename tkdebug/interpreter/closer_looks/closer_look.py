@@ -200,7 +200,7 @@ class _Deadline(Observer):
         self._end_s = end_s
 
     def moments(self, op: Operation) -> Moments:
-        """At the rounds of loops."""
+        """Ask to be called at the rounds of loops."""
         return Moments.REGIONS if scf.Loop.matches(op) else Moments.NEVER
 
     def of_batch(self, run: Evaluator) -> Observer:

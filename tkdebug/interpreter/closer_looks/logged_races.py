@@ -207,7 +207,7 @@ def _shared(plan: CheckPlan, launch: ReportedLaunch) -> str | None:
 
 
 def _span(passed: PassedTensor) -> AddressRange:
-    """From a tensor's first element to its last."""
+    """Return the range from a tensor's first element to its last."""
     size_bytes = passed.buffer(None).hull_elems * passed.dtype.itemsize
     return AddressRange(passed.address, passed.address + size_bytes)
 

@@ -176,7 +176,7 @@ class AddressRegistry:
 ADDRESSES = AddressRegistry()
 
 
-class _Watch:
+class _Noting:
     """The number of callers that want addresses noted; while there are any, it is replaced."""
 
     count = 0
@@ -184,13 +184,13 @@ class _Watch:
 
 def watch_addresses() -> Callable[[], None]:
     """Note every `Tensor.data_ptr()` from now on; the result, called once, stops it."""
-    _Watch.count += 1
-    if _Watch.count == 1:
+    _Noting.count += 1
+    if _Noting.count == 1:
         _replace_data_ptr()
 
     def stop() -> None:
-        _Watch.count -= 1
-        if _Watch.count == 0:
+        _Noting.count -= 1
+        if _Noting.count == 0:
             # The method is inherited from torch's C base class.
             del Tensor.data_ptr
 

@@ -194,7 +194,7 @@ def run_atomic(
 def _atomic_targets(
     run: Evaluator, op: Operation, type_: ir.Type, pointer: TileValue, mask: TileValue
 ) -> Sequence[tuple[Buffer, Tensor, Tensor | None]]:
-    """For each buffer: element offsets, and where the access is on and legal.
+    """Return each buffer with element offsets, and where the access is on and legal.
 
     None for the latter means everywhere, in what is then the only buffer.
     """

@@ -55,7 +55,7 @@ def resolved(
     kind: FaultKind,
     shape: Any,
 ) -> list[tuple[Buffer, Tensor, Tensor]]:
-    """For each buffer: element offsets and where they are its own; the rest is reported."""
+    """Return each buffer with element offsets and where they are its own; the rest is reported."""
     address = run.materialize(affine_of(run, pointer.address, shape))
     wanted = (
         run.dense(mask, ir.tile(shape, ir.I1))
@@ -108,7 +108,7 @@ def resolved(
 
 
 class _OwnBuffers:
-    """For each program, the buffer of the one pointer that all pointers of a tile are offsets from.
+    """The buffer, for each program, of the one pointer that a tile's pointers are offsets from.
 
     Attributes:
         buffers: of which there is a program.

@@ -186,7 +186,7 @@ class ObservedAccess:
         return value
 
     def stored_sum(self) -> float | None:
-        """After a store of floats, a sum of them: NaN if there is one, finite if all are.
+        """Return a sum of the stored floats: NaN if there is one, finite if all are.
 
         One pass for all observers; None where each element has to be looked at.
         """
@@ -195,7 +195,7 @@ class ObservedAccess:
         return self._sum  # type: ignore[return-value]
 
     def stored_is_finite(self) -> bool | None:
-        """After a store of floats, whether all are finite; None as above.
+        """Return whether all stored floats are finite; None as for `stored_sum`.
 
         False may be of finite values whose sum is not.
         """
@@ -234,7 +234,7 @@ class ObservedAccess:
         return values[self.rows_of(touched.programs - self._run.first), touched.lanes]
 
     def rows_of(self, positions: Tensor) -> Tensor:
-        """In which rows of `stored_tile()` programs are, by their positions in the batch."""
+        """Return the rows of `stored_tile()` of programs, from their positions in the batch."""
         if self._access is None or self._access.programs is None:
             return positions
         return torch.searchsorted(self._access.programs, positions)
@@ -244,7 +244,7 @@ class ObservedAccess:
 
 
 def tell_read(run: Evaluator, access: ObservedAccess, loaded: TileValue | None) -> None:
-    """After a load of `loaded`."""
+    """Hand a load of `loaded` to the observers, after it."""
     values = loaded.data if isinstance(loaded, BoxTile | RepeatedTile) else loaded
     access.loaded = values if isinstance(values, Tensor) else None
     for observer in run.followers:
@@ -252,7 +252,7 @@ def tell_read(run: Evaluator, access: ObservedAccess, loaded: TileValue | None) 
 
 
 def tell_store(run: Evaluator, access: ObservedAccess, store: Callable[[TileValue], None]) -> None:
-    """Around a store."""
+    """Store, with calls of the observers before and after it."""
     for observer in run.followers:
         observer.writing(run, access)
     store(access.value)
@@ -261,7 +261,7 @@ def tell_store(run: Evaluator, access: ObservedAccess, store: Callable[[TileValu
 
 
 def tell_atomic(run: Evaluator, access: ObservedAccess, apply: Callable[[], Tensor]) -> Tensor:
-    """Around an atomic, of which `apply` gives what memory held before."""
+    """Apply an atomic between calls of the observers; `apply` gives what memory held before."""
     for observer in run.followers:
         observer.atomic(run, access)
     access.loaded = old = apply()

@@ -118,7 +118,7 @@ def are_injective(slabs: Sequence[Hyperslab]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """For each program the one run of elements that it touches, all of them.
+    """The one run of elements that each program touches, without gaps.
 
     Attributes:
         first: (n,) int64, from the start of the allocation, in elements.

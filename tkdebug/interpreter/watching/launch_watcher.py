@@ -67,7 +67,7 @@ class LaunchWatcher(Observer):
         self._seen = [0] * len(self._sites)
 
     def moments(self, op: Operation) -> Moments:
-        """Before what shows a value."""
+        """Ask to be called before ops that show a value."""
         return Moments.BEFORE if tt.Watch.matches(op) else Moments.NEVER
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
@@ -193,7 +193,7 @@ class _Algebra:
         return left - (left / right).floor() * right
 
     def magnitude(self, operand: Tensor) -> Tensor:
-        """Without its sign."""
+        """Return a number without its sign."""
         return operand.abs()
 
     def compare(self, predicate: Predicate, left: Tensor, right: Tensor) -> Tensor:
@@ -201,7 +201,7 @@ class _Algebra:
         return _COMPARE[predicate](left, right)
 
     def combine(self, is_and: bool, left: Tensor, right: Tensor) -> Tensor:
-        """Both, or either."""
+        """Combine two conditions by `and` or by `or`."""
         return left & right if is_and else left | right
 
     def negate(self, operand: Tensor) -> Tensor:

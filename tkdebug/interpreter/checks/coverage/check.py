@@ -93,8 +93,8 @@ class CoverageCheck(AccessPatternCheck):
         self._reading: Reading | None = None
 
     def _moments_of(self, op: Operation) -> Moments:
-        """Before loads, and the comparisons of their masks."""
-        is_seen = op in self._facts.loads or op in self._facts.watched
+        """Ask to be called before loads, and the comparisons of their masks."""
+        is_seen = op in self._facts.loads or op in self._facts.compared
         return Moments.BEFORE if is_seen else Moments.NEVER
 
     def launch_begins(self, launch: LaunchContext) -> None:
@@ -115,7 +115,7 @@ class CoverageCheck(AccessPatternCheck):
         reading.kept += 1
         if reading.kept > _MOST_KEPT:
             self._reading = None
-        elif op in self._facts.watched:
+        elif op in self._facts.compared:
             left, right = operands
             reading.compared.setdefault(op, []).append((left, right))
         else:

@@ -103,7 +103,7 @@ class ModuleLoads:
 
     Attributes:
         loads: by op.
-        watched: the comparisons of their limits.
+        compared: the comparisons of their limits.
         is_known: whether no other op reads memory.
     """
 
@@ -119,7 +119,7 @@ class ModuleLoads:
         self._only_readers = _only_readers(module, ops)
         self._reduced = _Reduced(ops)
         self.loads = {op: self._facts(op) for op in ops if _is_load(op)}
-        self.watched = frozenset(limit.op for load in self.loads.values() for limit in load.limits)
+        self.compared = frozenset(limit.op for load in self.loads.values() for limit in load.limits)
         readers = (op for op in ops if Effects.READ in OPS[op.name].effects)
         self.is_known = all(op.name in _KNOWN_READERS for op in readers)
 

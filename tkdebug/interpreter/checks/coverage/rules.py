@@ -219,7 +219,7 @@ class Gaps:
         self._known: dict[int, Coverage | None] = {}
 
     def find(self) -> Iterator[Gap]:
-        """At most one for each tensor."""
+        """Find at most one gap of each tensor."""
         known = set(self._reading.unknown)
         for op, reads in self._reading.reads.items():
             keys = {read.buffer.storage_key for read in reads}

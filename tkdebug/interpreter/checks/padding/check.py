@@ -310,15 +310,15 @@ class PaddingTracker(ShadowValues[Origin]):
         self._worlds.forget_results(op)
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before a store: whether another result would be stored."""
+        """Compare what is about to be stored with the results without padding."""
         self._compare(access, access.stored)
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a store."""
+        """Stop following accesses."""
         self._ev.follow(self, False)
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before an atomic."""
+        """Compare what an atomic is about to use with the results without padding."""
         self._ev.follow(self, False)
         self._compare(access, updated_by(self._ev, access))
 

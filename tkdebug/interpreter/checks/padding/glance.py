@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Followed:
-    """In `Module.derived` where a glance was not enough in some launch."""
+    """A mark in `Module.derived` of kernels for which a glance was not enough in some launch."""
 
 
 class PaddingCheck(Observer):
@@ -54,7 +54,7 @@ class PaddingCheck(Observer):
         self._is_glance = launch.can_replay and self._facts.is_plain and not is_known
 
     def moments(self, op: Operation) -> Moments:
-        """Before loads that pad, and reductions that may take that in."""
+        """Ask to be called before loads that pad, and reductions that may take padding in."""
         if self._is_glance and op in self._facts.reached:
             return Moments.BEFORE
         return self._follows.moments(op)
@@ -84,7 +84,7 @@ class PaddingOfBatches(Observer):
         self._faults = faults
 
     def moments(self, op: Operation) -> Moments:
-        """Before loads that pad; all else only while there is any padding."""
+        """Ask to be called before loads that pad; before others only while there is padding."""
         return Moments.BEFORE if op in self._facts.loads else Moments.NEVER
 
     def of_batch(self, run: Evaluator) -> Observer:

@@ -56,11 +56,11 @@ class RaceCheck(Observer):
         self._detector = RaceDetector(self._report, 1, {}, None)
 
     def moments(self, op: Operation) -> Moments:
-        """At fences; accesses are followed."""
+        """Ask to be called before fences; accesses are followed."""
         return Moments.BEFORE if op in self._synchronisation.fences else Moments.NEVER
 
     def launch_begins(self, launch: LaunchContext) -> None:
-        """Nothing has been accessed yet."""
+        """Begin without any access."""
         programs = math.prod(launch.grid)
         if self._synchronisation.meanings and programs > 1:
             self._order = HappensBefore(programs)
@@ -80,7 +80,7 @@ class RaceCheck(Observer):
             self._order.fence((here + run.first).tolist())
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a load; what the kernel does not write is in no race."""
+        """Take in a load; memory that the kernel does not write is in no race."""
         if run.written is not None and access.buffer.storage_key not in run.written:
             return
         synchronises = access.op in self._synchronisation.meanings
@@ -90,19 +90,19 @@ class RaceCheck(Observer):
             self._synchronise(run, access, None)
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before a store: where it changes memory."""
+        """Take in a store before it changes memory."""
         self._detector.write(access, run.first)
         if self._order is not None and access.op in self._synchronisation.meanings:
             old, new = contents(access)
             self._brings = old != new
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a store: it may be a flag."""
+        """Take in the order that a store makes: it may be a flag."""
         if access.op in self._synchronisation.meanings:
             self._synchronise(run, access, self._brings)
 
     def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After an atomic: an access, and what it tells or learns."""
+        """Take in an atomic: its access, and the order that it makes."""
         changed = _changed(access)
         self._detector.atomic(access, changed)
         if access.op in self._synchronisation.meanings:

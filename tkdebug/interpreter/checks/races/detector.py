@@ -75,7 +75,7 @@ def conflicting(elements: Elements) -> tuple[Tensor, Tensor]:
 
 
 def confirmed(elements: Elements, first: Tensor, then: Tensor) -> tuple[Tensor, Tensor]:
-    """For loads of what `first` stored: stores in between of the same value.
+    """Return the stores of the same value between `first` and loads of what it stored.
 
     Args:
         elements: in order of place, then of time.
@@ -96,7 +96,7 @@ def confirmed(elements: Elements, first: Tensor, then: Tensor) -> tuple[Tensor, 
 
 
 class _Spans:
-    """For each access: the stores around it, and where the accesses between these are.
+    """The stores around each access, and the accesses between these.
 
     Attributes:
         last_store: position of the last store before it to the same element; -1 without one.

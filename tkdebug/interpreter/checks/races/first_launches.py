@@ -82,14 +82,14 @@ class FirstRaces(RaceCheck):
             super().launch_ends()
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a load; what the kernel does not write is in no race."""
+        """Take in a load; memory that the kernel does not write is in no race."""
         if run.written is not None and access.buffer.storage_key not in run.written:
             return
         if self._may_keep(run, access):
             super().read(run, access)
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before a store."""
+        """Take in a store."""
         is_first = access.op in self._alone and self._is_beyond(access)
         if is_first and run.programs == self._programs and _is_apart(access):
             return
@@ -97,7 +97,7 @@ class FirstRaces(RaceCheck):
             self._detector.write(access, run.first, is_first)
 
     def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After an atomic."""
+        """Take in an atomic."""
         if self._may_keep(run, access, is_listed=True):
             super().atomic_done(run, access)
 

@@ -239,14 +239,14 @@ class HappensBefore:
         programs: Tensor,
         changed: Tensor | None,
     ) -> None:
-        """One program accesses one place, as at a lock: without what finds who accesses which."""
+        """Take in one program's access to one place, as at a lock, without sorting programs."""
         program, place = int(programs), (storage, int(places))
         written = [place] if changed is not None and bool(changed) else []
         if self._step(program, op, meaning, [place], written):
             self._segments[program] += 1
 
     def segments(self, programs: Tensor) -> Tensor:
-        """In which segments the programs with these numbers are just now, int32."""
+        """Return the present segments of the programs with these numbers, int32."""
         return self._segments[programs.to(self._segments.device)].to(programs.device)
 
     def fence(self, programs: Sequence[int]) -> None:
@@ -291,7 +291,7 @@ class HappensBefore:
         touched: Sequence[Place],
         written: Sequence[Place],
     ) -> bool:
-        """One access of one program; gives whether it ends a segment."""
+        """Take in one access of one program; return whether it ends a segment."""
         program = self._of(number)
         known = program.clocks[-1]
         gained = known

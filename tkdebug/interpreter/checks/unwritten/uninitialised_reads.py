@@ -52,7 +52,7 @@ class UninitialisedReads(Observer):
         self._written = launch.written
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a load: whether it gave what nothing has written."""
+        """Report a load of memory that nothing has written."""
         if access.buffer.tensor.dtype in TYPES:
             self._look_at_narrow(access)
             return
@@ -63,7 +63,7 @@ class UninitialisedReads(Observer):
             self._look_for_marks(access, mark)
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before an atomic: all but an exchange compute with what is there."""
+        """Look at memory before an atomic: all but an exchange compute with what is there."""
         mark = _mark_of(access.buffer)
         if mark is None or tt.is_exchange(access.op) or self._is_marked_nowhere(access.buffer):
             return

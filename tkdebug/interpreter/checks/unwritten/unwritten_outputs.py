@@ -42,7 +42,7 @@ class UnwrittenOutputs(Observer):
         self._read: dict[Buffer, Operation] = {}
 
     def moments(self, op: Operation) -> Moments:
-        """Before what writes memory."""
+        """Ask to be called before ops that write memory."""
         return Moments.BEFORE if Effects.WRITE in OPS[op.name].effects else Moments.NEVER
 
     def launch_begins(self, launch: LaunchContext) -> None:
@@ -127,12 +127,12 @@ class UnwrittenOutputs(Observer):
         return not LaneSelections.of(self._module).any_by_lane
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a load: whether it gave a gap that an earlier launch left."""
+        """Report a load of a gap that an earlier launch left."""
         if access.loaded is not None:
             self._look_for_gaps(access)
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before an atomic: all but an exchange compute with what is there."""
+        """Look at memory before an atomic: all but an exchange compute with what is there."""
         if not tt.is_exchange(access.op):
             self._look_for_gaps(access)
 
