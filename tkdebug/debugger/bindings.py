@@ -61,7 +61,7 @@ class Bindings:
         self._front = variables
         self._origins = {op.id: _Origin(mark) for op, mark in context.items()}
         self._front_ids = frozenset(self._origins)
-        # For ops that passes have built: the marks of their places, those that ops have first.
+        # Marks of places, for ops that passes have built; those that ops have come first.
         self._by_place: dict[tuple[Frame, ...], list[Mark]] = {}
         for op, mark in context.items():
             for place in op.location.sources:

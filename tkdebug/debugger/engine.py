@@ -313,7 +313,7 @@ class Debugger:
             session.finder.is_pausing = True
         self.expressions.interrupt()
 
-    # Of launches
+    # Launches
 
     def launch(
         self,

@@ -33,7 +33,7 @@ from tkdebug.debugger.stops import Moment
 from tkdebug.debugger.values import Constant, PerProgram, Reading, Unavailable, read, read_ir_value
 from tkdebug.errors import Frame, UsageError
 
-# Who runs scripts, and what a launch goes through: none of it is the script's.
+# Packages that run scripts, or that a launch goes through: none of their frames is the script's.
 _OTHERS = frozenset(
     ("tkdebug", "triton", "torch", "runpy", "threading", "importlib", "contextlib", "functools",
      "pytest", "_pytest", "pluggy", "xdist", "execnet")

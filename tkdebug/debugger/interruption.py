@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tkdebug.debugger.engine import Debugger
 
 T = TypeVar("T")
-# For an interrupt to be raised in a thread that runs Python code; later it has been, and was caught
+# The time for an interrupt to be raised in a thread of Python code; later it was raised and caught
 # by the user's code.
 _LONGEST_DELIVERY_S = 0.1
 

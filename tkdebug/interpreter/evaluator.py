@@ -138,7 +138,7 @@ class Evaluator(EvaluatorState):
             if observer not in called:
                 observer.before(self, op, operands)
         values = self.values
-        # Which observers may have altered.
+        # Observers may have altered them.
         operands = [values[operand] for operand in op.operands]
         results = rule(self, view, *operands)
         for place in after:

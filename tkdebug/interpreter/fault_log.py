@@ -59,7 +59,7 @@ class FaultLog:
         self.launch_id = launch_id
         self.grid = grid
         self._faults: dict[tuple[FaultKind, int, str | None], Fault] = {}
-        # Of accesses that go by an offset that wrapped or is a negative remainder: what made it.
+        # For accesses by an offset that wrapped or is a negative remainder, the op that made it.
         self._misled: dict[Operation, Operation] = {}
         self.freed_at: Callable[[int], str | None] = ADDRESSES.freed_at
 

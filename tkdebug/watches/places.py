@@ -164,7 +164,7 @@ def _check_line(watch: Watch, functions: Mapping[int, _Function]) -> None:
 
 def _functions(file: str) -> dict[int, _Function]:
     """Return the function that each statement is in, by the statement's line."""
-    # Where cells of notebooks are, too.
+    # Cells of notebooks are read, too.
     try:
         text = fresh_source(file)
     except UnfitFileError as error:

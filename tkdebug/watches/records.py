@@ -157,7 +157,7 @@ def program_text(program: Sequence[int]) -> str:
     return f"({x}, {y}, {z})" if y or z else str(x)
 
 
-# Of an element type, what the last bit of its fraction is worth.
+# The worth of the last bit of an element type's fraction.
 _LAST_PLACES = {
     **{"fp64": 2.0**-52, "fp32": 2.0**-23, "fp16": 2.0**-10, "bf16": 2.0**-7},
     **{"fp8e4nv": 2.0**-3, "fp8e4b8": 2.0**-3, "fp8e5": 2.0**-2, "fp8e5b16": 2.0**-2},

@@ -285,7 +285,7 @@ class HostDebugger(HostBreakpoints):
             script: its path; "" for that of the module that begins as `__main__`.
         """
         self.reset()
-        # As pdb's own `run_script`: lines of what runs the script are none of it.
+        # pdb's own `run_script` does the same: lines of what runs the script are none of it.
         self.mainpyfile = self.canonic(script) if script else ""
         self._wait_for_mainpyfile = True
         sys.settrace(self.trace_dispatch)

@@ -127,7 +127,7 @@ _EVALUATING = frozenset(
         "dataBreakpointInfo",
     )
 )
-# For what was interrupted to end, once the client is gone.
+# The time for interrupted code to end, once the client is gone.
 _LONGEST_ENDING_S = 2.0
 
 

@@ -31,7 +31,7 @@ SCRIPT_THREAD = 1
 FIRST_PROGRAM_THREAD = 2
 _MOST_AHEAD = 20
 _INTERRUPTED = "interrupted"
-# For what was interrupted to end.
+# The time for interrupted code to end.
 _LONGEST_STUCK_S = 5.0
 _PAUSE_S = 0.2
 

@@ -27,10 +27,10 @@ from tkdebug.terminal.text import tell
 
 LOOPBACK = "127.0.0.1"
 _TOKEN_BYTES = 16
-# For a client to show the token, from when it has connected: long, as a script that computes may
+# The time for a client to show the token once connected: long, as a script that computes may
 # keep Python's lock meanwhile, and strangers keep nobody waiting.
 LONGEST_HANDSHAKE_S = 60.0
-# For the client before to have gone, and what it evaluated to end.
+# The time for the client before to be gone, and for what it evaluated to end.
 LONGEST_TURN_S = 5.0
 # At a time; where more come the oldest has to go.
 MOST_STRANGERS = 16
@@ -110,7 +110,7 @@ class Door:
         self._seat = threading.Lock()
         self._room = threading.Semaphore(MOST_STRANGERS)
         self._clients: set[socket.socket] = set()
-        # Those that have not shown the token, and since when they are here, the oldest first.
+        # Clients that have not shown the token, and when they connected, the oldest first.
         self._strangers: dict[socket.socket, float] = {}
         renew_after_forks(self)
 

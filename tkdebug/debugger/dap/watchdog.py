@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-# For the adapter to end by itself, or to say that it sees to it.
+# The time for the adapter to end by itself, or to say that it will.
 _GRACE_MS = 5_000
 
 
@@ -68,7 +68,7 @@ def watch(client: int, unwatched: int, pid: int) -> None:
         each.register(unwatched, select.POLLIN)
         if process is not None:
             each.register(process, select.POLLIN)
-    # That a pipe's other end is closed is always told; that a socket's is, where it is asked for.
+    # poll always reports that a pipe's other end is closed; for a socket it has to be asked.
     any_of_them.register(client, getattr(select, "POLLRDHUP", 0))
     if any(ready != client for ready, _ in any_of_them.poll()) or ending.poll(_GRACE_MS):
         return

@@ -49,7 +49,7 @@ _LINES_AROUND = 200
 # All programs' values of a variable are compared up to so many elements.
 _MOST_COMPARED = 1 << 24
 _MOST_SELECTED = 4096
-# Of the title's line.
+# Characters of an op in the title's line.
 _LONGEST_OP = 60
 
 

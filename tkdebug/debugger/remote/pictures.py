@@ -20,7 +20,7 @@ from tkdebug.debugger.remote.records import HeatMap, Look, ProgramGroup
 from tkdebug.debugger.values import Pointers, Reading, Tile
 
 _Named = list[tuple[str, Reading]]
-# As many lines back it is looked for what a statement has bound.
+# Lines back in which the names that a statement has bound are searched.
 _MOST_LINES_BACK = 400
 # Tensors of the script's with more elements are read where somebody asks for them: summing up takes
 # 3 ms for a million.

@@ -49,7 +49,7 @@ class Slice:
     def __init__(self, tracer: Tracer, only_nan: bool) -> None:
         self._instances = tracer.instances
         self._tracer = tracer
-        # Of copies to shared memory: what they brought, where somebody read it.
+        # Elements that copies brought to shared memory, where somebody read them.
         self._landed: dict[int, Tensor] = {}
         self._only_nan = only_nan
         self._lines: dict[tuple[Frame, ...], Line] = {}
@@ -216,7 +216,7 @@ class Slice:
         wait = ttng.WarpGroupDotWait.cast(op)
         if name is None and wait is not None:
             source = self._instances[instance.operands[value.index]]
-            # Of the dot, if this is the wait that completes it.
+            # The name of the dot's result, if this is the wait that completes it.
             name = wait.sources[value.index].name if source.is_pending else None
         if scf.For.matches(op) and self._tracer.runs_ahead:
             name = None  # the counter of the round that a copy was made in, not of that it is for

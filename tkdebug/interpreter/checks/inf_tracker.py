@@ -183,7 +183,7 @@ class InfTracker(ShadowValues[Origin]):
         else:
             self._wide.forward(op, is_entered=False)
             self.leave(op)
-            # Which elements it stores is known when it does.
+            # The elements that it stores are known when it does.
             run.follow(self, self.sees_reads or stored_value(op) in self.shadows)
         run.attend(self, bool(self.shadows))
 
@@ -320,7 +320,7 @@ class InfTracker(ShadowValues[Origin]):
             return [None] * len(op.results)
         return [shadow] * len(op.results)
 
-    # What reaches memory
+    # Stores and atomics
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Report or keep the Infs of a store."""

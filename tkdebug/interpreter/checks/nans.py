@@ -52,7 +52,7 @@ _ADDS = "atomics of floats"
 _FLOAT_NAMES = ("f16", "bf16", "f32", "f64")
 # What they give was in memory or in a tile before, as a constant was in the source.
 _HANDS_OUT = names_of(arith.Constant, MemoryAccess, ttg.LocalLoad, tt.Gather)
-# Nor do these make one: the bits had it, or the 8-bit float, of which torch knows less.
+# These make none either: the bits had it, or the 8-bit float, whose NaNs torch knows less of.
 _REINTERPRETS = names_of(tt.Bitcast, tt.FpToFp)
 _KEEPS = frozenset(name for name, view in OPS.items() if not view.makes_nan)
 
@@ -140,7 +140,7 @@ class NanTracker(Observer):
     def __init__(self, faults: FaultLog, held: HeldStores) -> None:
         self._faults = faults
         self._held = held
-        # Of the values that have a NaN in an active program, and of some that had one.
+        # Origins of the values that have a NaN in an active program, and of some that had one.
         self._origins: dict[Value, Birth | None] = {}
         self._added: TileValue = 0
 

@@ -192,7 +192,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
             return
         stored = stored_value(op)
         if stored in self.shadows:
-            run.follow(self, True)  # which lanes it stores is known when it does
+            run.follow(self, True)  # the lanes that it stores are known when it does
         if _is_access(op):
             self._led(op, operands)
         found: list[dict[Operation, tuple[Narrowed, Tensor]]] = [{} for _ in op.results]

@@ -57,9 +57,9 @@ class RowOverruns(AccessPatternCheck):
         super().__init__(module, faults)
         self._selects_loaded = LaneSelections.of(module).any_by_lane
         self._found: dict[Operation, _Overrun] = {}
-        # Of loads and stores of an only program: begin and number of elements of each round.
+        # For loads and stores of an only program: begin and number of elements of each round.
         self._rounds: dict[Operation, tuple[Buffer, int, int, list[tuple[int, int]]]] = {}
-        # Of bases that were seen: their remainders by the row's stride, where programs have rows.
+        # For bases that were seen: their remainders by the row's stride, where programs have rows.
         self._rows: dict[tuple[int, int], tuple[Base, Tensor | None]] = {}
 
     def _moments_of(self, op: Operation) -> Moments:

@@ -31,7 +31,7 @@ from tkdebug.knobs import KNOBS
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.terminal.text import tell
 
-# For which checks, and for whom, the comments of a module were noted last.
+# The key of the checks and hooks for which a module's comments were noted last.
 _NOTED = "ignore comments"
 
 

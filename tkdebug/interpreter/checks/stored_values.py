@@ -68,7 +68,7 @@ def is_float(type_: ir.Type) -> bool:
     return isinstance(element, ir.ScalarType) and element.is_float and element.bits > 8
 
 
-# Of so many stores of one fault it is known what was stored; of others only where.
+# Stores of one fault whose values are kept; for later ones only the places are.
 _MOST_KNOWN = 8
 
 

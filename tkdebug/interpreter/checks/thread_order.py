@@ -44,7 +44,7 @@ from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.tiles.values import TileValue
 
 _MOST_KINDS = 16
-# Of a launch: batches, and of each the elements of an access, and accesses.
+# Limits of a launch: batches, and in each the elements of an access, and accesses.
 _MOST_BATCHES = 8
 _MOST_ELEMENTS = 1 << 16
 _MOST_ACCESSES = 512

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 # Launches of up to so many programs are looked at as a whole, if that takes no longer.
 MOST_PROGRAMS = 1 << 16
 WHOLE_S = 0.2
-# Of others, the first programs.
+# Only the first programs of other launches are looked at.
 _MOST_FIRST = 4
 LONGEST_S = 0.3
-# Of promises about numbers: of `tl.multiple_of` and its kin, and of descriptors.
+# Kinds of false promises about numbers: by `tl.multiple_of` and its kin, and of descriptors.
 _OF_HINTS = ("assumption", "misaligned-descriptor")
 _ACCESS_KINDS = ("oob-load", "oob-store", "oob-atomic")
 

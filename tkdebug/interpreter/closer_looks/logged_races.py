@@ -109,7 +109,7 @@ def _may_repeat(addresses: Tensor) -> Tensor:
     return found
 
 
-# Of programs that synchronise, each access is looked at by itself.
+# Most accesses of programs that synchronise: each is looked at by itself.
 MOST_EVENTS = 1 << 14
 _ADDRESS = (1 << ADDRESS_BITS) - 1
 

@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 _BATCH_BYTES = 64 << 20
 _INDEX_BYTES = 8
 _MOST_KNOWN = 64
-# Of an access of a batch that are looked at one by one for being between those of a view.
+# Most elements of an access that are tested one by one for being between those of a view.
 _MOST_ELEMS = 1 << 22
-# Of a view whose elements are listed, as no division finds them.
+# The largest view whose elements are listed, where no division finds them.
 _MOST_HULL_ELEMS = 1 << 26
 BETWEEN: Final = "between-elements"
-# Of the offsets of an access whose elements are looked at.
+# Copies of the offsets of an access whose elements are looked at.
 _COPIES = 6
-# What ops are given in the place of values that nothing here needs.
+# The operand in the place of values that nothing here needs.
 _UNNEEDED = Block([ir.I32]).arguments[0]
 
 

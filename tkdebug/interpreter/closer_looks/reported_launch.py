@@ -65,7 +65,7 @@ class PassedTensor(NamedTuple):
     def byte_bounds(self) -> tuple[int, int]:
         """The address of its first byte, and the one behind its last."""
         if not self.address:
-            # Of no elements, or of a storage that was resized to 0.
+            # It has no elements, or its storage was resized to 0.
             return 0, 0
         size = self.dtype.itemsize
         behind = self.storage_bytes // size - self.storage_offset

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tkdebug.records.events import Fault, FaultKind
 
 
-# Of `tl.assume`, as the interpreter says it.
+# Words for `tl.assume`, as the interpreter has them.
 _ASSUMPTION = ("tl.assume", "is false here")
 
 

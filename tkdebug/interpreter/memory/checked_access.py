@@ -147,7 +147,7 @@ def checked(run: EvaluatorState, access: Access) -> tuple[Tensor, Tensor | None]
     if not isinstance(access.mask, int):
         allowed = run.dense(access.mask, ir.tile(access.shape, ir.I1))
     elif not access.mask:
-        # Of some programs that are all masked off; nothing of them is bad.
+        # Some programs that are all masked off: nothing of them is bad.
         return offsets, torch.zeros_like(offsets, dtype=torch.bool)
     if access.buffer.proves_legal(access.tile):
         return offsets, allowed

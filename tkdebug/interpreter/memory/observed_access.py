@@ -169,7 +169,7 @@ class ObservedAccess:
         slabs = self.hyperslabs()
         return not slabs if slabs is not None else not self.touch().places.numel()
 
-    # What a store stores
+    # Values of a store
 
     def stored(self) -> Tensor:
         """Return the value that a store has for each element of `touch()`."""
@@ -240,7 +240,7 @@ class ObservedAccess:
         return torch.searchsorted(self._access.programs, positions)
 
 
-# Who follows accesses
+# Observers that follow accesses
 
 
 def tell_read(run: Evaluator, access: ObservedAccess, loaded: TileValue | None) -> None:

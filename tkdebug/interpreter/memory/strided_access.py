@@ -205,7 +205,7 @@ class StridedAccess:
 
     def scatter_flat(self, flat: Tensor, offsets: Tensor, value: Tensor) -> None:
         """`scatter` of vectors of equal length."""
-        # As bits, which takes every type: torch scatters no 8-bit floats, numpy knows no bf16.
+        # Move bits, which takes every type: torch scatters no 8-bit floats, numpy knows no bf16.
         bits = _BITS[flat.dtype.itemsize]
         flat, value = flat.view(bits), value.view(bits)
         if flat.device.type == "cpu":

@@ -247,7 +247,7 @@ def _slab(tile: AffineTile, programs: Tensor, box: Box, storage_offset: int) -> 
         if size == 1:
             steps[axis] = 0
         elif step < 0:
-            # As views have no negative strides: begin at the other end.
+            # Begin at the other end, since views have no negative strides.
             start += step * (size - 1)
             steps[axis] = -step
             if axis < of_programs:

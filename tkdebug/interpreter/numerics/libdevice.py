@@ -336,7 +336,7 @@ MEANINGS["exp10"] = _in_double(lambda t, x: t.pow(10.0, x))
 def _pow(t: Any, unsigned: bool, x: Any, y: Any) -> Any:
     if y.dtype != t.int32:
         return t.pow(x.double(), y.double()).to(x.dtype)
-    # As libdevice: by squares, and one quotient where y < 0. Large results overflow before it.
+    # By squares, as libdevice does, and one quotient where y < 0. Large results overflow before it.
     rest = y.to(t.int64).abs()
     power, result = x, t.ones_like(x)
     while bool((rest > 0).any()):

@@ -121,7 +121,7 @@ class Reader:
         return self._flushed(value.to(carrier).view(dtype))
 
     def _flushed(self, value: Tensor) -> Tensor:
-        # Of cvt, .ftz is of single precision only.
+        # The .ftz of cvt is for single precision only.
         is_meant = value.dtype == torch.float32 or self.opcode[0] != "cvt"
         if "ftz" not in self.modifiers or value.dtype == torch.float64 or not is_meant:
             return value

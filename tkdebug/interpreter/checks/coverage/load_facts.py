@@ -172,7 +172,7 @@ class ModuleLoads:
                 return False
             return all(self._sources.of(bound).isdisjoint(_DECIDED_BY_SOME) for bound in bounds)
         if scf.If.matches(outer):
-            # Of some rounds is not what a loop goes along, either.
+            # A load in some rounds only is not what a loop goes along, either.
             return self._sources.of(scf.If(outer).condition).isdisjoint({*_DECIDED_BY_SOME, LOOP})
         return not scf.While.matches(outer)
 

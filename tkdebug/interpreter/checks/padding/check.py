@@ -60,7 +60,7 @@ class PaddingTracker(ShadowValues[Origin]):
         # Values that are computed from no data yet, such as what a loop begins its sum with.
         self._blank: set[Value] = set()
         self._cared_for = CaredFor(ev)
-        # Of the op that is about to run, by operand: padding, also where it is neutral.
+        # The padding of each operand of the op that is about to run, also where it is neutral.
         self._padding_of_op: dict[int, Tensor] = {}
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:

@@ -178,7 +178,7 @@ class Worlds:
         # In which all ops leave their padding out, once a second one does; None where none is.
         self._joint: World | None = None
         self._may_join = True
-        # Of sums that leave elements out: the extent, which are left out, and the load.
+        # For sums that leave elements out: the extent, which are left out, and the load.
         self._counts: dict[Value, tuple[int, Tensor, Operation]] = {}
         self.is_apart = False
 

@@ -115,7 +115,7 @@ def _are_apart(records: Sequence[Record]) -> bool:
     """Whether views show that no two programs have an element in common; False if they do not."""
     spans: list[tuple[int, int]] = []
     known: dict[tuple[object, ...], list[Tensor]] = {}
-    # Of views of one program, which are many where programs run one after the other.
+    # Owners of views of one program, which are many where programs run one after the other.
     owners: dict[tuple[object, ...], int] = {}
     for record in records:
         for part in record.parts:

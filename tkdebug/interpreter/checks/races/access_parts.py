@@ -20,7 +20,7 @@ from torch import Tensor
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
 from tkdebug.interpreter.memory.touched import Hyperslab, Touched
 
-# Where an access brought another value: everywhere, nowhere, or by element of the part.
+# Places where an access brought another value: everywhere, nowhere, or by element of the part.
 Changed = bool | Tensor
 
 

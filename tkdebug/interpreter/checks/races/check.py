@@ -51,7 +51,7 @@ class RaceCheck(Observer):
         # By program: how often it has released something to others.
         self._published: Counter[int] = Counter()
         self._stops: Counter[Operation] = Counter()
-        # Of the store that is under way.
+        # Where the store that is under way changes memory.
         self._brings: Tensor | None = None
         self._detector = RaceDetector(self._report, 1, {}, None)
 

@@ -199,7 +199,7 @@ class RaceDetector:
         self._programs = programs
         self._order = order
         self._logs: dict[int, AccessLog] = {}
-        # Of bools that say which elements changed.
+        # Bytes of the bools that say which elements changed.
         self._kept_bytes = 0
 
     def read(self, access: ObservedAccess) -> None:
@@ -360,7 +360,7 @@ class RaceDetector:
         self, records: Sequence[Record], elements: Elements, earlier: Tensor, later: Tensor
     ) -> None:
         """Report racing pairs: one race for each op and each way in which others touch it."""
-        # Of programs that store at once in one op, the one whose value is lost.
+        # Where programs store at once in one op, the one whose value is lost is reported.
         owner, deeds = elements.records, elements.deeds
         at_once = (owner[earlier] == owner[later]) & (deeds[earlier] != Deed.READ)
         offender = torch.where(at_once, earlier, later)

@@ -43,7 +43,7 @@ class FirstRaces(RaceCheck):
         self._left = _MOST_LISTED
         self._programs = 1
         self._alone: frozenset[Operation] = frozenset()
-        # Of each of these, the offsets that its batches have stored to so far: first and last.
+        # The first and the last offset that the batches of each of these have stored to so far.
         self._reached: dict[Operation, tuple[int, int]] = {}
 
     @property

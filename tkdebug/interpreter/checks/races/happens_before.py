@@ -333,7 +333,7 @@ class HappensBefore:
             storage, known = place[0], self._released.get(place)
             within = self._released_within.get(storage)
             self._released[place] = joined = self._join(known, clock)
-            # Of an allocation with one lock, both are the same.
+            # Both are the same for an allocation with one lock.
             self._released_within[storage] = (
                 joined if within is known else self._join(within, clock)
             )

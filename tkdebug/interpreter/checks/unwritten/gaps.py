@@ -161,7 +161,7 @@ class HeldGaps:
     def at(self, address: int) -> list[Gap]:
         """Return the gaps of the allocation that an address is in."""
         for start, gaps in list(self._gaps.items()):
-            # Those of an allocation that is gone may stand before those of the one in its place.
+            # Gaps of an allocation that is gone may be listed before those of the one in its place.
             there = [(gap, storage) for gap in gaps if (storage := gap.storage()) is not None]
             if any(0 <= address - start < storage.nbytes() for _, storage in there):
                 return [gap for gap, _ in there]

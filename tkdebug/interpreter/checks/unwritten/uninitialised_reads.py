@@ -42,9 +42,9 @@ class UninitialisedReads(Observer):
         # Elements that were read so far of tensors that the kernel does not write; None for those
         # that have no marks anywhere.
         self._read_elems: dict[Buffer, int | None] = {}
-        # Of narrow integers: which elements of the allocation nothing has written, if any.
+        # For narrow integers, the elements of the allocation that nothing has written, if any.
         self._narrow: dict[Buffer, Tensor | None] = {}
-        # Of tensors that atomics access: whether they have no marks.
+        # For tensors that atomics access, whether they have no marks.
         self._unmarked: dict[Buffer, bool] = {}
 
     def launch_begins(self, launch: LaunchContext) -> None:
