@@ -69,7 +69,7 @@ def elements(slab, shape):
     rank = len(shape)
     outer = slab.sizes[: len(slab.sizes) - rank]
     places = slab.view(torch.arange(slab.last + 1)).expand(slab.sizes)
-    programs = slab.by_program(slab.programs).expand(slab.sizes)
+    programs = slab.programs.reshape(*outer, *(1,) * rank).expand(slab.sizes)
     lanes = torch.zeros(slab.sizes, dtype=torch.int64)
     for axis, ((low, high), extent) in enumerate(zip(slab.box, shape, strict=True)):
         positions = torch.arange(low, high)
