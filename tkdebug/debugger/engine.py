@@ -253,7 +253,7 @@ class Debugger:
 
     @property
     def frontier(self) -> Moment:
-        """The last moment that the launch at the stop has come to."""
+        """The last moment that the stopped launch has reached."""
         assert self._session is not None
         return self._session.execution.frontier
 

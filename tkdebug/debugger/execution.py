@@ -384,7 +384,7 @@ class Execution(Observer):
         return self
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
-        """Note who is in the region."""
+        """Note the programs in the region."""
         assert region.parent is not None
         self.entered.setdefault(run, []).append((region.parent, run.active))
 

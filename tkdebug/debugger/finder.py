@@ -273,7 +273,7 @@ class Finder:
         raise Rewind
 
     def _first_with(self, fault: Fault) -> frozenset[int] | None:
-        """The first program that has the fault, which is selected then; None where it is of all."""
+        """Return the first program with the fault, to select it; None where all have it."""
         if fault.program_id is None:
             return None
         x, y, z = fault.program_id

@@ -83,7 +83,7 @@ class HostFrame:
 
 
 class _Long:
-    """Stands for a value whose text would be long, and take long to make."""
+    """Replaces a value whose text would be long, and take long to make."""
 
     def __init__(self, value: Any) -> None:
         self._text = f"{type(value).__name__} of {len(value):,}"

@@ -1,4 +1,4 @@
-"""The IR that a debugger runs, as people see it: its text, its values by name, who holds what.
+"""The IR that a debugger runs, as people see it: text, values by name, threads that hold them.
 
 A tile's layout says which thread holds an element in which register; the interpreter keeps whole
 tiles, so what a thread holds is read off the tile by the layout.

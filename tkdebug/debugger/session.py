@@ -156,7 +156,7 @@ class LaunchSession:
         self.finder.see_watched(here)
 
     def _at_end(self) -> bool:
-        """An execution has come to its end; whether the launch is over."""
+        """End an execution; return whether the launch is over."""
         finder = self.finder
         if finder.search is not None:
             finder.searched()

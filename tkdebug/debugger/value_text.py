@@ -275,7 +275,7 @@ def _single_text(value: Any) -> str:
 
 
 def type_name(value: Any) -> str:
-    """Return the name of a Python value's type; of ours that of the built-in one it stands for."""
+    """Return the name of a value's type; for our types that of the built-in type."""
     own = type(value)
     is_ours = isinstance(value, ProgramPlace | ProgramNumber | Scalar)
     return own.__mro__[1].__name__ if is_ours else own.__name__

@@ -217,7 +217,7 @@ def fixed(
 
 
 def is_checked(kernel: str, only: Iterable[str]) -> bool:
-    """Whether a kernel is checked where only those of such names are; () stands for all."""
+    """Whether a kernel is checked, if only kernels of these names are; () for all."""
     patterns = tuple(only)
     return not patterns or any(fnmatchcase(kernel, pattern) for pattern in patterns)
 

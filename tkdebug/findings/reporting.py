@@ -31,7 +31,7 @@ _ASKED_KINDS = ("triton-refuses", "triton-accepts")
 
 
 def report(fault: Fault, *, is_end: bool = False) -> None:
-    """Hand `fault` to the hooks, unless it is of what is not checked.
+    """Hand `fault` to the hooks, unless its kernel or kind is not checked.
 
     Args:
         fault: as it came up.
@@ -88,7 +88,7 @@ def used_baseline(path: Path, known: Iterable[KnownFault]) -> UsedBaseline:
 def unmatched_lines(
     option: str, patterns: Iterable[str], kernels: Collection[str]
 ) -> Iterator[str]:
-    """A line for each pattern of an option that is the name of none of `kernels`."""
+    """Return a line for each pattern of an option that no name of `kernels` matches."""
     for pattern in patterns:
         if kernels and not any(fnmatchcase(name, pattern) for name in kernels):
             yield f"{option} {pattern}: no such kernel{instead_of(pattern, sorted(kernels))}"

@@ -27,7 +27,7 @@ _MISLEADING = ("offset-overflow", "negative-remainder")
 
 
 def _is_earlier(fault: Fault, known: Fault) -> bool:
-    """Whether a fault is of a program before that of one that was seen before it."""
+    """Whether the program of `fault` comes before that of `known`."""
     if fault.program_id is None or known.program_id is None:
         return False
     return fault.program_id[::-1] < known.program_id[::-1]
@@ -118,7 +118,7 @@ class FaultLog:
     def misaligned_descriptor(
         self, op: Operation, tensor: str | None, part: str, offender: Offender, count: int
     ) -> None:
-        """Record a descriptor whose address or a stride of which TMA does not take."""
+        """Record a descriptor with an address or a stride that TMA does not take."""
         text = messages.misaligned_descriptor(tensor, part, offender.index)
         self.record(op, text, offender, count)
 

@@ -121,7 +121,7 @@ class Batches:
         return self.prepared.bytes_per_program * self.size
 
     def run(self, first: int = 0) -> None:
-        """Run all programs from `first` on, and end the launch for who looks on."""
+        """Run all programs from `first` on, and end the launch for its observers."""
         if self.scheduler is not None:
             self.scheduler.run()
         else:
@@ -131,7 +131,7 @@ class Batches:
             observer.launch_ends()
 
     def run_only(self, programs: Iterable[range]) -> None:
-        """Run some programs, and end the launch for who looks on."""
+        """Run some programs, and end the launch for its observers."""
         for some in programs:
             for begin in range(some.start, some.stop, self.size):
                 self.run_batch(begin, min(self.size, some.stop - begin))

@@ -131,7 +131,7 @@ class LaunchProfile(Observer):
         self.programs = x * y * z
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
-        """Count who enters."""
+        """Count the programs that enter."""
         self.entered[region] = self.entered.get(region, 0) + _active(run)
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:

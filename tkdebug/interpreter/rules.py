@@ -93,7 +93,7 @@ def _by(function: Callable[..., Tensor]) -> Rule:
 
 
 def _with_out(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A function with torch's `out=`: whose memory may be an operand's that dies there."""
+    """Give a function torch's `out=`, which may be the memory of an operand that dies there."""
 
     def apply(*operands: Tensor, out: Tensor | None = None) -> Tensor:
         result = function(*operands)
@@ -148,7 +148,7 @@ def absolute_integer(run: Evaluator, view: math.AbsI, x: TileValue) -> TileValue
 
 
 def sqrt(run: Evaluator, view: math.Sqrt, x: TileValue) -> TileValue:
-    """math.sqrt: the GPU approximates that of fp32 and rounds that of fp64 to nearest."""
+    """math.sqrt: the GPU approximates it for fp32, and rounds to nearest for fp64."""
     is_double = ir.element_of(view.source.type) == ir.F64
     return run.map(view.op, _precise_root if is_double else torch.sqrt, x)
 

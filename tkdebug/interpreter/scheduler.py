@@ -162,7 +162,7 @@ class Scheduler:
     def _stop_for(
         self, following: threading.Semaphore | None, queue: deque[threading.Semaphore]
     ) -> None:
-        """Stop the running program until its turn in `queue`; None is who has not begun."""
+        """Stop the running program until its turn in `queue`; None lets a new program begin."""
         mine = threading.Semaphore(0)
         queue.append(mine)
         if following is None:

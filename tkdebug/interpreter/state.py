@@ -77,7 +77,7 @@ class EvaluatorState(TileForms):
         self.access = StridedAccess(self)
 
     def release(self) -> None:
-        """Let go of everything; the evaluator is of no use any more.
+        """Drop all references; the evaluator cannot be used any more.
 
         Its parts refer back to it: without this its tiles and the script's tensors would wait for
         the garbage collector.

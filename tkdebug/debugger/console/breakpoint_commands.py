@@ -205,7 +205,7 @@ def watch_reads(console: Console, rest: str) -> None:
 
 
 def _memory(console: Console, text: str) -> Element | None:
-    """The element where it is of a tensor that is no argument: each launch may have that memory."""
+    """Find an element of a tensor that is no argument: each launch may have that memory."""
     inspection = console.debugger.inspection
     if inspection is None:
         return None
@@ -214,7 +214,7 @@ def _memory(console: Console, text: str) -> Element | None:
 
 
 def _passed(console: Console, text: str) -> str:
-    """The element by the argument's name, where it is of a tensor of the script."""
+    """Name an element of a tensor of the script by the argument that the tensor was passed as."""
     inspection = console.debugger.inspection
     if inspection is None:
         return text

@@ -54,7 +54,7 @@ class ScriptLines(Protocol):
         ...
 
     def clear_number(self, number: int) -> str | None:
-        """Take the one of a number away; what to say, None where there is none."""
+        """Delete the breakpoint of a number; return what to say, None where there is none."""
         ...
 
     def interrupt(self, frame: FrameType | None) -> bool:

@@ -275,7 +275,7 @@ class Debuggee:
 
 
 def _hand_over(done: Future[T], answer: Future[T]) -> None:
-    """Give an answer to who waits for it, unless that was interrupted."""
+    """Give an answer to the thread that waits for it, unless that was interrupted."""
     if done.cancelled():
         _fail(answer, UsageError(_INTERRUPTED))
     elif (error := done.exception()) is not None:

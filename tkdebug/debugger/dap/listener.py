@@ -149,7 +149,7 @@ class Door:
                 _hang_up(stranger)
 
     def _time_left_s(self) -> float | None:
-        """Hang up on those who have had their time; that of the next one, None for nobody."""
+        """Hang up on strangers whose time is over; return that of the next one, None for none."""
         with self._lock:
             for stranger, since_s in list(self._strangers.items()):
                 left_s = since_s + LONGEST_HANDSHAKE_S - time.monotonic()

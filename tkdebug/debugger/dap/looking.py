@@ -243,7 +243,7 @@ class Looking:
         return self._debuggee.references.variable(shown.of_value("", value, text))
 
     def _frame_of(self, arguments: Mapping[str, Any]) -> At:
-        """The frame that is meant: that of `frameId`, or the innermost of the focus."""
+        """Return the frame of `frameId`, or the innermost of the focus."""
         number = optional(arguments, "frameId", 0)
         return self._debuggee.at(number) if number else At(self._debuggee.focus, 0)
 

@@ -165,7 +165,7 @@ def heat_map(
 
 
 def _region(look: Look, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """First and last element along each axis; all where what was asked for is of another tile."""
+    """Return first and last element along each axis; all if the request is for another tile."""
     if len(look.begin) == len(look.end) == len(shape):
         begin = tuple(max(0, place) for place in look.begin)
         end = tuple(map(min, look.end, shape))

@@ -322,7 +322,7 @@ class Wire:
                 return False
 
     def close(self) -> None:
-        """Close it; who reads in another thread comes to the end."""
+        """Close it; a reader in another thread comes to the end."""
         with self._lock:
             self._is_open = False
         try:

@@ -82,7 +82,7 @@ class MissFinder(CountingObserver):
         return super().moments(op) | Moments.REGIONS
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
-        """Note who is in the region."""
+        """Note the programs in the region."""
         assert region.parent is not None
         self._entered.setdefault(run, []).append((region.parent, run.active))
 
@@ -240,7 +240,7 @@ _Cause = tuple[int, str, "tuple[int, str] | None"]
 
 
 def _causes(misses: Sequence[Miss]) -> dict[_Cause, list[Miss]]:
-    """Misses by what the user reads of them; a branch that a pass made of one store is none."""
+    """Group misses by what the user reads of them; branches that a pass made do not count."""
     found: dict[_Cause, list[Miss]] = {}
     for miss in misses:
         line, parted = miss.op.location.primary.line, miss.parted

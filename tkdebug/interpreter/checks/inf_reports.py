@@ -67,7 +67,7 @@ _FEW_ALLOCATIONS = 64
 
 @dataclass(slots=True)
 class HeldFault:
-    """A fault that is none yet; copies of its Infs share it."""
+    """A fault that is held back; copies of its Infs share it."""
 
     fault: Fault
     is_reported: bool = False

@@ -279,7 +279,7 @@ class NanTracker(Observer):
 
 
 def _first(run: Evaluator, bad: Tensor) -> tuple[Offender, tuple[int, ...]]:
-    """The first element of a tile that is bad: whose, and its place there."""
+    """Find the first bad element of a tile: its program, and its place there."""
     flat = int(bad.reshape(-1).to(torch.uint8).argmax())
     place = []
     for extent in reversed(bad.shape):

@@ -278,7 +278,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
     # Uses
 
     def _led(self, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Report lost elements that an access goes by."""
+        """Report lost elements that are addresses of an access."""
         mask = mask_of(op)
         for origin, shadow in self.shadows.get(accessed(op), {}).values():
             used = self.of_active(shadow)

@@ -201,7 +201,7 @@ class _Open:
     def of(
         cls, access: ObservedAccess, codes: Tensor, threads: Tensor, is_shared: bool, is_store: bool
     ) -> _Open:
-        """One whose elements come in any order, and maybe several times."""
+        """Make it of elements in any order, some maybe several times."""
         codes, where = torch.unique(codes, return_inverse=True)
         least = torch.full_like(codes, MOST_THREADS).scatter_reduce_(0, where, threads, "amin")
         most = torch.zeros_like(codes).scatter_reduce_(0, where, threads, "amax")

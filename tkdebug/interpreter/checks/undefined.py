@@ -57,7 +57,7 @@ def may_be_undefined(op: Operation) -> bool:
 
 
 def _lacks_other(op: Operation) -> bool:
-    """Whether a load has a mask and nothing that stands where it is false.
+    """Whether a load has a mask, and no value for where it is false.
 
     Blocks without padding are left alone: kernels that pad nothing count on zeros, and get them.
     """
@@ -94,7 +94,7 @@ class Sources:
 
 
 def may_wrap(op: Operation, operands: Sequence[TileValue], result: TileValue) -> bool:
-    """Whether `result`, which `op` gave, may not be what its operands come to."""
+    """Whether `result`, which `op` gave, may have wrapped."""
     if isinstance(result, AffineTile):
         return False  # which never wraps
     (low, high), (low2, high2) = map(_bounds, operands)

@@ -43,7 +43,7 @@ class ValueSources(ForwardAnalysis[Sources]):
         self.run(body)
 
     def visit(self, op: Operation) -> None:
-        """Join those of the operands."""
+        """Join the sources of the operands."""
         if scf.For.matches(op):
             loop = scf.For(op)
             counted = self.of(loop.lower) | self.of(loop.step) | {LOOP}
@@ -66,7 +66,7 @@ class ValueSources(ForwardAnalysis[Sources]):
         return known | fact
 
     def of(self, value: Value | None) -> Sources:
-        """The sources of a value; none of no value."""
+        """The sources of a value; the empty set for None."""
         return NOTHING if value is None else self.facts.get(value, NOTHING)
 
 

@@ -134,7 +134,7 @@ class RecomputedFaults:
 
 
 class _OnlyKinds(FaultLog):
-    """A log that keeps only the kind of fault that the site of an op is of."""
+    """A log that keeps only faults of the kind of an op's site."""
 
     def __init__(self, log: FaultLog, kinds: Mapping[int, str]) -> None:
         super().__init__(log.kernel, log.launch_id, log.grid, False, log.arguments)

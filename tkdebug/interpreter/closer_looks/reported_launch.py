@@ -74,7 +74,7 @@ class PassedTensor(NamedTuple):
 
     @property
     def has_gaps(self) -> bool:
-        """Whether offsets between its first and its last element may be none of its own."""
+        """Whether there may be elements between its first and its last one that are not its own."""
         each = zip(self.strides, self.shape, strict=True)
         dims = [(stride, size) for stride, size in each if size != 1]
         if 0 in self.shape or any(stride == 0 for stride, _ in dims):

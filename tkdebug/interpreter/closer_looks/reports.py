@@ -178,7 +178,7 @@ def symptoms(plan: CheckPlan, table: bytes) -> dict[str, tuple[int, int, int]]:
 
 
 def _elements(plan: CheckPlan, table: bytes) -> list[Report]:
-    """The reports of all sites but that of the symptoms, whose slot is another."""
+    """The reports of all sites but the one of symptoms, which has a slot of another kind."""
     return [report for report in reports(table) if plan.sites[report.site].kind != SYMPTOMS]
 
 

@@ -138,12 +138,12 @@ class _OwnBuffers:
         return cls(shaped, _candidates(run, pointer, origins), pointer.itemsize)
 
     def is_of(self, buffer: Buffer) -> Tensor:
-        """Bool: whose pointer was into a buffer."""
+        """Return for each program whether its pointer was into a buffer, bool."""
         number = self.buffers.index(buffer) if buffer in self.buffers else len(self.buffers)
         return self._of == number
 
     def may_touch(self, buffer: Buffer) -> Tensor:
-        """Bool: whose pointer was into a buffer, or into none that is known."""
+        """Return for each program whether its pointer was into a buffer or no known one, bool."""
         return self.is_of(buffer) | (self._of < 0)
 
 

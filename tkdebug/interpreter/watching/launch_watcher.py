@@ -197,7 +197,7 @@ class _Algebra:
         return operand.abs()
 
     def compare(self, predicate: Predicate, left: Tensor, right: Tensor) -> Tensor:
-        """A comparison."""
+        """Compare two numbers."""
         return _COMPARE[predicate](left, right)
 
     def combine(self, is_and: bool, left: Tensor, right: Tensor) -> Tensor:

@@ -79,7 +79,7 @@ class Read:
 
     @property
     def begins_behind_the_end(self) -> bool:
-        """Whether it is of a descriptor, and a program's block begins where that has ended."""
+        """Whether a program's block begins after the end of its descriptor."""
         if self.block is None:
             return False
         descriptor, starts = self.block

@@ -169,7 +169,7 @@ class PaddingTracker(ShadowValues[Origin]):
         return total
 
     def _source(self, values: Sequence[Value]) -> Operation | None:
-        """The load that the padding of some values is of."""
+        """The load whose padding is in some of the values."""
         for value in values:
             if value in self.shadows:
                 return next(iter(self.shadows[value]))

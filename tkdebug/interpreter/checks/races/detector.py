@@ -233,7 +233,7 @@ class RaceDetector:
         self._add(access, Deed.ATOMIC, (part,))
 
     def tell_lost(self, op: Operation, buffer: Buffer, touched: Touched, lost: Tensor) -> None:
-        """Report elements of a store of whose tile another one is stored to the same place."""
+        """Report elements of a store's tile that share a place with another element of it."""
         race = Race(0, int(lost.numel()), None, op, "writes", _TILE_HINT)
         self._report(op, buffer, touched.chosen(lost[:1]), race)
 

@@ -68,7 +68,7 @@ class HeldGaps:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Take what is read meanwhile for no read of the script's: a debugger looks."""
+        """Do not count what is read meanwhile, by a debugger, as read by the script."""
         before, self._is_aside = self._is_aside, True
         try:
             yield
@@ -76,11 +76,11 @@ class HeldGaps:
             self._is_aside = before
 
     def allocations(self) -> frozenset[int]:
-        """The addresses of those that have, or had, gaps."""
+        """Return the addresses of the allocations that have, or had, gaps."""
         return frozenset(self._gaps)
 
     def hold(self, tensor: Tensor, fault: Fault, has_to_be_read: bool = False) -> None:
-        """Keep a fault of `tensor` back; one that has to be read is none without that."""
+        """Hold a fault of `tensor` back, if it `has_to_be_read` until something reads it."""
         if not self._ends_with_script:
             self._ends_with_script = True
             # `tkdebug run` calls what the script's process has registered when the script ends.
@@ -112,7 +112,7 @@ class HeldGaps:
         held.append(Gap(gap.fault, reference, view, is_used=True, made_by=made_by))
 
     def _forget_the_gone(self) -> None:
-        """A loop makes copies in ever other places."""
+        """Drop allocations that are gone: a loop makes copies in new places again and again."""
         for key, gaps in tuple(self._gaps.items()):
             if not any(gap.storage() is not None for gap in gaps):
                 del self._gaps[key]
@@ -139,7 +139,7 @@ class HeldGaps:
                 gap.is_used = gap.is_read = True
 
     def read_of(self, gaps: Sequence[Gap], part: Tensor, reader: str) -> None:
-        """`reader` read a part of the memory that `gaps` are of."""
+        """`reader` read a part of the memory with `gaps`."""
         matters = bool(gaps) and _has_gap(part)
         for gap in gaps:
             gap.is_used = gap.is_read = True
@@ -191,7 +191,7 @@ class HeldGaps:
         self.forget()
 
     def forget(self) -> None:
-        """Report none of them: the script does not come to what would read them."""
+        """Drop all gaps unreported: the script does not reach the code that would read them."""
         self._gaps.clear()
         atexit.unregister(self.end)
         self._ends_with_script = False

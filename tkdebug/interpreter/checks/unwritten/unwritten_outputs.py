@@ -58,7 +58,7 @@ class UnwrittenOutputs(Observer):
                     self._fresh[buffer] = None
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Note who stores to a tensor first."""
+        """Note the op that stores to a tensor first."""
         place = operands[0].base if isinstance(operands[0], DescriptorTile) else operands[0]
         if isinstance(place, PointerTile):
             if self._fresh.get(place.buffer, op) is None:
