@@ -1,7 +1,7 @@
 """Which files of the package import each other in a circle.
 
-Imports inside functions count. Those under `TYPE_CHECKING` do not: they name types in annotations,
-and nothing at run time needs them.
+Imports inside functions count. Those under `TYPE_CHECKING` name types in annotations, and nothing
+at run time needs them: circles with them are only kept small.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pytest
+
+# Files in a circle of imports that are for types alone: more cannot be read one after the other.
+LARGEST_CIRCLE_OF_TYPES = 8
 PACKAGE = Path(__file__).resolve().parents[1] / "tkdebug"
 
 
@@ -22,8 +26,8 @@ def is_for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
 
 
-def imported(tree: ast.AST, names: Mapping[str, object]) -> Iterator[str]:
-    """The modules among `names` that a syntax tree imports."""
+def imported(tree: ast.AST, names: Mapping[str, object], with_types: bool) -> Iterator[str]:
+    """The modules among `names` that a syntax tree imports, those for types if they count."""
     pending = [tree]
     while pending:
         node = pending.pop()
@@ -35,13 +39,14 @@ def imported(tree: ast.AST, names: Mapping[str, object]) -> Iterator[str]:
             if node.module in names and any(whole not in names for whole in wholes):
                 yield str(node.module)
         elif isinstance(node, ast.stmt | ast.Module | ast.excepthandler | ast.match_case):
-            pending += [] if is_for_types(node) else ast.iter_child_nodes(node)
+            if with_types or not is_for_types(node):
+                pending += ast.iter_child_nodes(node)
 
 
-def import_graph(package: Path) -> dict[str, set[str]]:
+def import_graph(package: Path, with_types: bool = False) -> dict[str, set[str]]:
     files = {module_name(file, package): file for file in sorted(package.rglob("*.py"))}
     return {
-        name: set(imported(ast.parse(file.read_text("utf-8")), files)) - {name}
+        name: set(imported(ast.parse(file.read_text("utf-8")), files, with_types)) - {name}
         for name, file in files.items()
     }
 
@@ -77,7 +82,17 @@ def test_circle_is_found(tmp_path: Path) -> None:
     (package / "d.py").write_text("import typing\nif typing.TYPE_CHECKING:\n    import p.e")
     (package / "e.py").write_text("import p.d")
     assert circles(import_graph(package)) == [["p.a", "p.b", "p.c"]]
+    both = circles(import_graph(package, with_types=True))
+    assert both == [["p.a", "p.b", "p.c"], ["p.d", "p.e"]]
 
 
 def test_no_files_import_each_other() -> None:
     assert circles(import_graph(PACKAGE)) == []
+
+
+@pytest.mark.parametrize("room", ["interpreter", "debugger"])
+def test_files_of_a_room_name_each_others_types_in_small_circles(room: str) -> None:
+    graph = import_graph(PACKAGE, with_types=True)
+    own = {name for name in graph if name.startswith(f"tkdebug.{room}")}
+    found = circles({name: graph[name] & own for name in own})
+    assert [circle for circle in found if len(circle) > LARGEST_CIRCLE_OF_TYPES] == []
