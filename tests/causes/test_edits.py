@@ -4,13 +4,14 @@ import ast
 
 import pytest
 
-from tkdebug.causes.edits import Kind, edits_of
+from tkdebug.causes.candidates import edits_of
+from tkdebug.causes.kernel_text import Kind
 from tkdebug.compiler.frontend.source import KernelSource
 
-FLOAT, INT, POINTER = Kind("float", 1), Kind("int"), Kind("pointer")
+FLOAT, INT, POINTER = Kind("float", (32,)), Kind("int"), Kind("pointer")
 KINDS = {
     **{"x_ptr": POINTER, "o_ptr": POINTER, "n": INT, "sm": INT, "sn": INT},
-    **{"i": Kind("int", 1), "x": FLOAT, "m": FLOAT, "unused": FLOAT},
+    **{"i": Kind("int", (32,)), "x": FLOAT, "m": FLOAT, "unused": FLOAT},
 }
 
 

@@ -16,7 +16,7 @@ from tkdebug.causes import patterns
 from tkdebug.causes.comparison import Comparison, Written, written
 from tkdebug.causes.launches import GoneError, Launched, RememberedLaunches, address_of
 from tkdebug.causes.precision import losses
-from tkdebug.causes.rerun import Budget, OutOfTimeError, Rerun, Store
+from tkdebug.causes.rerun import Budget, OutOfTimeError, Rerun, Store, on_one_thread
 from tkdebug.causes.search import NOTHING_TRIED, Search, Tried
 from tkdebug.errors import Frame
 from tkdebug.findings.reporting import is_checked, report
@@ -116,7 +116,8 @@ class Mismatches:
             self._explained += 1
             budget = Budget(KNOBS.cause_seconds)
             try:
-                answer = self._searched(comparison, found, budget)
+                with on_one_thread():
+                    answer = self._searched(comparison, found, budget)
             except GoneError as error:
                 answer = _Answer(why=f"{error}; `--cause` keeps it", lacks_inputs=True)
             except OutOfTimeError:
@@ -154,14 +155,11 @@ class Mismatches:
             )
         store = rerun.store_of(_byte(found.tensor, comparison.index))
 
-        def wrong(tensor: Tensor) -> Tensor:
-            return comparison.wrong(tensor.to(comparison.actual.dtype))
-
         if comparison.actual.is_floating_point():
             lost = losses(comparison, rerun)
             if lost is not None:
                 return _Answer(store, losses=lost)
-        tried = Search(rerun, store, wrong, comparison.worst).run()
+        tried = Search(rerun, store, comparison).run()
         if tried.fixes:
             return _Answer(store, tried)
         end = "no edit that was tried fixes it"

@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from torch import Tensor
 from tkdebug.causes.fp64 import NotLiftableError, lift
 from tkdebug.causes.launches import Launched, address_of
 from tkdebug.compiler.dialects import scf
+from tkdebug.compiler.frontend.arguments import Constant
 from tkdebug.compiler.ir import Operation, Region
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.fault_log import FaultLog
@@ -67,6 +69,23 @@ class Budget:
         if time.monotonic() > self._wall_end:
             return 1.0
         return (time.thread_time() - self._begun) / self.seconds
+
+
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """Have torch use one thread: a program at a time is little work, and waking others costs more.
+
+    The threads that are woken spin where they wait: of a budget in processor time they would take
+    their part, too.
+    """
+    threads = torch.get_num_threads()
+    if threads > 1:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if threads > 1:
+            torch.set_num_threads(threads)
 
 
 class _Deadline(Observer):
@@ -275,16 +294,37 @@ class Rerun:
         memory: dict[int, torch.UntypedStorage] = {}
         moved = self._moved(self._target, memory)
         finder = _StoreFinder(address_of(moved), byte)
-        self._run_on(memory, finder)
+        self._run_on(memory, finder, self.launches)
         return finder.found
 
-    def _run_on(self, memory: dict[int, torch.UntypedStorage], observer: Observer) -> None:
-        for at, launched in enumerate(self.launches):
+    def arguments_of_last(self) -> tuple[dict[str, Any], Tensor]:
+        """Return what the last launch is given, by parameter, and the tensor in that memory.
+
+        Raises:
+            OutOfTimeError: time is over.
+        """
+        memory: dict[int, torch.UntypedStorage] = {}
+        self._run_on(memory, None, self.launches[:-1])
+        last = self.launches[-1]
+        names, specs = last.kernel.src.fn.arg_names, last.kernel.src.specs
+        given = {
+            name: spec.value if isinstance(spec, Constant) else self._moved(value, memory)
+            for name, spec, value in zip(names, specs, last.values(), strict=True)
+        }
+        return given, self._moved(self._target, memory)
+
+    def _run_on(
+        self,
+        memory: dict[int, torch.UntypedStorage],
+        observer: Observer | None,
+        launches: Sequence[Launched],
+    ) -> None:
+        for at, launched in enumerate(launches):
             values = [self._moved(value, memory) for value in self._given[at]]
             x, y, z = launched.grid
             log = FaultLog(launched.kernel.name, 0, launched.grid, is_reported=False)
             looking = self._deadline(self._modules[at])
-            looking += [observer] if at == len(self.launches) - 1 else []
+            looking += [observer] if observer and at == len(self.launches) - 1 else []
             run_programs(
                 self._modules[at], values, launched.grid, [range(x * y * z)], log, (), looking
             )
@@ -310,14 +350,18 @@ class Rerun:
             return described
         if not isinstance(value, Tensor):
             return value
-        if address_of(value) not in self._written and address_of(value) not in self._before:
+        address = address_of(value)
+        if address not in self._written and address not in self._before:
             return value
         with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
             storage = value.untyped_storage()
-            own = memory.get(storage.data_ptr())
+            own = memory.get(address)
             if own is None:
-                filled = self._initial(storage)
-                own = memory[storage.data_ptr()] = filled.untyped_storage()
+                # What nothing writes is read where it is kept.
+                filled = (
+                    self._initial(storage) if address in self._written else self._before[address]
+                )
+                own = memory[address] = filled.untyped_storage()
             out = torch.empty(0, dtype=value.dtype, device=storage.device)
             return out.set_(own, value.storage_offset(), tuple(value.shape), value.stride())
 

@@ -6,14 +6,19 @@ expected. Nothing else is said to be a cause.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 
 from torch import Tensor
 
-from tkdebug.causes.edits import Edit, Kind, edits_of
+from tkdebug.causes.candidates import edits_of
+from tkdebug.causes.comparison import Comparison
+from tkdebug.causes.edits import Edit
+from tkdebug.causes.kernel_text import Kind
+from tkdebug.causes.launches import Launched
 from tkdebug.causes.rerun import OutOfTimeError, Rerun, Sources, Store
+from tkdebug.causes.screening import Screening, Wanted
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.frontend.source import KernelSource
 from tkdebug.compiler.ir import DescriptorType, Module, PointerType
@@ -24,8 +29,11 @@ from tkdebug.runtime.compile.compilation import compile_with_sources
 
 # Edits that are shown.
 _MOST = 5
-# Part of the time after which no more are looked for, where there is one.
-_ENOUGH = 0.2
+# After the first one others are looked for: for a part of the time that it took, and at least for
+# a part of the whole time.
+_LONGER, _LEAST = 0.3, 0.04
+# How much later edits of kernels before the last one are tried: each takes as much longer.
+_EARLIER = 12.0
 # What the interpreter raises for code that no one would write.
 _NONSENSE = (RuntimeError, ValueError, IndexError, TypeError, ArithmeticError, AssertionError)
 
@@ -65,34 +73,57 @@ class Search:
     Args:
         rerun: the launches.
         store: in the last one, of a wrong element; None where no program stores it.
-        wrong: gives where a tensor like the rerun's is wrong, a bool tensor.
-        worst: position in the flat tensor of the wrong element.
+        comparison: which failed, of a tensor like the rerun's.
     """
 
-    def __init__(
-        self,
-        rerun: Rerun,
-        store: Store | None,
-        wrong: Callable[[Tensor], Tensor],
-        worst: int,
-    ) -> None:
+    def __init__(self, rerun: Rerun, store: Store | None, comparison: Comparison) -> None:
         self._rerun = rerun
         self._store = store
-        self._wrong = wrong
-        self._worst = worst
+        self._comparison = comparison
+        self._worst = comparison.worst
+
+    def _wrong(self, tensor: Tensor) -> Tensor:
+        return self._comparison.wrong(tensor.to(self._comparison.actual.dtype))
+
+    def _screened(self) -> Screening | None:
+        """The wrong program as Python that runs, where its kernel is of what that can."""
+        store, last = self._store, self._rerun.launches[-1]
+        if store is None or not tt.Store.matches(store.op):
+            return None
+        arguments, target = self._rerun.arguments_of_last()
+        x, y, _ = last.grid
+        program = (store.program % x, store.program // x % y, store.program // (x * y))
+        wanted = Wanted.of(self._comparison, target)
+        now = Wanted.of(self._comparison, target, is_now=True)
+        function = last.kernel.src.fn
+        try:
+            screening = Screening(
+                function.fn, function.kernel_source, arguments, program, last.grid, wanted
+            )
+        except Exception:  # what it cannot run, the interpreter can
+            return None
+        return screening if screening.agrees(now.values) else None
 
     def run(self) -> Tried:
         """Try edits, the simplest first, until enough fix the launch or time is over."""
         fixes: list[Fix] = []
         tried = 0
+        end = 1.0
+        screening = self._screened()
         for function, source, edit in self._candidates():
             used = self._rerun.budget.used()
-            if len(fixes) >= _MOST or used >= (_ENOUGH if fixes else 1):
+            if len(fixes) >= _MOST or used >= end:
                 return Tried(tuple(fixes), tried, bool(fixes))
             tried += 1
+            if screening is not None and not edit.makes_atomic:
+                if not screening.may_fix(function, edit):
+                    continue
             if self._fixes(function, source, edit):
                 plain = edit.plain(source)
                 before, after = plain.diff(source)
+                if not fixes:
+                    used = self._rerun.budget.used()
+                    end = min(1.0, used + max(_LEAST, _LONGER * used))
                 if all(after != fix.after for fix in fixes):
                     fixes.append(Fix(source.name, source.file, plain, before, after))
         return Tried(tuple(fixes), tried, True)
@@ -102,11 +133,20 @@ class Search:
         # As the front end makes them: passes drop variables that nothing uses.
         kernels = {launched.kernel.hash: launched.kernel for launched in self._rerun.launches}
         kinds = _kinds(compile_with_sources(kernel.src, {}) for kernel in kernels.values())
-        for function, source in self._functions().items():
+        functions = self._functions(self._rerun.launches)
+        last = self._functions(self._rerun.launches[-1:])
+        launched = {one.kernel.src.fn.fn for one in self._rerun.launches}
+        for function, source in functions.items():
             globals_ = function.__globals__
             line = self._line_in(source)
-            found += [(function, source, edit) for edit in edits_of(source, globals_, kinds, line)]
-        return iter(sorted(found, key=lambda candidate: candidate[2].order))
+            # The last launch is what is looked at; others take longer to try.
+            later = 1.0 if function in last else _EARLIER
+            found += [
+                (later * edit.order, function, source, edit)
+                for edit in edits_of(source, globals_, kinds, line, is_kernel=function in launched)
+            ]
+        found.sort(key=lambda candidate: candidate[0])
+        return ((function, source, edit) for _, function, source, edit in found)
 
     def _line_in(self, source: KernelSource) -> int | None:
         """The store's line, where it is one of a source."""
@@ -116,10 +156,10 @@ class Search:
         is_here = source.file == place.file and source.line(place.line) is not None
         return place.line if is_here else None
 
-    def _functions(self) -> dict[FunctionType, KernelSource]:
+    def _functions(self, launches: Sequence[Launched]) -> dict[FunctionType, KernelSource]:
         """The kernels, the last one first, and the functions that they call."""
         functions = {}
-        for launched in reversed(self._rerun.launches):
+        for launched in reversed(launches):
             kernel = launched.kernel
             functions[kernel.src.fn.fn] = kernel.src.fn.kernel_source
             for used in kernel.used_globals:
@@ -134,7 +174,7 @@ class Search:
             return False
         store = self._store
         # What an atomic leaves is the work of several programs.
-        is_of_one = store is not None and tt.Store.matches(store.op)
+        is_of_one = store is not None and tt.Store.matches(store.op) and not edit.makes_atomic
         if store is not None and is_of_one and self._rerun.marks_written:
             program = store.program
             part = self._ran(sources, [range(program, program + 1)])
@@ -173,5 +213,5 @@ def _kinds(modules: Iterable[Module]) -> dict[str, Kind]:
                 kind = "float"
             else:
                 kind = "bool" if element.bits == 1 else "int"
-            found.setdefault(name, Kind(kind, len(ir.shape_of(value.type))))
+            found.setdefault(name, Kind(kind, tuple(ir.shape_of(value.type))))
     return found
