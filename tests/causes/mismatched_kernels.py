@@ -65,6 +65,14 @@ def suffix_sums(x_ptr, o_ptr, N: tl.constexpr):
     tl.store(o_ptr + i, s)
 
 
+@tkdebug.jit
+def two_mistakes(x_ptr, o_ptr, factor, N: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + row + i * N)
+    tl.store(o_ptr + row, tl.sum(x * x, axis=0) * factor)
+
+
 def mismatch(faults):
     """The only mismatch among faults."""
     (fault,) = (fault for fault in faults if fault.kind == "mismatch")

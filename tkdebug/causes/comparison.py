@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,7 @@ class Comparison:
         equal_nan: whether NaNs equal each other.
         frames: of the script, where it compared, outermost first.
         raises: whether it raised an assertion.
+        reference: gives what the tensor should be again; None where no function is known to.
     """
 
     function: str
@@ -36,6 +38,7 @@ class Comparison:
     equal_nan: bool
     frames: tuple[Frame, ...] = ()
     raises: bool = True
+    reference: Callable[[], Tensor] | None = None
 
     def wrong(self, actual: Tensor) -> Tensor:
         """Return where a tensor of the compared one's shape differs: a bool tensor."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+# The function that says what the tensor should be, while `expect` compares.
+REFERENCE: ContextVar[Callable[[], Any] | None] = ContextVar("REFERENCE", default=None)
 
 
 def expect(
@@ -22,7 +26,8 @@ def expect(
 
     Args:
         actual: of any shape and dtype.
-        expected: of the same shape, or a function that gives it.
+        expected: of the same shape, or a function that gives it: of a torch function of the
+            launch's inputs it is known which of them an element should depend on.
         rtol: relative tolerance; None for what suits the dtypes.
         atol: absolute tolerance; None for what suits the dtypes.
 
@@ -35,10 +40,14 @@ def expect(
 
     wanted: Any = expected() if callable(expected) else expected
     rtol_of_types, atol_of_types = tolerances_of(actual, wanted)
-    torch.testing.assert_close(
-        actual,
-        wanted,
-        rtol=rtol_of_types if rtol is None else rtol,
-        atol=atol_of_types if atol is None else atol,
-        check_dtype=False,
-    )
+    before = REFERENCE.set(expected if callable(expected) else None)
+    try:
+        torch.testing.assert_close(
+            actual,
+            wanted,
+            rtol=rtol_of_types if rtol is None else rtol,
+            atol=atol_of_types if atol is None else atol,
+            check_dtype=False,
+        )
+    finally:
+        REFERENCE.reset(before)

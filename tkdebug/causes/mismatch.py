@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tkdebug.causes import patterns
 from tkdebug.causes.comparison import Comparison, Written, written
+from tkdebug.causes.dependence import facts
 from tkdebug.causes.launches import GoneError, Launched, RememberedLaunches, address_of
 from tkdebug.causes.precision import losses
 from tkdebug.causes.rerun import Budget, OutOfTimeError, Rerun, Store, on_one_thread
@@ -38,6 +39,7 @@ class _Answer:
     losses: tuple[LineLoss, ...] = ()
     why: str = ""
     lacks_inputs: bool = False
+    facts: tuple[str, ...] = ()
 
 
 class Mismatches:
@@ -65,10 +67,9 @@ class Mismatches:
         report(self._fault(comparison, found))
 
     def _fault(self, comparison: Comparison, found: Written) -> Fault:
-        index = list(comparison.index)
         values = (comparison.value(t) for t in (comparison.actual, comparison.expected))
         got, expected = map(_shown, values)
-        element = f"{found.name}{index}" if index else found.name
+        element = _element(comparison, found)
         wrong = comparison.wrong_elements
         message = (
             f"{comparison.function}: {element} is {got}, expected {expected}; "
@@ -137,7 +138,7 @@ class Mismatches:
         tried, why = answer.tried.tried, answer.why
         cause = Cause(
             *(verdict, edits, answer.losses, got, expected, place),
-            *(tried, why, answer.lacks_inputs, picture),
+            *(tried, why, answer.lacks_inputs, picture, answer.facts),
         )
         return cause, answer.store
 
@@ -168,7 +169,7 @@ class Mismatches:
             end = f"no edit fixes it of the {tried.tried} that could be tried within {within}"
         if store is None:
             end = f"no program stores the element; {end}"
-        return _Answer(store, tried, why=end)
+        return _Answer(store, tried, why=end, facts=_facts(comparison, found, tried))
 
     def _reproducing(self, found: Written, budget: Budget) -> Rerun | None:
         """The launches to run again: the last one alone, or with those that wrote its inputs."""
@@ -199,6 +200,19 @@ class Mismatches:
             elif is_before and launched.stored_storages() & (given - own):
                 return launched
         return None
+
+
+def _facts(comparison: Comparison, found: Written, tried: Tried) -> tuple[str, ...]:
+    if tried.screening is None:
+        return ()
+    tensors = dict(found.launched.tensors())
+    element = _element(comparison, found)
+    return facts(tried.screening, element, tensors, comparison.reference, comparison.worst)
+
+
+def _element(comparison: Comparison, found: Written) -> str:
+    index = list(comparison.index)
+    return f"{found.name}{index}" if index else found.name
 
 
 def _stored_text(store: Store | None, launched: Launched) -> str:

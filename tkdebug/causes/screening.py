@@ -9,7 +9,7 @@ every launch does.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -20,7 +20,7 @@ from torch import Tensor
 from tkdebug.causes.comparison import Comparison
 from tkdebug.causes.edits import Edit
 from tkdebug.causes.kernel_text import span
-from tkdebug.causes.tile_language import Language, MissingError, Pointer
+from tkdebug.causes.tile_language import Language, MissingError, Number, Pointer
 from tkdebug.compiler.dtypes import dtype
 from tkdebug.compiler.frontend.source import KernelSource
 from tkdebug.compiler.tensor import is_jit_function, unwrap
@@ -107,6 +107,7 @@ class Screening:
         self._trees: dict[FunctionType, _Tree] = {}
         self._sources: dict[FunctionType, KernelSource] = {}
         environment = self._environment(function, source)
+        self._arguments = arguments
         for name, value in arguments.items():
             environment[name] = self._argument(value)
         # What the names are before each statement, and what was stored.
@@ -129,6 +130,32 @@ class Screening:
             return True
         except Exception:  # whatever an edited statement raises
             return False
+
+    def element_of(self, leaf: Callable[[Tensor], Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the wrong element as the program computes it, for autograd.
+
+        Args:
+            leaf: gives what is taken for an allocation of floats.
+
+        Returns:
+            the element, and the allocations that the parameters point into.
+        """
+        environment, stored = dict(self._states[0][0]), self._states[0][1]
+        flats = {}
+        for name in self._arguments:
+            pointer = environment[name]
+            if isinstance(pointer, Pointer) and pointer.flat.is_floating_point():
+                flats[name] = pointer.flat
+                environment[name] = Pointer(leaf(pointer.flat), pointer.places)
+        self._language.begin_again(stored)
+        with torch._C.DisableTorchFunction(), torch.enable_grad():  # noqa: SLF001
+            self._run_codes(self._trees[self._function].codes, environment, None)
+            target = leaf(self._wanted.flat)
+            for flat, places, values in reversed(self._language.stores):
+                hit = (places.reshape(-1) == self._wanted.worst).nonzero()
+                if flat is target and hit.numel():
+                    return values.reshape(-1)[int(hit[-1])], flats
+        raise MissingError("a store of the element")
 
     def _fixes(self, function: FunctionType, edit: Edit) -> bool:
         tree = self._trees.get(function)
@@ -159,13 +186,18 @@ class Screening:
     ) -> None:
         """Run statements; `states` gets what there is before each."""
         with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
-            try:
-                for code in codes:
-                    if states is not None:
-                        states.append((dict(environment), list(self._language.stores)))
-                    exec(code, environment)
-            except _ReturnedError:
-                pass
+            self._run_codes(codes, environment, states)
+
+    def _run_codes(
+        self, codes: Iterable[CodeType], environment: dict[str, Any], states: list[_State] | None
+    ) -> None:
+        try:
+            for code in codes:
+                if states is not None:
+                    states.append((dict(environment), list(self._language.stores)))
+                exec(code, environment)
+        except _ReturnedError:
+            pass
 
     def _is_right(self, values: Tensor, rtol: float, atol: float) -> bool:
         wanted = self._wanted
@@ -254,6 +286,8 @@ class Screening:
             return self._dtype(value)
         if isinstance(value, tuple):
             return tuple(map(self._argument, value))
+        if type(value) is int:
+            return Number(value)
         if isinstance(value, int | float | str | bool | None):
             return value
         raise MissingError(type(value).__name__)

@@ -57,11 +57,13 @@ class Tried:
         fixes: the simplest first.
         tried: how many edits were tried.
         is_whole: whether all that there are were tried, or one was found.
+        screening: the wrong program as Python, where it runs as such.
     """
 
     fixes: tuple[Fix, ...]
     tried: int
     is_whole: bool
+    screening: Screening | None = None
 
 
 NOTHING_TRIED = Tried((), 0, True)
@@ -113,7 +115,7 @@ class Search:
         for function, source, edit in self._candidates():
             used = self._rerun.budget.used()
             if len(fixes) >= _MOST or used >= end:
-                return Tried(tuple(fixes), tried, bool(fixes))
+                return Tried(tuple(fixes), tried, bool(fixes), screening)
             tried += 1
             if screening is not None and not edit.makes_atomic:
                 if not screening.may_fix(function, edit):
@@ -126,7 +128,7 @@ class Search:
                     end = min(1.0, used + max(_LEAST, _LONGER * used))
                 if all(after != fix.after for fix in fixes):
                     fixes.append(Fix(source.name, source.file, plain, before, after))
-        return Tried(tuple(fixes), tried, True)
+        return Tried(tuple(fixes), tried, True, screening)
 
     def _candidates(self) -> Iterator[tuple[FunctionType, KernelSource, Edit]]:
         found = []

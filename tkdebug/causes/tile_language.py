@@ -56,6 +56,14 @@ class Pointer:
         return _PointerType(self.flat.dtype)
 
 
+class Number(int):
+    """An integer of a launch, with what kernels ask of one."""
+
+    def to(self, dtype: Any, **options: Any) -> Tensor:
+        """Return it as another type."""
+        return torch.tensor(int(self)).to(dtype)
+
+
 class _PointerType:
     def __init__(self, element_ty: torch.dtype) -> None:
         self.element_ty = element_ty
@@ -112,13 +120,13 @@ class Language:
             self.tick()
             yield number
 
-    def program_id(self, axis: int) -> int:
+    def program_id(self, axis: int) -> Tensor:
         """Return the program's number along an axis."""
-        return self._program[axis]
+        return torch.tensor(self._program[axis])
 
-    def num_programs(self, axis: int) -> int:
+    def num_programs(self, axis: int) -> Tensor:
         """Return how many programs there are along an axis."""
-        return self._grid[axis]
+        return torch.tensor(self._grid[axis])
 
     # Memory
 
@@ -203,6 +211,24 @@ class Language:
         """Return a tile with its axes in another order."""
         axes = order[0] if order and isinstance(order[0], list | tuple) else order
         return x.permute(tuple(axes)) if axes else x.transpose(-1, -2)
+
+    permute = trans
+
+    def join(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return two tiles along a new last axis."""
+        return torch.stack((a, b), -1)
+
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the two tiles of a last axis."""
+        return x[..., 0], x[..., 1]
+
+    def interleave(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the elements of two tiles in turns."""
+        return torch.stack((a, b), -1).flatten(-2)
+
+    def flip(self, x: Tensor, dim: int = -1) -> Tensor:
+        """Return a tile the other way round along an axis."""
+        return x.flip(dim)
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
         """Return one or the other."""

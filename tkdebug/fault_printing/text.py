@@ -75,7 +75,7 @@ def fault_lines(
 
 
 def _cause_lines(cause: Cause, file: str | None, view: View) -> Iterator[str]:
-    """Return the edits that fix a mismatch, each as removed and added lines."""
+    """Return the edits that fix a mismatch, as removed and added lines, or else facts."""
     style = view.style
     for number, edit in enumerate(cause.edits[:_MOST_EDITS]):
         yield (
@@ -88,6 +88,8 @@ def _cause_lines(cause: Cause, file: str | None, view: View) -> Iterator[str]:
                 if view.width is not None:
                     text, _ = _window(text, 0, max(view.width - 4, 20))
                 yield f"    {marked(text)}"
+    for fact in cause.facts:
+        yield from _wrapped(f"fact: {visible_line(fact)}", view.width)
     rest = len(cause.edits) - _MOST_EDITS
     if rest > 0:
         yield f"  and with {counted(rest, 'other edit')}"

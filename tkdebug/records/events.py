@@ -384,6 +384,7 @@ class Cause:
         why: of "undecided", in words.
         lacks_inputs: whether it was not looked for, as what the launch was given is gone.
         picture: where the tensor is wrong, a line for some rows: "#" wrong, "." right, "+" both.
+        facts: of "undecided", what the element depends on and what it should, as sentences.
     """
 
     verdict: Annotated[Verdict, OPEN]
@@ -396,6 +397,7 @@ class Cause:
     why: str = ""
     lacks_inputs: bool = False
     picture: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
 
 
 @stored("faults")

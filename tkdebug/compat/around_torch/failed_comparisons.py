@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.causes.comparison import Comparison, tolerances_of
+from tkdebug.causes.expectations import REFERENCE
 from tkdebug.compat.after_torch import after_import
 from tkdebug.compat.around_torch.numpy_comparisons import OF_NUMPY, OF_TESTING
 from tkdebug.compat.replacements import Replacements
@@ -189,7 +190,8 @@ def _hand_on(
         if expects is False:
             return  # `assert not torch.equal(…)`: the answer is the one that is wanted
         raises, frames = bool(expects), (_frame(caller),)
-        failed(Comparison(compared.name, a, b, rtol, atol, equal_nan, frames, raises))
+        reference = REFERENCE.get()
+        failed(Comparison(compared.name, a, b, rtol, atol, equal_nan, frames, raises, reference))
         return
 
 

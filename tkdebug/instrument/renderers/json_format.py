@@ -282,5 +282,6 @@ def cause_object(cause: Cause) -> dict[str, object]:
         else {"file": cause.stored[0], "line": cause.stored[1]},
         "tried": cause.tried,
         "why": cause.why or None,
+        "facts": list(cause.facts),
         "picture": list(cause.picture),
     }

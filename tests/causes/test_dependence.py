@@ -1,0 +1,71 @@
+"""What a wrong element depends on, and on what it should, where no edit fixes the launch."""
+
+import mismatched_kernels as kernels
+import pytest
+import torch
+from mismatched_kernels import mismatch
+
+import tkdebug
+from tkdebug.causes.dependence import region
+
+
+def launched(x):
+    out = torch.empty(x.shape[0])
+    kernels.two_mistakes[(x.shape[0],)](x, out, 3.0, N=x.shape[0])
+    return out
+
+
+def test_a_reference_that_can_run_again_gives_what_should_matter(faults):
+    x = torch.randn(16, 16)
+    with pytest.raises(AssertionError):
+        tkdebug.expect(launched(x), lambda: x.exp().sum(1))
+    fault = mismatch(faults)
+    at = int(fault.message.partition("o_ptr[")[2].partition("]")[0])
+    want = f"o_ptr[{at}] depends on x_ptr[0:16, {at}]; it should on x_ptr[{at}, 0:16]"
+    assert (fault.cause.verdict, fault.cause.facts) == ("undecided", (want,))
+
+
+def test_a_factor_is_a_fact(faults):
+    x = torch.randn(16, 16)
+    with pytest.raises(AssertionError):
+        tkdebug.expect(launched(x), lambda: 5 * (x * x).sum(0) + 1000)
+    first, second = mismatch(faults).cause.facts
+    assert first.endswith("as it should")
+    assert second == "it follows x_ptr 0.6 times as much as it should"
+
+
+def test_without_a_function_only_what_matters_is_known(faults):
+    x = torch.randn(16, 16)
+    out = launched(x)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(out, x.exp().sum(1))
+    (fact,) = mismatch(faults).cause.facts
+    assert "depends on x_ptr[0:16, " in fact
+    assert "should" not in fact
+
+
+def test_the_scripts_tensors_need_no_gradient_after(faults):
+    x = torch.randn(16, 16)
+    with pytest.raises(AssertionError):
+        tkdebug.expect(launched(x), lambda: x.exp().sum(1))
+    assert not x.requires_grad
+    assert x.grad is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "text"),
+    [
+        ([3], [5], "x[3, 5]"),
+        (range(8), range(8), "x"),
+        (range(8), [2], "x[0:8, 2]"),
+        ([1, 3, 5], [0], "x[1:6:2, 0]"),
+        ([1, 2, 6], [0], "3 elements of x[1:7, 0]"),
+        ([], [], ""),
+    ],
+)
+def test_regions_are_slices(rows, columns, text):
+    chosen = torch.zeros(8, 8, dtype=torch.bool)
+    for row in rows:
+        for column in columns:
+            chosen[row, column] = True
+    assert region("x", chosen) == text
