@@ -15,7 +15,7 @@ from textual.widgets import Input, Static
 from tkdebug.errors import Frame, SessionError
 from tkdebug.instrument.records import Launch, RecordedKernel
 from tkdebug.instrument.session import Session
-from tkdebug.records.events import Fault
+from tkdebug.records.events import Cause, Fault
 from tkdebug.tui.drawing import display, palette
 from tkdebug.tui.drawing.lines import Code
 from tkdebug.tui.launches.details import append_arguments
@@ -29,6 +29,7 @@ CONTEXT_LINES = 3
 MAX_EXCERPT_CHARS = 1000
 MIN_EXCERPT_CHARS = 20
 MAX_FRAMES = 64
+MAX_EDITS = 5
 # Why a fault does not count.
 STATES = {"ignored": "a comment ignores it", "known": "it is in the baseline"}
 PLACE_WIDTH = 20
@@ -67,6 +68,8 @@ def fault_text(
     text.append(f"{mark} {display.shown(fault.kind, 30)}", style=style)
     text.append("  in ")
     text.append(f"{display.shown(fault.kernel, 200)}\n", style=palette.STRONG)
+    if fault.cause is not None:
+        _append_cause(text, fault.cause, width)
     for line in fault.message.splitlines()[:40]:
         text.append(f"{display.shown(line)}\n")
     if fault.hint:
@@ -88,6 +91,26 @@ def fault_text(
         text.append(f"  grid {display.grid(launch.grid)}\n", style=palette.LABEL)
         append_arguments(text, launch)
     return text
+
+
+def _append_cause(text: Text, cause: Cause, width: int) -> None:
+    """Append the edits that fix a wrong launch, what is known without one, and a picture."""
+    for number, edit in enumerate(cause.edits[:MAX_EDITS]):
+        text.append(
+            "with this edit the launch agrees\n" if number == 0 else "or with this one\n",
+            style=palette.STRONG,
+        )
+        for sign, lines, style in (
+            ("-", edit.before, palette.REMOVED),
+            ("+", edit.after, palette.ADDED),
+        ):
+            for offset, line in enumerate(lines[:MAX_FRAMES]):
+                shown = f"{edit.line + offset} {sign} {line}"
+                text.append(f"  {display.shown(shown, max(width, 20))}\n", style=style)
+    for fact in cause.facts:
+        text.append(f"{display.shown(fact, 500)}\n", style=palette.STRONG)
+    for line in cause.picture:
+        text.append(f"  {display.shown(line, 60)}\n", style=palette.MUTED)
 
 
 def _facts(group: FaultGroup, fault: Fault) -> list[tuple[str, str]]:
