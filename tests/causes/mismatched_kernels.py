@@ -66,6 +66,15 @@ def suffix_sums(x_ptr, o_ptr, N: tl.constexpr):
 
 
 @tkdebug.jit
+def half_sums(x_ptr, o_ptr, N, B: tl.constexpr):
+    i = tl.arange(0, B)
+    acc = tl.zeros((B,), dtype=tl.float16)  # WRONG accumulator
+    for k in range(0, N):
+        acc += tl.load(x_ptr + k * B + i)
+    tl.store(o_ptr + i, acc)
+
+
+@tkdebug.jit
 def two_mistakes(x_ptr, o_ptr, factor, N: tl.constexpr):
     row = tl.program_id(0)
     i = tl.arange(0, N)

@@ -226,6 +226,17 @@ def test_precision_that_is_lost_is_told_from_a_wrong_formula(faults):
     assert "in fp64 the launch agrees" in fault.hint
 
 
+def test_an_accumulator_that_is_too_narrow_is_edited_where_it_is_made(faults):
+    x, out = torch.rand(256, 16).half(), torch.empty(16)
+    kernels.half_sums[(1,)](x, out, 256, B=16)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(out, x.float().sum(0))
+    fault = mismatch(faults)
+    assert edited_lines(fault)[0] == fault.line == line("WRONG accumulator")
+    assert "dtype=tl.float32" in fault.cause.edits[0].after[0]
+    assert fault.cause.losses[0].line == line("WRONG accumulator") + 2
+
+
 def test_a_search_ends_with_its_budget(faults):
     x, s, out = torch.randn(N, N), torch.randn(N), torch.empty(N, N)
     scaled(x, s, out)

@@ -130,6 +130,10 @@ class ExpressionEdits:
 
     def _constant(self, node: ast.Constant) -> Iterator[Edit]:
         value, parent = node.value, self._text.parents.get(node)
+        if isinstance(parent, ast.keyword) and parent.arg in ("allow_tf32", "input_precision"):
+            text = "False" if isinstance(value, bool) else '"ieee"'
+            yield self._edit("type", 0.0, node, text)
+            return
         if isinstance(value, bool):
             yield self._edit("constant", 0.0, node, str(not value))
         elif isinstance(value, int):
@@ -261,6 +265,8 @@ class ExpressionEdits:
             yield from self._reduction(node)
         if name in ACCESSES:
             yield from self._access(node, name)
+        if name == "load" and not isinstance(self._text.parents.get(node), ast.Attribute):
+            yield self._edit("type", 0.4, node, f"{self._text.text(node)}.to(tl.float32)")
         if name == "where" and len(arguments) == 3:
             for condition in self._text.conditions:
                 if condition != self._text.text(arguments[0]):
@@ -269,6 +275,8 @@ class ExpressionEdits:
             yield from self._range(node)
 
     def _dot(self, node: ast.Call) -> Iterator[Edit]:
+        if not {keyword.arg for keyword in node.keywords} & {"allow_tf32", "input_precision"}:
+            yield self._appended("type", 0.5, node, 'input_precision="ieee"')
         for argument in node.args[:2]:
             text = self._text.text(argument)
             yield self._edit("function", 1.0, argument, f"tl.trans({text})")
@@ -283,6 +291,8 @@ class ExpressionEdits:
             for axis in (0, 1):
                 yield self._appended("axis", 0.3, node, f"axis={axis}")
         text = self._text.text(node.args[0])
+        wide = f"{self._text.operand(node.args[0])}.to(tl.float32)"
+        yield self._edit("type", 0.3, node.args[0], wide)
         for function in ("abs", "exp"):
             yield self._edit("function", 0.5, node.args[0], f"tl.{function}({text})")
 

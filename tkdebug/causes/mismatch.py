@@ -159,7 +159,8 @@ class Mismatches:
         if comparison.actual.is_floating_point():
             lost = losses(comparison, rerun)
             if lost is not None:
-                return _Answer(store, losses=lost)
+                wider = Search(rerun, store, comparison).run(rules=("type",))
+                return _Answer(store, wider, lost)
         tried = Search(rerun, store, comparison).run()
         if tried.fixes:
             return _Answer(store, tried)

@@ -6,7 +6,7 @@ expected. Nothing else is said to be a cause.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 
@@ -54,7 +54,7 @@ class Tried:
     """The result of a search.
 
     Attributes:
-        fixes: the simplest first.
+        fixes: the likeliest first.
         tried: how many edits were tried.
         is_whole: whether all that there are were tried, or one was found.
         screening: the wrong program as Python, where it runs as such.
@@ -106,13 +106,20 @@ class Search:
             return None
         return screening if screening.agrees(now.values) else None
 
-    def run(self) -> Tried:
-        """Try edits, the simplest first, until enough fix the launch or time is over."""
+    def run(self, rules: Collection[str] | None = None) -> Tried:
+        """Try edits, the likeliest first, until enough fix the launch or time is over.
+
+        Args:
+            rules: whose edits are tried; None for all.
+        """
         fixes: list[Fix] = []
         tried = 0
         end = 1.0
-        screening = self._screened()
+        # It computes in other types than launches do.
+        screening = self._screened() if rules is None else None
         for function, source, edit in self._candidates():
+            if rules is not None and edit.rule not in rules:
+                continue
             used = self._rerun.budget.used()
             if len(fixes) >= _MOST or used >= end:
                 return Tried(tuple(fixes), tried, bool(fixes), screening)

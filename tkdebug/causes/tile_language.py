@@ -204,8 +204,8 @@ class Language:
         """Return a matrix product, summed in fp32."""
         product = _floating(a).to(torch.float32) @ _floating(b).to(torch.float32)
         out = product if acc is None else acc + product
-        dtype = options.get("out_dtype")
-        return out if dtype is None else out.to(dtype)
+        dtype = options.get("out_dtype", torch.float32 if acc is None else acc.dtype)
+        return out.to(dtype)
 
     def trans(self, x: Tensor, *order: Any) -> Tensor:
         """Return a tile with its axes in another order."""
