@@ -3,8 +3,11 @@
 
     python bench/compiled_models.py [MODEL ...]       # both, with empty caches
 
-Each compiler has a process of its own, with the same settings. Both measure one model in turns,
-then the next: cold compiles are of the first turn, times the least of all turns. tkdebug is
+Without a GPU, kernels are interpreted, and results compared with eager ones; a graph that ran
+uncompiled is a failure. Random numbers differ there: of a dropout what is kept is compared.
+
+On a GPU, each compiler has a process of its own, with the same settings. Both measure one model in
+turns, then the next: cold compiles are of the first turn, times the least of all turns. tkdebug is
 installed there and records nothing: what recording costs is in `overhead.py`. A model is equal
 where all of its results are within tolerance of upstream's. Times of calls are between two CUDA
 events around many of them, and so the host's where that is slower; times of the GPU are of a CUDA
@@ -25,6 +28,7 @@ from pathlib import Path
 
 ROUNDS, CALLS_MS, TURNS, GRAPH_CALLS = 5, 30.0, 2, 10
 MODELS = {}
+UNCOMPILED = "without being compiled"
 
 
 def model(options=None, tolerance=1e-2):
@@ -401,20 +405,44 @@ def measure(name, folder):
     return {"model": name, "cold_s": cold_s, "us": call_us(call), "gpu_us": on_gpu}
 
 
-def worker(compiler, folder):
-    """Measure the models whose names come in, in this process, a line for each."""
-    if compiler == "tkdebug":
-        import tkdebug
-
-        tkdebug.install(mode="native")
+def interpreted(name):
+    """Compile and interpret one model: a line with its distance from eager results and its time."""
     import torch
 
-    torch.set_float32_matmul_precision("high")
+    make, options, _ = MODELS[name]
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    function, arguments = make()
+    wanted = [each.cpu() for each in results_of(function, arguments)]
+    start = time.process_time()
+    got = [each.cpu() for each in results_of(torch.compile(function, **options), arguments)]
+    seconds = time.process_time() - start
+    if name == "dropout":
+        kept = [(one != 0) & (other != 0) for one, other in zip(got, wanted, strict=True)]
+        shares = [(one != 0).float().mean().sub(0.25).abs() for one in got]
+        assert max(shares) < 0.01, f"a share of {0.25 - max(shares)} is kept, not of 0.25"
+        got, wanted = ([x[k] for x, k in zip(xs, kept, strict=True)] for xs in (got, wanted))
+    return {"model": name, "off": distance(got, wanted), "cpu_s": seconds}
+
+
+def worker(compiler, folder):
+    """Measure the models whose names come in, in this process, a line for each."""
+    if compiler != "upstream":
+        import tkdebug
+
+        tkdebug.install(mode="native" if compiler == "tkdebug" else "interpret")
+    import torch
+
+    if compiler == "interpreted":
+        # fp32 inside, as the eager results have it.
+        torch.set_float32_matmul_precision("highest")
+    else:
+        torch.set_float32_matmul_precision("high")
     # Contexts, libraries and imports are no part of a model's compile time.
     torch.compile(lambda x: x + 1)(torch.ones(8, device="cuda"))
     for name in map(str.strip, sys.stdin):
         try:
-            line = measure(name, folder)
+            line = interpreted(name) if compiler == "interpreted" else measure(name, folder)
         except Exception as error:
             line = {"model": name, "error": f"{type(error).__name__}: {str(error)[:400]}"}
         print(json.dumps(line), flush=True)
@@ -436,7 +464,12 @@ class Worker:
         }
         command = [sys.executable, __file__, "--worker", compiler, str(folder)]
         self._process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if compiler == "interpreted" else None,
+            text=True,
         )
 
     def measured(self, name):
@@ -444,9 +477,11 @@ class Worker:
         # Of one that has died the output ends, which is reported below.
         with contextlib.suppress(BrokenPipeError):
             print(name, file=self._process.stdin, flush=True)
+        said = []
         for line in self._process.stdout:
             if line.startswith("{") and '"model"' in line:
-                return json.loads(line)
+                return {**json.loads(line), "said": said}
+            said.append(line.rstrip())
         return {"model": name, "error": f"the process ended with {self._process.wait()}"}
 
     def close(self):
@@ -457,10 +492,14 @@ class Worker:
 
 
 def difference(name, folder):
-    """How far results are from upstream's, relative to 1 or the value, which is larger."""
+    """Return how far results are from upstream's."""
     import torch
 
-    ours, theirs = (torch.load(folder / c / f"{name}.pt") for c in ("tkdebug", "upstream"))
+    return distance(*(torch.load(folder / c / f"{name}.pt") for c in ("tkdebug", "upstream")))
+
+
+def distance(ours, theirs):
+    """Return how far results are from others, relative to 1 or the value, which is larger."""
     return max(
         ((a.double() - b.double()).abs() / b.double().abs().clamp(min=1)).max().item()
         for a, b in zip(ours, theirs, strict=True)
@@ -507,11 +546,35 @@ def geometric_mean(values):
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
+def interpret(names):
+    """Interpret models without a GPU, a line for each; the status is 1 where one is not equal."""
+    equal = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        worker = Worker("interpreted", Path(temporary))
+        for name in names:
+            line = worker.measured(name)
+            reasons = [said for said in line.get("said", ()) if UNCOMPILED in said]
+            if "error" in line:
+                reasons.append(line["error"])
+            elif not line["off"] <= MODELS[name][2]:
+                reasons.append(f"off by {line['off']:.1e}")
+            equal += not reasons
+            outcome = f"equal {line['off']:8.1e}  {line['cpu_s']:6.1f} s of processors"
+            print(f"{name:28} {'; '.join(reasons) if reasons else outcome}", flush=True)
+        worker.close()
+    print(f"{equal} of {len(names)} equal")
+    return 0 if equal == len(names) else 1
+
+
 def main(names):
+    import torch
+
     unknown = [name for name in names if name not in MODELS]
     if unknown:
         raise SystemExit(f"no model {', '.join(unknown)}; there are {', '.join(MODELS)}")
     names = names or list(MODELS)
+    if not torch.cuda.is_available():
+        return interpret(names)
     threads = os.environ.get("TORCHINDUCTOR_COMPILE_THREADS", "as torch chooses")
     print(f"TORCHINDUCTOR_COMPILE_THREADS: {threads}", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
@@ -534,10 +597,11 @@ def main(names):
             f"({len(speeds)} models); "
             f"cold compiles {sum(ours_s):.1f} s, upstream {sum(theirs_s):.1f} s"
         )
+    return 0
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
         worker(sys.argv[2], Path(sys.argv[3]))
     else:
-        main(sys.argv[1:])
+        sys.exit(main(sys.argv[1:]))

@@ -1,14 +1,16 @@
-"""Inductor's own tests, run as for a GPU on the CUDA device that machines without one have.
+"""torch's own tests, run as for a GPU on the CUDA device that machines without one have.
 
     python bench/standin_inductor.py pytorch/test/inductor/test_torchinductor.py
     python bench/standin_inductor.py FILE --cases 50 --seed 7 --report inductor.json
     python bench/standin_inductor.py FILE --only test_cat
+    python bench/standin_inductor.py pytorch/test/test_torch.py
 
-FILE is torch's, of any version whose imports load with the installed torch; nothing is downloaded.
-Cases are drawn by a seed from the class of tests whose device is `cuda`, and run one after another
-in a process under tkdebug, interpreted; one that crashes or takes too long is a line of the report.
-Skipped tests do not apply and others are drawn instead. `--for-device npu` takes a file that is
-written for another device. Needs `expecttest`.
+FILE is torch's: Inductor's tests, or any whose tests are instantiated for devices, of a version
+whose imports load with the installed torch; nothing is downloaded. Cases are drawn by a seed from
+the classes of tests whose device is `cuda`, and run one after another in a process under tkdebug,
+interpreted; one that crashes or takes too long is a line of the report. Skipped tests do not apply
+and others are drawn instead. `--for-device npu` takes a file that is written for another device.
+Needs `expecttest`.
 """
 
 import argparse
@@ -29,6 +31,7 @@ import unittest
 import warnings
 from pathlib import Path
 
+HERE = Path(__file__).resolve()
 LIMIT_S = 300
 PASSED, FAILED, SKIPPED, CRASHED = "passed", "failed", "skipped", "crashed"
 
@@ -80,17 +83,23 @@ def source_of(arguments):
 
 def run_worker(arguments, file, first, done):
     """Run cases from one on, until a process ends: where to go on, or None after the last."""
-    command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", __file__, file]
+    command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", HERE, file]
     options = ["--seed", arguments.seed, "--only", arguments.only, "--first", first]
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(file.parent / "inductor")}
-    running = None
-    with subprocess.Popen(
-        [str(word) for word in (*command, *options)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment,
-    ) as worker:
+    running, begun = None, first
+    printed = file.parent / "stderr"
+    with (
+        printed.open("w") as errors,
+        subprocess.Popen(
+            [str(word) for word in (*command, *options)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment,
+            # Tests leave files.
+            cwd=file.parent,
+        ) as worker,
+    ):
         for line in worker.stdout:
             with contextlib.suppress(json.JSONDecodeError, TypeError, KeyError):
                 case = json.loads(line)
@@ -108,12 +117,15 @@ def run_worker(arguments, file, first, done):
     if running is not None:
         done.append({**running, "said": f"the process ended with status {worker.returncode}"})
         return first
+    if worker.returncode and first == begun:
+        raise SystemExit(f"the tests did not load:\n{printed.read_text('utf-8')[-2000:]}")
     return None
 
 
 def work(arguments):
     """Run cases from `--first` on, and print a line for each before and after it."""
-    warnings.simplefilter("ignore")
+    # Tests count warnings.
+    warnings.simplefilter("default")
     spec = importlib.util.spec_from_file_location("inductor_tests", arguments.file)
     make_missing_names(arguments.file.read_text("utf-8"))
     module = importlib.util.module_from_spec(spec)
@@ -124,8 +136,7 @@ def work(arguments):
         for kind in vars(module).values()
         if isinstance(kind, type)
         and issubclass(kind, unittest.TestCase)
-        and getattr(kind, "device", None) == "cuda"
-        and hasattr(kind, "common")
+        and "cuda" in (hasattr(kind, "common") and kind.device, getattr(kind, "device_type", ""))
     ]
     names = [
         (kind, name)
@@ -140,6 +151,8 @@ def work(arguments):
         case = {"index": index, "name": name, "outcome": CRASHED, "said": ""}
         print(f"\n{json.dumps(case)}", flush=True)
         signal.alarm(LIMIT_S)
+        # Both use what torch offers its tests alone.
+        kind._do_cuda_memory_leak_check = kind._do_cuda_non_default_stream = False  # noqa: SLF001
         outcome, said = outcome_of(kind(name))
         print(f"\n{json.dumps({**case, 'outcome': outcome, 'said': said})}", flush=True)
     return 0

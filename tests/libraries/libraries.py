@@ -84,6 +84,20 @@ _VLLM_TESTS = (
 )
 
 LIBRARIES = {
+    "attorch": Library(version="67c2772b", tests=("tests/test_*.py",)),
+    "conch": Library(version="e2c5ecfe", tests=("tests/*_test.py",)),
+    "flag_gems": Library(
+        version="3.0, 532ff438", tests=("tests/test_*.py",), import_from=("src", "."), triton="3.5"
+    ),
+    "flash-linear-attention": Library(
+        version="bc3b101d", tests=("tests/ops/test_*.py", "tests/modules/test_*.py"), triton="3.8"
+    ),
+    "liger": Library(
+        version="0.8.2, ead96b61",
+        tests=("test/transformers/test_*.py",),
+        import_from=("src", "."),
+    ),
+    "mamba": Library(version="e9594ce1", tests=("tests/ops/triton/test_*.py",)),
     "vllm": Library(
         version="0.33.0",
         tests=_VLLM_TESTS,

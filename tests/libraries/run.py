@@ -81,7 +81,9 @@ def run_files(
         record.touch()
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent.parent), *imports]),
+            "PYTHONPATH": os.pathsep.join(
+                [str(HERE), str(HERE.parent.parent), *imports, os.environ.get("PYTHONPATH", "")]
+            ),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "TKDEBUG_LIBRARY": name,
             "TKDEBUG_LIBRARY_CASES": str(options.cases),
