@@ -126,6 +126,21 @@ def test_a_graph_that_is_not_compiled_runs_and_is_reported(tmp_path):
     assert "no faults, 1 graph ran uncompiled" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.skipif(cuda_usable(), reason="a real CUDA device is here")
+def test_measured_models_are_interpreted_without_a_gpu(tmp_path):
+    bench = HERE.parents[1] / "bench" / "compiled_models.py"
+    done = subprocess.run(
+        [sys.executable, str(bench), "cumsum", "kernel_of_the_user"],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    names = [line.split()[:2] for line in done.stdout.splitlines()]
+    assert names == [["cumsum", "equal"], ["kernel_of_the_user", "equal"], ["2", "of"]]
+
+
 @pytest.mark.slow
 def test_all_models_agree(tmp_path):
     names = [*cases_of(PROGRAMS), *cases_of(MODELS)]

@@ -8,6 +8,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tkdebug.compat import cuda_standin
+from tkdebug.compat.around_torch.marked_empties import mark_empties
 from tkdebug.compat.cuda_standin import support
 from tkdebug.errors import UnsupportedError
 
@@ -138,3 +139,191 @@ def test_a_torch_that_is_not_known_is_refused_in_a_line(monkeypatch, tmp_path):
     monkeypatch.setattr(support, "_TEST", "")
     support.check_installed_torch()
     assert (tmp_path / "torch" / "key").read_text("utf-8") == "passed"
+
+
+def test_storages_are_resized_and_freed():
+    before = torch.cuda.memory_allocated()
+    x = torch.arange(4.0, device="cuda")
+    view, storage = x[1:3], x.untyped_storage()
+    storage.resize_(0)
+    assert (storage.nbytes(), torch.cuda.memory_allocated()) == (0, before)
+    with pytest.raises(RuntimeError, match="resize"):
+        x + 1
+    torch.ops.inductor.resize_storage_bytes_(x, 16)
+    x.copy_(torch.tensor([5.0, 6.0, 7.0, 8.0]))
+    storage.resize_(64)
+    x[2] = 1
+    assert (x.tolist(), view.tolist(), storage.nbytes()) == ([5, 6, 1, 8], [6, 1], 64)
+
+
+def attended(function, device, dtype, heads):
+    """Return the result of attention and its gradients, of the same numbers on any device."""
+    torch.manual_seed(0)
+    given = [torch.randn(2, count, 40, 8) for count in (4, heads, heads)]
+    given = [each.to(device, dtype).requires_grad_() for each in given]
+    out = function(*given)
+    out.float().sin().sum().backward()
+    return [each.float().cpu() for each in (out.detach(), *(each.grad for each in given))]
+
+
+ATEN = torch.ops.aten
+FUSED = {
+    "flash": lambda q, k, v, causal: ATEN._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)[
+        0
+    ],
+    "efficient": lambda q, k, v, causal: ATEN._scaled_dot_product_efficient_attention(
+        q, k, v, None, True, 0.0, causal
+    )[0],
+    "cudnn": lambda q, k, v, causal: ATEN._scaled_dot_product_cudnn_attention(
+        q, k, v, None, True, 0.0, causal
+    )[0],
+    "flash of tokens": lambda q, k, v, causal: ATEN._flash_attention_forward(
+        *(x.transpose(1, 2) for x in (q, k, v)), None, None, 40, 40, 0.0, causal, False
+    )[0].transpose(1, 2),
+}
+
+
+@pytest.mark.parametrize("kind", FUSED)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("dtype", "heads"), [(torch.float32, 4), (torch.float16, 2)])
+def test_fused_attention_that_is_called_directly_is_attention(kind, causal, dtype, heads):
+    def plain(q, k, v):
+        q, k, v = q.float(), k.float(), v.float()
+        attend = torch.nn.functional.scaled_dot_product_attention
+        return attend(q, k, v, is_causal=causal, enable_gqa=True).to(dtype)
+
+    wanted = attended(plain, "cpu", dtype, heads)
+    got = attended(lambda q, k, v: FUSED[kind](q, k, v, causal), "cuda", dtype, heads)
+    tolerance = 1e-5 if dtype is torch.float32 else 4e-3
+    torch.testing.assert_close(got, wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_fused_attention_gives_the_sums_of_its_scores():
+    q = torch.randn(1, 2, 5, 4, device="cuda")
+    sums = torch.logsumexp(q @ q.transpose(-1, -2) * 0.5, -1)
+    torch.testing.assert_close(ATEN._scaled_dot_product_flash_attention(q, q, q)[1], sums)
+    padded = ATEN._scaled_dot_product_efficient_attention(q, q, q, None, True)[1]
+    assert padded.shape == (1, 2, 32)
+    torch.testing.assert_close(padded[..., :5], sums)
+    with pytest.raises(NotImplementedError, match="dropout takes a GPU"):
+        ATEN._scaled_dot_product_flash_attention(q, q, q, 0.5)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("function", [torch.fft.fft, torch.fft.rfft, torch.fft.ifft2])
+def test_transforms_of_halves_are_computed_in_fp32(function):
+    x = torch.randn(4, 8).half()
+    y = x.cuda().requires_grad_()
+    wanted = function(x.float())
+    got = function(y)
+    assert got.dtype is torch.complex32
+    torch.testing.assert_close(got.cpu().to(torch.complex64), wanted, rtol=4e-3, atol=4e-3)
+    got.real.sum().backward()
+    wide = x.float().requires_grad_()
+    function(wide).real.sum().backward()
+    torch.testing.assert_close(y.grad.cpu().float(), wide.grad, rtol=4e-3, atol=4e-3)
+
+
+def test_gradients_of_softmax_have_the_type_of_a_gpus():
+    gradient = torch.ops.aten._softmax_backward_data
+    x = torch.rand(2, 3, device="cuda")
+    assert gradient(x, x, 1, torch.float16).dtype is torch.float16
+    assert gradient(x.half(), x.half(), 1, torch.float32).dtype is torch.float16
+
+
+def test_matrix_exponentials_of_halves_are_computed_in_fp32():
+    x = torch.eye(5, dtype=torch.bfloat16) * 8 + 1
+    wanted = torch.linalg.matrix_exp(x.float()).bfloat16()
+    assert torch.equal(torch.linalg.matrix_exp(x.cuda()).cpu(), wanted)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_sums_of_sparse_products_are_refused_as_by_a_gpu():
+    x = torch.eye(3, device="cuda").to_sparse_csr()
+    with pytest.raises(NotImplementedError, match="_sparse_mm_reduce_impl"):
+        torch.sparse.mm(x, torch.ones(3, 3, device="cuda"), "sum")
+
+
+def test_copies_to_the_host_have_memory_of_their_own():
+    x = torch.arange(6.0, device="cuda").view(2, 3)
+    for copy in (x.cpu(), x.t().cpu(), x[:, 1:].cpu()):
+        copy += 1
+    assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert x.t().cpu().stride() == torch.arange(6.0).view(2, 3).t().clone().stride()
+    flipped = torch.tensor([1 + 2j], device="cuda").conj()
+    assert flipped.cpu().resolve_conj().tolist() == [1 - 2j]
+    y = x.clone().requires_grad_()
+    (y.cpu() * 2).sum().backward()
+    assert y.grad.tolist() == [[2, 2, 2], [2, 2, 2]]
+
+
+@pytest.fixture
+def deterministic_algorithms():
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize(
+    ("function", "called"),
+    [
+        (lambda x: x.median(0), "median CUDA with indices output"),
+        (lambda x: torch.histc(x), "_histc_cuda with floating point input"),
+        (lambda x: torch.bincount(x.long(), x), "_bincount_cuda"),
+        (lambda x: x.clone().put_(x.long(), x, accumulate=True), "put_"),
+        (
+            lambda x: torch.nn.ReflectionPad1d(1)(x[None].requires_grad_()).sum().backward(),
+            "reflection_pad1d_backward_out_cuda",
+        ),
+        (
+            lambda x: (
+                torch.nn.EmbeddingBag(3, 2, mode="max", device="cuda")(x.long()[None])
+                .sum()
+                .backward()
+            ),
+            "embedding_bag_backward_cuda_max",
+        ),
+    ],
+)
+def test_operators_that_are_not_deterministic_on_a_gpu_are_refused(
+    deterministic_algorithms, function, called
+):
+    x = torch.zeros(3, device="cuda")
+    with pytest.raises(RuntimeError, match=f"{called} does not have a deterministic impl"):
+        function(x)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    with pytest.warns(UserWarning, match=f"{called} does not have a deterministic impl"):
+        function(x)
+
+
+def test_operators_that_are_deterministic_on_a_gpu_are_not_refused(deterministic_algorithms):
+    x = torch.arange(3.0, device="cuda")
+    assert (x.median().item(), torch.bincount(x.long()).tolist()) == (1, [1, 1, 1])
+    assert torch.histc(x.long(), 3).tolist() == [1, 1, 1]
+
+
+def test_memory_that_grows_is_filled_for_deterministic_programs(deterministic_algorithms):
+    x = torch.ones(2, device="cuda").resize_(4)
+    assert x.isnan().tolist() == [False, False, True, True]
+    y = torch.ones(2, dtype=torch.int8, device="cuda").resize_(3)
+    assert y.tolist() == [1, 1, 127]
+
+
+def test_exponential_numbers_are_never_zero():
+    x = torch.empty(1 << 20, dtype=torch.float16, device="cuda").exponential_()
+    assert x.min() > 0
+
+
+def test_numbers_are_copied_to_tensors():
+    x = torch.zeros(2, device="cuda")
+    assert x.copy_(2.5).tolist() == [2.5, 2.5]
+    assert torch._lazy_clone(x).tolist() == [2.5, 2.5]
+
+
+def test_memory_that_is_filled_for_deterministic_programs_is_not_marked(deterministic_algorithms):
+    stop = mark_empties()
+    try:
+        for device in ("cpu", "cuda"):
+            assert torch.empty(2, dtype=torch.int64, device=device).tolist() == [2**63 - 1] * 2
+    finally:
+        stop()

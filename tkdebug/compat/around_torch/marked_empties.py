@@ -19,6 +19,7 @@ from tkdebug.compat.replacements import Replacements
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS, NARROW_PATTERNS, TYPES, bits_type
 from tkdebug.interpreter.memory.host_views import host_view
 
+_settings: Any = torch.utils.deterministic
 _FUNCTIONS = ("empty", "empty_like", "empty_strided", "empty_permuted")
 _METHODS = ("new_empty", "new_empty_strided")
 
@@ -41,6 +42,9 @@ def _marking(function: Callable[..., Any]) -> Callable[..., Any]:
         made = function(*arguments, **keywords)
         # Off inside the interpreter, whose own tiles need no marks.
         if not torch._C._is_torch_function_enabled():  # noqa: SLF001
+            return made
+        if torch.are_deterministic_algorithms_enabled() and _settings.fill_uninitialized_memory:
+            # torch has filled it, with what such programs may count on.
             return made
         if keywords.get("out") is None and isinstance(made, Tensor):
             _mark(made)

@@ -27,9 +27,10 @@ from tkdebug.compat.cuda_standin.special_kernels import (
     ROUNDED_ONCE,
     SPECIAL,
     UNDECLARED_WRITES,
+    deterministic,
     refused,
 )
-from tkdebug.compat.cuda_standin.tensors import host, place, replace, tensors_in
+from tkdebug.compat.cuda_standin.tensors import host, place, replace, resize, tensors_in
 from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS
 
 Kernel = Callable[..., Any]
@@ -44,6 +45,7 @@ _COMPOSITES = (
     "CompositeImplicitAutograd",
 )
 _HALVES = (torch.float16, torch.bfloat16)
+_WIDE = {**dict.fromkeys(_HALVES, torch.float32), torch.complex32: torch.complex64}
 _NOT_FOR_HALVES = (
     "not implemented for 'Half'",
     "not implemented for 'BFloat16'",
@@ -64,6 +66,7 @@ _NAMES_ARGUMENT_FIRST = tuple(map(int, torch.__version__.split(".")[:2])) >= (2,
 def register_kernels() -> Callable[[], None]:
     """Give torch's operators kernels for CUDA; return what takes them away."""
     libraries = [_library("aten"), _library("c10d"), _library("aten", "CPU")]
+    libraries.append(_library("inductor"))
     with warnings.catch_warnings():
         # A build for CUDA has kernels already, and warns of each that is replaced.
         warnings.simplefilter("ignore", UserWarning)
@@ -71,6 +74,7 @@ def register_kernels() -> Callable[[], None]:
             libraries[2].impl(name, "CPU", kernel, False)
         for name, kernel in _aten_kernels():
             libraries[0].impl(name, "CUDA", kernel, False)
+        libraries[3].impl("resize_storage_bytes_", "CUDA", _resize_storage_bytes, False)
         for key in KEYS:
             libraries.append(_library("aten", key))
             for name, kernel in sparse_kernels(key):
@@ -101,6 +105,10 @@ def _names(namespace: str) -> list[str]:
     return [name[len(start) :] for name in names if name.startswith(start)]
 
 
+def _resize_storage_bytes(variable: Tensor, new_size: int) -> None:
+    resize(variable.untyped_storage(), new_size)
+
+
 def _index(full: str) -> Kernel:
     """Return a kernel of indexing, which takes indices of the host, and of CUDA for CUDA alone."""
     kernel = _of_first_call(full)
@@ -117,13 +125,13 @@ def _aten_kernels() -> Iterator[tuple[str, Kernel]]:
     for name in _names("aten"):
         full = f"aten::{name}"
         if name in SPECIAL:
-            yield name, SPECIAL[name]
+            yield name, deterministic(name, SPECIAL[name])
         elif name in _INDEXING:
             yield name, _index(full)
         elif name.startswith(_OF_THE_CPU_ALONE):
             continue
         elif _has_kernel(full, "CPU") or name in AS_A_WHOLE:
-            yield name, _of_first_call(full)
+            yield name, deterministic(name, _of_first_call(full))
         elif _has_kernel(full, "CUDA"):
             # In a build for CUDA alone.
             is_composite = any(_has_kernel(full, key) for key in _COMPOSITES)
@@ -146,6 +154,9 @@ def _of_first_call(full_name: str, is_composite: bool = False) -> Kernel:
         if run is None:
             op = operator(full_name)
             run = _redispatched(op) if is_composite else kernel_of(op)
+        if not is_composite and torch._C._len_torch_function_stack():
+            with torch._C.DisableTorchFunction():
+                return run(*args, **kwargs)
         return run(*args, **kwargs)
 
     return kernel
@@ -162,17 +173,7 @@ def kernel_of(op: Any) -> Kernel:
     if not is_written and any(each.alias_info is not None for each in schema.returns):
         return _redispatched(op)
     kernel = _Kernel(op).run
-    if _is_random(op):
-        kernel = with_random_numbers(op, kernel)
-
-    @functools.wraps(kernel)
-    def below_modes(*args: Any, **kwargs: Any) -> Any:
-        if torch._C._len_torch_function_stack():
-            with torch._C.DisableTorchFunction():
-                return kernel(*args, **kwargs)
-        return kernel(*args, **kwargs)
-
-    return below_modes
+    return with_random_numbers(op, kernel) if _is_random(op) else kernel
 
 
 def _writes(argument: Any) -> bool:
@@ -237,7 +238,7 @@ class _Kernel:
                 values[at] = self._converted(values[at])
         keywords = kwargs and {name: self._keyword(name, kwargs[name]) for name in kwargs}
         try:
-            if self._rounded is None:
+            if self._rounded is None or not self._has_halves(values):
                 result = on_cpu(*values, **keywords)
             else:
                 result = self._in_fp32(values, keywords)
@@ -286,6 +287,14 @@ class _Kernel:
             return torch.empty(value.shape, dtype=value.dtype, device=CPU)
         return None if name == "pin_memory" else self._converted(value)
 
+    def _has_halves(self, values: list[Any]) -> bool:
+        """Whether an argument that is a tensor has halves."""
+        for at in self._tensors[: len(values)]:
+            value = values[at]
+            if isinstance(value, Tensor) and value.dtype in _WIDE:
+                return True
+        return False
+
     def _in_fp32(self, values: list[Any], keywords: dict[str, Any]) -> Any:
         """Run the operator with halves as fp32, and round its results once."""
         wide: list[tuple[Tensor, Tensor]] = []
@@ -293,9 +302,9 @@ class _Kernel:
         def widen(value: Any) -> Any:
             if isinstance(value, (list, tuple)):
                 return [widen(each) for each in value]
-            if not isinstance(value, Tensor) or value.dtype not in _HALVES:
+            if not isinstance(value, Tensor) or value.dtype not in _WIDE:
                 return value
-            wide.append((value, value.float()))
+            wide.append((value, value.to(_WIDE[value.dtype])))
             return wide[-1][1]
 
         if self._refuses_mixtures and len(_types((*values, *keywords.values()))) > 1:
@@ -319,6 +328,7 @@ class _Kernel:
 
     def _narrowed(self, result: Any, values: list[Any], half: torch.dtype) -> Any:
         if isinstance(result, Tensor):
+            half = torch.float16 if half is torch.complex32 else half
             if result.dtype == torch.complex64 and half == torch.float16:
                 return result.to(torch.complex32)
             return result.to(half) if result.dtype == torch.float32 else result

@@ -17,7 +17,7 @@ from tkdebug.compat.cuda_standin import collectives, profilers, streams
 from tkdebug.compat.cuda_standin.compiling import compile_for_stand_in
 from tkdebug.compat.cuda_standin.cuda_module import TORCH_ACCELERATOR, TORCH_CUDA
 from tkdebug.compat.cuda_standin.generators import GENERATOR, Generator
-from tkdebug.compat.cuda_standin.tensors import is_cuda_device, new_storage
+from tkdebug.compat.cuda_standin.tensors import is_cuda_device, new_storage, resize
 from tkdebug.compat.replacements import Replacements
 
 _CUDA_VERSION = "12.8"
@@ -120,7 +120,7 @@ def _patch_default_tensor_type(patches: Replacements) -> None:
 
 
 def _patch_storages(patches: Replacements) -> None:
-    """Have `torch.UntypedStorage(n, device="cuda")`, which saving and loading use, made here."""
+    """Have CUDA storages, which saving and loading use, made and resized here."""
     make = torch.UntypedStorage.__new__
 
     def new(cls: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -133,6 +133,16 @@ def _patch_storages(patches: Replacements) -> None:
         return make(cls, *arguments, **keywords)
 
     patches.set(torch.UntypedStorage, "__new__", staticmethod(new))
+    resize_elsewhere = torch.UntypedStorage.resize_
+
+    def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        if not self.is_cuda:
+            resize_elsewhere(self, size)
+            return self
+        resize(self, size)
+        return self
+
+    patches.set(torch.UntypedStorage, "resize_", resize_)
 
 
 def _patch_backward(patches: Replacements) -> None:

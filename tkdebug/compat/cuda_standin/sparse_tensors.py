@@ -29,6 +29,8 @@ _OF_PARTS = frozenset(
         *("resize_as_sparse_", "copy_sparse_to_sparse_", "_coalesced_", "zero_", "clone"),
     )
 )
+# A GPU has no kernel for it.
+_OF_THE_CPU_ALONE = "_sparse_mm_reduce_impl"
 _TYPES = {bool: torch.bool, int: torch.int64}
 
 
@@ -37,6 +39,8 @@ def sparse_kernels(key: str) -> Iterator[tuple[str, Kernel]]:
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     for full in torch._C._dispatch_get_all_op_names():
         namespace, _, name = full.partition("::")
+        if name.startswith(_OF_THE_CPU_ALONE):
+            continue
         if namespace == "aten" and has_kernel(full, key.replace("CUDA", "CPU")):
             yield name, functools.partial(_first_call, name, key)
 

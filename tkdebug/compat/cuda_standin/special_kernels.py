@@ -5,20 +5,24 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tkdebug.compat.cuda_standin.attention import ATTENTION
 from tkdebug.compat.cuda_standin.device_memory import is_out_of_memory, out_of_memory
 from tkdebug.compat.cuda_standin.generators import chosen
-from tkdebug.compat.cuda_standin.tensors import host, no_such_device, place, replace
+from tkdebug.compat.cuda_standin.tensors import host, no_such_device, place, resize
 from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS, is_pinned
 from tkdebug.runtime.launch.graph_capture import capture_in_force, refuse_while_capturing
 
 Kernel = Callable[..., Any]
 _ATEN = torch.ops.aten
+_LEAST_HALF = 2.0**-24
+_determinism: Any = torch.utils.deterministic
 # Done over the memory as a whole, though they are made of other operators.
 AS_A_WHOLE = frozenset(("convolution", "convolution_backward", "convolution_overrideable"))
 # Halves are accumulated in fp32 and rounded once: of each result, the argument whose type it has;
@@ -28,7 +32,7 @@ ROUNDED_ONCE: Mapping[str, tuple[int | None, ...]] = {
         (
             *("mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_", "addbmm", "addbmm_"),
             *("addmv", "addmv_", "mv", "dot", "vdot", "_addmm_activation", "addr", "addr_"),
-            "convolution",
+            *("convolution", "linalg_matrix_exp"),
         ),
         (0,),
     ),
@@ -61,6 +65,89 @@ OF_THE_CPU_ALONE = (
     "_upsample_lanczos2d_aa _scaled_dot_product_flash_attention_for_cpu _empty_affine_quantized "
     "_empty_per_channel_affine_quantized to_mkldnn slow_conv3d_forward"
 ).split()
+
+
+def _weights_given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    return len(args) > 1 or kwargs.get("weights") is not None
+
+
+def _is_floating(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    return bool(args[0].is_floating_point())
+
+
+def _takes_maxima(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    # Its argument `mode`, by the schema.
+    return bool(args[8] == _MODE_MAX)
+
+
+_MODE_MAX = 2
+# What a GPU calls operators that it refuses where `torch.use_deterministic_algorithms` is set.
+NOT_DETERMINISTIC: Mapping[str, str] = {
+    **{
+        name: f"{name}_cuda"
+        for name in (
+            "avg_pool3d_backward max_pool3d_with_indices_backward adaptive_max_pool2d_backward "
+            "fractional_max_pool2d_backward fractional_max_pool3d_backward "
+            "replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward "
+            "grid_sampler_2d_backward grid_sampler_3d_backward reflection_pad2d_backward"
+        ).split()
+    },
+    **{
+        name: f"{name}_out_cuda"
+        for name in (
+            "upsample_linear1d_backward upsample_bilinear2d_backward upsample_bicubic2d_backward "
+            "upsample_trilinear3d_backward reflection_pad1d_backward reflection_pad3d_backward"
+        ).split()
+    },
+    "_adaptive_avg_pool2d_backward": "adaptive_avg_pool2d_backward_cuda",
+    "_adaptive_avg_pool3d_backward": "adaptive_avg_pool3d_backward_cuda",
+    "nll_loss2d_forward": "nll_loss2d_forward_out_cuda_template",
+    "_ctc_loss_backward": "ctc_loss_backward_gpu",
+    "_embedding_bag_backward": "embedding_bag_backward_cuda_max",
+    "put_": "put_",
+    "histc": "_histc_cuda with floating point input",
+    "bincount": "_bincount_cuda",
+    "median.dim": "median CUDA with indices output",
+    "median.dim_values": "median CUDA with indices output",
+    "nanmedian.dim": "median CUDA with indices output",
+    "nanmedian.dim_values": "median CUDA with indices output",
+}
+_REFUSED_ONLY_IF: Mapping[str, Callable[[tuple[Any, ...], Mapping[str, Any]], bool]] = {
+    "bincount": _weights_given,
+    "histc": _is_floating,
+    "_embedding_bag_backward": _takes_maxima,
+}
+
+
+def deterministic(name: str, kernel: Kernel) -> Kernel:
+    """Return a kernel of an operator that refuses as a GPU's where it is not deterministic."""
+    base = name.partition(".")[0]
+    called = NOT_DETERMINISTIC.get(name, NOT_DETERMINISTIC.get(base))
+    if called is None:
+        return kernel
+    applies = _REFUSED_ONLY_IF.get(base)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        is_asked = torch.are_deterministic_algorithms_enabled()
+        if is_asked and (applies is None or applies(args, kwargs)):
+            _alert(called)
+        return kernel(*args, **kwargs)
+
+    return run
+
+
+def _alert(called: str) -> None:
+    text = f"{called} does not have a deterministic implementation, but you set "
+    warns_only: Any = torch.is_deterministic_algorithms_warn_only_enabled
+    if warns_only():
+        text += "'torch.use_deterministic_algorithms(True, warn_only=True)'."
+        warnings.warn(text, UserWarning, stacklevel=2)
+        return
+    raise RuntimeError(
+        f"{text}'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for "
+        "this operation, or you can use the 'warn_only=True' option, if that's acceptable for your "
+        "application."
+    )
 
 
 def refused(name: str) -> Kernel:
@@ -106,11 +193,23 @@ def _drawn(op: Any) -> Kernel:
     return draw
 
 
+def _exponential(self: Tensor, lambd: float = 1, *, generator: Any = None) -> Tensor:
+    """Fill a tensor with numbers that, as a GPU's, are never 0: halves are not, either."""
+    of_cpu, numbers = host(self), chosen(generator).drawn(self.numel())
+    with torch._C.DisableTorchFunction():
+        of_cpu.exponential_(lambd, generator=numbers)
+        if of_cpu.dtype is torch.float16:
+            of_cpu.clamp_(min=_LEAST_HALF)
+    return self
+
+
 def _on_host(tensor: Tensor) -> Tensor:
     return host(tensor) if tensor.is_cuda else tensor
 
 
-def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+def _copy(self: Tensor, src: Tensor | complex, non_blocking: bool = False) -> Tensor:
+    if not isinstance(src, Tensor):
+        return self.fill_(src)
     if self.is_cuda != src.is_cuda:
         other = src if self.is_cuda else self
         is_number = self.is_cuda and not src.dim()
@@ -133,6 +232,7 @@ def _copy_from(self: Tensor, dst: Tensor, non_blocking: bool = False) -> Tensor:
     return _copy(dst, self)
 
 
+_function_modes = torch._C._len_torch_function_stack
 _clone_on_cpu = _ATEN.clone.default._handle.redispatch_boxed
 _copy_on_cpu = _ATEN._to_copy.default._handle.redispatch_boxed
 
@@ -146,6 +246,9 @@ def _to_copy(self: Tensor, device: Any = None, **options: Any) -> Any:
     """Return a copy of a tensor of any device on any device."""
     waits = not options.get("non_blocking") and capture_in_force() is None
     if waits and self.is_cuda and device is not None and device.type == "cpu":
+        if options == {"dtype": self.dtype, "layout": self.layout} and not _function_modes():
+            # As `Tensor.cpu` asks for.
+            return host(self).clone()
         with torch._C.DisableTorchFunction():
             return _copy_on_cpu(CPU_KEYS, _on_host(self), **options)
     if not self.is_cuda or not (device is None or device.type == "cuda"):
@@ -163,17 +266,25 @@ def _resize(self: Tensor, size: Any, memory_format: Any = None) -> Tensor:
     for length in size:
         count *= length
     needed_bytes = (count + self.storage_offset()) * self.element_size()
-    if not count or needed_bytes <= self.untyped_storage().nbytes():
-        return _ATEN.resize_.default.redispatch(  # type: ignore[no-any-return]
-            CPU_KEYS, self, size, memory_format=memory_format
-        )
-    grown = torch.empty(size, dtype=self.dtype, device=CPU)
-    if self.numel() and self.is_contiguous():
-        grown.view(-1)[: self.numel()].copy_(host(self).reshape(-1))
-    if memory_format not in (None, torch.contiguous_format, torch.preserve_format):
-        grown = grown.contiguous(memory_format=memory_format)
-    replace(self, grown)
-    return self
+    storage = self.untyped_storage()
+    before = storage.nbytes()
+    if count and needed_bytes > before:
+        grown = resize(storage, int(needed_bytes))
+        if torch.are_deterministic_algorithms_enabled() and _determinism.fill_uninitialized_memory:
+            _fill_unset(grown[before:].view(self.dtype))
+    return _ATEN.resize_.default.redispatch(  # type: ignore[no-any-return]
+        CPU_KEYS, self, size, memory_format=memory_format
+    )
+
+
+def _fill_unset(memory: Tensor) -> None:
+    """Fill memory as torch fills what nobody has set, for deterministic programs."""
+    if memory.dtype.is_floating_point or memory.dtype.is_complex:
+        memory.fill_(math.nan)
+    elif memory.dtype is torch.bool:
+        memory.fill_(True)
+    else:
+        memory.fill_(torch.iinfo(memory.dtype).max)
 
 
 def _histc(self: Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
@@ -197,7 +308,9 @@ def _softmax(function: Callable[..., Tensor]) -> Kernel:
 def _softmax_backward(op: Any) -> Kernel:
     def run(grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
         of_grad, of_output = host(grad), host(output)
-        return place(op.redispatch(CPU_KEYS, of_grad, of_output, dim, grad.dtype).to(input_dtype))
+        result = op.redispatch(CPU_KEYS, of_grad, of_output, dim, grad.dtype)
+        # Of other mixtures a GPU's gradient has the type of what it is given.
+        return place(result.to(input_dtype) if grad.dtype is torch.float32 else result)
 
     return run
 
@@ -325,7 +438,10 @@ SPECIAL: Mapping[str, Kernel] = {
     "rand.generator": _drawn(_ATEN.rand.generator),
     "randn": _drawn(_ATEN.randn.generator),
     "randn.generator": _drawn(_ATEN.randn.generator),
+    "exponential_": _exponential,
     "clone": _clone,
+    # Memory of CUDA tensors here is not shared until it is written.
+    "_lazy_clone": _clone,
     "_to_copy": _to_copy,
     "copy_": _copy,
     "_copy_from": _copy_from,
@@ -353,6 +469,7 @@ SPECIAL: Mapping[str, Kernel] = {
     "_thnn_fused_gru_cell": _gru_cell,
     "_thnn_fused_gru_cell_backward": _gru_cell_backward,
     "_fused_rms_norm_backward": _rms_norm_backward,
+    **ATTENTION,
     "_fused_sdp_choice": lambda *args, **kwargs: 0,
     **dict.fromkeys(
         (

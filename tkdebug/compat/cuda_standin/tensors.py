@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compat.cuda_standin.device_memory import Allocation
-from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS, with_device
+from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS, move_memory, with_device
 from tkdebug.compat.replacements import TOLD_VARIABLE
 from tkdebug.interpreter.memory.host_views import HOST_MEMORY, viewed
 from tkdebug.terminal.text import tell
@@ -112,6 +112,27 @@ def replace(tensor: Tensor, memory: Tensor) -> None:
     """Give a CUDA tensor the contents, shape and strides of a CPU tensor."""
     storage = place(memory).untyped_storage()
     _set.redispatch(CPU_KEYS, tensor, storage, 0, memory.shape, memory.stride())
+
+
+def resize(storage: torch.UntypedStorage, size_bytes: int) -> Tensor:
+    """Give CUDA memory another size; what it begins with stays. Return its bytes on the host."""
+    memory: Tensor | None = getattr(storage, HOST_MEMORY, None)
+    before = _taken_over(storage) if memory is None else memory
+    with torch._C.DisableTorchFunction():
+        grown = torch.empty(size_bytes, dtype=torch.uint8, device=CPU)
+        kept = min(size_bytes, storage.nbytes())
+        start = before.storage_offset() * before.element_size()
+        as_bytes = torch.empty(0, dtype=torch.uint8, device=CPU)
+        as_bytes.set_(before.untyped_storage(), start, (kept,), (1,))
+        grown[:kept].copy_(as_bytes)
+    # The storage holds on to what it had, which a GPU would have freed.
+    vars(before).pop(_ALLOCATION, None)
+    # Tensors that are larger now are to be refused, and not to grow it.
+    fixed = with_device(grown, is_cuda=False)
+    move_memory(storage, fixed.data_ptr(), size_bytes)
+    setattr(fixed, _ALLOCATION, Allocation(size_bytes))
+    setattr(storage, HOST_MEMORY, fixed)
+    return fixed
 
 
 def new_storage(size_bytes: int) -> torch.UntypedStorage:

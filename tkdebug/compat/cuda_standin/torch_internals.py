@@ -50,6 +50,10 @@ _GENERATOR_BYTES = 256
 _CPU_DEVICE = b"\x00\xff"
 _CUDA_DEVICE = b"\x01\x00"
 _STORAGE_WORDS = 24
+# Its address and size are among the first; c10/core/StorageImpl.h.
+_MEMORY_WORDS = 8
+# A number of bytes that no other word of a storage has.
+_PROBE_BYTES = 0x1F2E3D
 # What functions of the tables are done by: functions of the CPU's guard. `deviceCount` gives 1,
 # which is also True, the device type CUDA, the device cuda:0, and a stream of it; `type` gives 0.
 _GUARD = {
@@ -235,8 +239,35 @@ def pinned_allocator() -> int:
 
 def is_pinned(storage: torch.UntypedStorage) -> bool:
     """Return whether memory was given out by the allocator of pinned memory."""
-    words = (ctypes.c_void_p * _STORAGE_WORDS).from_address(storage._cdata)
-    return pinned_allocator() in list(words)
+    return pinned_allocator() in list(_words(storage))
+
+
+def move_memory(storage: torch.UntypedStorage, address: int, size_bytes: int) -> None:
+    """Have a storage that came from DLPack say that its memory is elsewhere, and its size.
+
+    What it had is freed with it.
+
+    Raises:
+        UnknownTorchError: where it keeps its address and size was not found.
+    """
+    if not _places:
+        probe = with_device(torch.empty(_PROBE_BYTES, dtype=torch.uint8), is_cuda=True)
+        words = list(_words(probe.untyped_storage()))[:_MEMORY_WORDS]
+        wanted = probe.data_ptr(), _PROBE_BYTES
+        if any(words.count(each) != 1 for each in wanted):
+            raise UnknownTorchError("a storage keeps its address or size elsewhere")
+        _places.extend(map(words.index, wanted))
+    words_of_storage = _words(storage)
+    for place, word in zip(_places, (address, size_bytes), strict=True):
+        words_of_storage[place] = word
+
+
+# Where storages keep their address and size, as numbers of words.
+_places: list[int] = []
+
+
+def _words(storage: torch.UntypedStorage) -> Any:
+    return (ctypes.c_uint64 * _STORAGE_WORDS).from_address(storage._cdata)
 
 
 def _held_generator(generator: torch.Generator) -> int:
@@ -311,7 +342,11 @@ def self_test() -> None:
     library.impl("add.Tensor", "CUDA", add, False)
     x = with_device(torch.ones(4), is_cuda=True).requires_grad_()
     y = x + x
+    moved, memory = with_device(torch.zeros(4), is_cuda=True), torch.ones(8)
+    move_memory(moved.untyped_storage(), memory.data_ptr(), 4 * 8)
     problems = {
+        "memory that moved": (moved.data_ptr(), moved.untyped_storage().nbytes())
+        != (memory.data_ptr(), 4 * 8),
         "a tensor": not (y.is_cuda and y.device == CUDA),
         "its values": with_device(y.detach(), is_cuda=False).tolist() != [2.0] * 4,
         "its gradient": y.grad_fn is None,
