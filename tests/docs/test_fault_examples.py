@@ -1,0 +1,65 @@
+"""The page of faults: every kind has a section, and every example prints what is quoted below it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from tkdebug.instrument.renderers.sarif import DESCRIPTIONS
+from tkdebug.records.events import FaultKind
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "faults.md").read_text("utf-8")
+_IMPORTS = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
+_EXAMPLE = re.compile(r"^```python\n(@triton.jit\n.*?)^```\n\n^```text\n(.*?)^```$", re.M | re.S)
+_SECTIONS = {
+    kind: text
+    for kind, text in re.findall(r"^### `([\w-]+)`\n(.*?)(?=^##+ |\Z)", PAGE, flags=re.M | re.S)
+}
+_EXAMPLES = {
+    kind: match.groups() for kind, text in _SECTIONS.items() if (match := _EXAMPLE.search(text))
+}
+
+
+def test_each_kind_has_a_section_and_a_row_in_one_order() -> None:
+    rows = re.findall(r"^\| \[`([\w-]+)`\]\(#\1\) \|", PAGE, flags=re.M)
+    assert rows == list(_SECTIONS)
+    assert set(rows) == set(get_args(FaultKind)) == set(DESCRIPTIONS)
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What `tkdebug run` prints of all examples, each a file named after its kind."""
+    folder = tmp_path_factory.mktemp("examples")
+    names = [f"{kind.replace('-', '_')}.py" for kind in _EXAMPLES]
+    for name, (code, _) in zip(names, _EXAMPLES.values(), strict=True):
+        (folder / name).write_text(_IMPORTS + code, encoding="utf-8")
+    script = (
+        "import contextlib, runpy\n"
+        f"for name in {names}:\n"
+        "    with contextlib.suppress(Exception):  # of a comparison, and of a compile\n"
+        "        runpy.run_path(name)\n"
+    )
+    run = ["-m", "tkdebug", "run", "--no-tui", "--mode", "interpret", "--check", "all"]
+    process = subprocess.run(
+        [sys.executable, *run, "-c", script],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return re.sub(r"by launch \d+", "by launch 1", process.stderr)
+
+
+@pytest.mark.parametrize("kind", _EXAMPLES)
+def test_example_prints_the_quoted_fault(kind: str, printed: str) -> None:
+    quoted = _EXAMPLES[kind][1]
+    assert f" {kind} " in quoted
+    assert quoted in printed
