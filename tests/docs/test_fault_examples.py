@@ -1,4 +1,4 @@
-"""The page of faults: every kind has a section, and every example prints what is quoted below it."""
+"""The page of faults: each kind has a section, and each example prints what is quoted below it."""
 
 from __future__ import annotations
 
