@@ -23,11 +23,11 @@ from tkdebug.knobs import KNOB_TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 # Paths in prose are those of the repository, or of the package that the text is about.
 BASES = [ROOT, ROOT / "tkdebug", ROOT / "tkdebug" / "compiler"]
 
-pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 def prose(page: Path) -> str:
@@ -51,7 +51,7 @@ def test_links_and_images_lead_to_files_and_headings(page):
         path, _, anchor = target.partition("#")
         file = (page.parent / path).resolve() if path else page
         assert file.exists(), target
-        assert page.parent != DOCS or file.parent == DOCS, f"{target} is no part of the site"
+        assert DOCS not in page.parents or DOCS in file.parents, f"{target} is no part of the site"
         assert not anchor or anchor in headings(file), target
 
 
@@ -72,7 +72,7 @@ def test_page_of_torch_versions_is_what_the_matrix_writes():
 
 def test_navigation_has_every_page_once():
     named = re.findall(r'= "([\w/]+\.md)"', (ROOT / "zensical.toml").read_text("utf-8"))
-    assert sorted(named) == sorted(page.name for page in DOCS.glob("*.md"))
+    assert sorted(named) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 
 
 @pages
@@ -111,7 +111,7 @@ def commands(page: Path) -> list[str]:
 
 
 def words_of(command: str) -> list[str]:
-    """Without variables before it and redirections behind it."""
+    """Return the words without variables before them and redirections after them."""
     words = shlex.split(command, comments=True)
     while words and re.match(r"\w+=", words[0]):
         words.pop(0)

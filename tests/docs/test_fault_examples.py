@@ -35,7 +35,7 @@ def test_each_kind_has_a_section_and_a_row_in_one_order() -> None:
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What `tkdebug run` prints of all examples, each a file named after its kind."""
+    """Return what `tkdebug run` prints of all examples, each a file named after its kind."""
     folder = tmp_path_factory.mktemp("examples")
     names = [f"{kind.replace('-', '_')}.py" for kind in _EXAMPLES]
     for name, (code, _) in zip(names, _EXAMPLES.values(), strict=True):

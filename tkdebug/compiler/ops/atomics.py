@@ -1,4 +1,4 @@
-"""Atomic operations, which give the old value, and waiting until memory has a value."""
+"""Atomics: operations that return the old value, and waiting until memory has a value."""
 
 from __future__ import annotations
 

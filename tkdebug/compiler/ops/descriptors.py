@@ -1,4 +1,4 @@
-"""Rows gathered and scattered, and reductions in memory, through tensor descriptors.
+"""Tensor descriptors: rows gathered and scattered through them, and reductions in memory.
 
 The front end calls `descriptor_*` for `desc.gather(...)` and the like.
 Everything outside the descriptor's shape reads as its padding and is never written.

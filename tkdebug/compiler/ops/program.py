@@ -1,4 +1,4 @@
-"""The programming model: which program this is, how many there are, and loops with hints."""
+"""Programs and loops: which program this is, how many there are, and loops with hints."""
 
 from __future__ import annotations
 

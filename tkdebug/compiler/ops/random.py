@@ -1,4 +1,4 @@
-"""Counter-based random numbers: Philox 4x32 with 10 rounds, built from integer ops.
+"""Random numbers: counter-based, by Philox 4x32 with 10 rounds, built from integer ops.
 
 Source: Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3 (SC 2011), table 2 and its
 constants.

@@ -1,4 +1,4 @@
-"""Reductions and scans with built-in or custom combine functions, and sorting.
+"""Reductions and scans: with built-in or custom combine functions; sorting.
 
 The combine function is a region; `combiner` names the well-known ones so that an evaluator may take
 a direct path. The region is the truth: custom combines have nothing else, and it is lowered.

@@ -1,14 +1,16 @@
-"""Writes docs/language.md from the op table: `python -m tkdebug.compiler.ops.reference [--check]`.
+"""Writes the pages of the language from the op table.
 
-Every function with its signature and doc, every op with its effects. Nothing is listed here that
-the table does not have.
+`python -m tkdebug.compiler.ops.reference [--check]` writes docs/language.md, and in docs/language/
+a page for each family of functions, named after its module, one for each namespace of NVIDIA's,
+and one for the ops of the IR. Nothing is listed there that the table does not have.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tkdebug.compiler.dialects import libdevice
@@ -18,7 +20,10 @@ from tkdebug.compiler.dtypes import MEMBERS
 from tkdebug.compiler.ops.spec import Builtin
 from tkdebug.compiler.ops.table import FAMILIES, NAMESPACES
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "language.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+OPS_PAGE = "language/ops.md"
+# The pages of functions that are in modules below `tl`.
+_NAMESPACE_PAGES = {"tl.core": "conversion", "tl.extra.cuda": "cuda"}
 _EFFECTS = (
     (Effects.READ, "reads memory"),
     (Effects.WRITE, "writes memory"),
@@ -34,8 +39,15 @@ _INTRODUCTION = """\
 Everything here compiles natively, and everything but what is marked *native only* can be
 interpreted. An interpreted kernel that reaches one of those is refused by name.
 
-This page is generated: `python -m tkdebug.compiler.ops.reference` writes it from the op table.
+`python -m tkdebug.compiler.ops.reference` generates these pages from the op table. What
+differs from Triton: [Versions of Triton](triton_versions.md#what-triton-refuses-and-tkdebug-runs).
 
+## Functions
+
+| page | functions |
+|---|---|
+"""
+_SEMANTICS = """\
 ## Numeric semantics
 
 - Python numbers beside a tensor are weak: they take its dtype where it is of their kind or a wider
@@ -59,9 +71,56 @@ This page is generated: `python -m tkdebug.compiler.ops.reference` writes it fro
 """
 
 
-def page() -> str:
-    """The whole page."""
-    return "\n".join([_INTRODUCTION, *_types(), *_functions(), *_libdevice(), *_ops()]) + "\n"
+@dataclass(frozen=True, slots=True)
+class _FunctionPage:
+    """Functions of the language that are described together.
+
+    Attributes:
+        title: the page's first heading; what follows a colon is its first paragraph.
+        functions: by namespace and name.
+    """
+
+    title: str
+    functions: dict[str, Mapping[str, Builtin]]
+
+
+def pages() -> dict[str, str]:
+    """Return the text of every page, by its path in docs/."""
+    described = _function_pages()
+    index = "\n".join([_INTRODUCTION + _contents(described), _SEMANTICS, *_types()])
+    return {
+        "language.md": index,
+        **{f"language/{name}.md": "\n".join(_functions(p)) for name, p in described.items()},
+        "language/libdevice.md": "\n".join(_libdevice()),
+        OPS_PAGE: "\n".join(_ops()) + "\n",
+    }
+
+
+def _function_pages() -> dict[str, _FunctionPage]:
+    """Return the pages of functions, by file name."""
+    described = {
+        family.__name__.rpartition(".")[2]: _FunctionPage(_title(family), {"tl": family.LANGUAGE})
+        for family in FAMILIES
+        if family.LANGUAGE
+    }
+    for namespace, name in _NAMESPACE_PAGES.items():
+        page = described.setdefault(name, _FunctionPage(f"`{namespace}`", {}))
+        page.functions[namespace] = NAMESPACES[namespace]
+    return described
+
+
+def _contents(described: Mapping[str, _FunctionPage]) -> str:
+    """Return the rows of the index: each page with its functions."""
+    rows = []
+    for file, page in described.items():
+        names = ", ".join(
+            f"`{space}.{name}`" for space, of in page.functions.items() for name in of
+        )
+        rows.append(f"| [{page.title.partition(':')[0]}](language/{file}.md) | {names} |\n")
+    library = f"{len(libdevice.FUNCTIONS)} functions of NVIDIA's device library"
+    rows.append(f"| [`tl.extra.libdevice`](language/libdevice.md) | {library} |\n")
+    rows.append(f"| [Ops of the IR]({OPS_PAGE}) | {len(OPS)} ops |\n")
+    return "".join(rows)
 
 
 def _types() -> Iterator[str]:
@@ -70,23 +129,18 @@ def _types() -> Iterator[str]:
     yield "`tl.tensor`, `tl.tensor_descriptor`, `tl.constexpr`, `tl.const`, `tl.tuple`.\n"
 
 
-def _functions() -> Iterator[str]:
-    for family in FAMILIES:
-        if not family.LANGUAGE:
-            continue
-        yield f"## {_title(family)}\n"
-        for name in family.LANGUAGE:
-            yield from _function("tl", name, family.LANGUAGE[name])
-    for namespace, functions in NAMESPACES.items():
-        if namespace in ("tl", "tl.extra.libdevice"):
-            continue
-        yield f"## {namespace}\n"
-        for name in functions:
-            yield from _function(namespace, name, functions[name])
+def _functions(page: _FunctionPage) -> Iterator[str]:
+    title, colon, rest = page.title.partition(": ")
+    yield f"# {title}\n"
+    if colon:
+        yield f"{rest[0].upper()}{rest[1:]}.\n"
+    for namespace, functions in page.functions.items():
+        for name, builtin in functions.items():
+            yield from _function(namespace, name, builtin)
 
 
 def _title(family: object) -> str:
-    """The first sentence of a family's docstring."""
+    """Return the first sentence of a family's docstring."""
     first = (inspect.getdoc(family) or "").splitlines()[0]
     return first.rstrip(".")
 
@@ -103,7 +157,7 @@ def signature_text(builtin: Builtin) -> str:
 
 def _function(namespace: str, name: str, builtin: Builtin) -> Iterator[str]:
     method = " *method*" if builtin.member else ""
-    yield f"### `{namespace}.{name}{signature_text(builtin)}`{method}\n"
+    yield f"## `{namespace}.{name}{signature_text(builtin)}`{method}\n"
     doc = inspect.cleandoc(builtin.__doc__ or "")
     text, _, arguments = doc.partition("Args:\n")
     yield text.strip() + "\n"
@@ -123,7 +177,7 @@ def _function(namespace: str, name: str, builtin: Builtin) -> Iterator[str]:
 
 
 def _libdevice() -> Iterator[str]:
-    yield "## tl.extra.libdevice\n"
+    yield "# `tl.extra.libdevice`\n"
     yield (
         "Also `tl.extra.cuda.libdevice`. Arguments must have exactly the types of an overload; of "
         "Python's numbers\nfloats are fp32, and integers int32.\n"
@@ -142,7 +196,7 @@ def _libdevice() -> Iterator[str]:
 
 
 def _ops() -> Iterator[str]:
-    yield "## Ops of the IR\n"
+    yield "# Ops of the IR\n"
     yield "| op | operands | computes | effects |"
     yield "|---|---|---|---|"
     for view in OPS.values():
@@ -151,7 +205,7 @@ def _ops() -> Iterator[str]:
 
 
 def _operands(view: type[Op]) -> str:
-    """Their names; those in brackets may be missing, those with dots are several."""
+    """Return their names; those in brackets may be missing, those with dots are several."""
     declared = view.declaration
     names = [operand.name for operand in declared.operands]
     names += [f"[{operand.name}]" for operand in declared.optional]
@@ -164,11 +218,13 @@ def _effects(view: type[Op]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or with `--check` say whether it is up to date."""
+    """Write the pages, or with `--check` return 1 if one is not up to date."""
+    texts = {DOCS / path: text for path, text in pages().items()}
     if "--check" in arguments:
-        return 0 if PAGE.exists() and PAGE.read_text("utf-8") == page() else 1
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page(), "utf-8")
+        return int(any(not p.exists() or p.read_text("utf-8") != text for p, text in texts.items()))
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Creating tiles, changing their shape, and moving elements around inside them."""
+"""Tiles: creating them, changing their shape, moving elements around inside them."""
 
 from __future__ import annotations
 
