@@ -104,6 +104,19 @@ def test_tree_of_the_architecture_is_the_one_of_the_package():
     assert packages - stated == set()
 
 
+def test_classes_of_the_glossary_stand_where_it_says():
+    glossary = (DOCS / "architecture.md").read_text("utf-8").partition("## Glossary\n")[2]
+    rows = re.findall(r"^\| ([^|]*) \| ([^|]*) \| `([\w./]+)` \|$", glossary, flags=re.M)
+    assert len(rows) >= 30
+    classes = [
+        (name, ROOT / "tkdebug" / file)
+        for _, meaning, file in rows
+        for name in re.findall(r"`([A-Z]\w+)`", meaning)
+    ]
+    missing = [name for name, file in classes if f"\nclass {name}" not in file.read_text("utf-8")]
+    assert missing == []
+
+
 def commands(page: Path) -> list[str]:
     blocks = re.findall(r"^```sh\n(.*?)^```$", page.read_text("utf-8"), flags=re.M | re.S)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
