@@ -327,7 +327,9 @@ most {limit}x, are by the clock, of code that is not on the disk, of the build t
 wait for, and medians of {compiles} to {most} in turn; a kernel whose launches are all checked gets
 the one that is timed here some launches later. Under compute-sanitizer (memcheck, `--sanitizer`)
 bare launches run in one process of their own, each between two events: of a kernel that takes a few
-microseconds, that is mostly what the sanitizer adds to a launch.
+microseconds, that is mostly what the sanitizer adds to a launch. It tests each access against
+allocations. The rows of vector add are of one kernel, and so are those of matmul: their compile
+times differ by what else the host did.
 
 - date: {date}
 - machine: {machine}

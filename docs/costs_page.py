@@ -1,4 +1,4 @@
-"""Makes docs/costs.md: what watching and checking cost, by the sections of bench/RESULTS.md.
+"""Makes docs/costs.md, what recording and checking cost, from sections of bench/RESULTS.md.
 
 python docs/costs_page.py
 """
@@ -19,13 +19,14 @@ SECTIONS = (
 )
 HEAD = """# What it costs
 
-What it costs to record a script, and to check its kernels, natively and interpreted. This page is
-made by `python docs/costs_page.py` from `bench/RESULTS.md`, which the benchmarks write.
+What it costs to record a script, and to check its kernels, natively and interpreted. Each section
+names the benchmark that writes or prints it. `python docs/costs_page.py` makes this page from
+`bench/RESULTS.md`, which has the other benchmarks, too.
 """
 
 
 def page() -> str:
-    """The page as it has to be."""
+    """Return the text of the page."""
     parts = re.split(r"(?m)^# ", RESULTS.read_text(encoding="utf-8"))
     by_title = {part.partition("\n")[0]: part.replace("\n## ", "\n### ") for part in parts}
     return "\n".join([HEAD, *(f"## {by_title[title].rstrip()}\n" for title in SECTIONS)])
