@@ -20,7 +20,7 @@ import tkdebug.language as tl
 from tkdebug.advice.machines import Ceiling
 from tkdebug.runtime.jit.function import jit
 
-# Of an inner, unrolled loop.
+# Steps of an inner, unrolled loop.
 FMA_STEPS = 16
 
 

@@ -30,7 +30,8 @@ from tkdebug.errors import Frame
 
 # Instructions an element: more than a fast function takes, and as many as one takes.
 _SLOW_INSTRUCTIONS, _FAST_INSTRUCTIONS = 7, 2
-# Of index arithmetic: a sum of 64 bits takes two instructions, a product four or so.
+# The share that narrower index arithmetic takes: a sum of 64 bits takes two instructions, a product
+# four or so.
 _NARROW_SHARE = 0.45
 _SLOW = {
     "integer-division": (
@@ -134,7 +135,7 @@ def _also(lines: list[LineCode], named: LineCode) -> str:
     return f" (also in line{'s' if len(numbers) > 1 else ''} {shown}{more})"
 
 
-# What is done again
+# Repeated work
 
 
 def repeated_work(launch: Launch) -> Iterator[Finding]:
@@ -227,7 +228,7 @@ def loads_again(launch: Launch) -> Iterator[Finding]:
 _ALL = 1e9
 
 
-# What is kept outside of registers
+# Values outside of registers
 
 
 def spills(launch: Launch) -> Iterator[Finding]:
@@ -263,7 +264,7 @@ def spills(launch: Launch) -> Iterator[Finding]:
     yield Finding(frame, "spill", message, better, share)
 
 
-# Of a program's time: with so many spills it is their number that keeps other programs out.
+# The share of a program's time: with so many spills their number keeps other programs out.
 _FULL_SHARE = 0.05
 _OTHER_SHAPE = "another tile shape or order of axes"
 _OTHER_INDICES = (

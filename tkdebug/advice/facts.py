@@ -11,7 +11,7 @@ from tkdebug.linemap.resources import Occupancy
 from tkdebug.linemap.warp_waits import Cause
 
 AccessKind = Literal["load", "store", "atomic"]
-# How the data of an access travels.
+# The way of an access's data.
 AccessPath = Literal["registers", "copy", "bulk"]
 
 
@@ -185,7 +185,7 @@ class LoopFacts:
     needs_before: Frame | None
 
 
-# What accesses shared memory where the indices of a tl.gather say.
+# The kind of access to shared memory at the indices of a tl.gather.
 GATHER = "gather"
 
 

@@ -36,7 +36,7 @@ from tkdebug.advice.rules import RULES, look_at
 _SHORT_LAUNCH_S = 12e-6
 # With next to nothing to do, a launch is a test's unless it takes so many times as long.
 _TINY_FACTOR = 3
-# What it takes to combine the results of programs that share the work of one: half a launch.
+# The time to combine the results of programs that share the work of one: half a launch.
 _COMBINING_S = 3e-6
 # The share of the gains that the parts of a grid rule promise.
 _LEAST_SPLIT, _LEAST_EVEN = 1.3, 1.07
@@ -106,7 +106,7 @@ _LEAST_OF_KIND = {
     "small-product-tiles": 1.25,
     "small-tiles": 1.2,
 }
-# Of a program's time: what is known for certain is named from there on, with its share, even where
+# The share of a program's time from which certain causes are named, with their share, even where
 # other programs run meanwhile.
 _LEAST_SHARE = 0.005
 # A launch that is shorter is judged as if the GPU were full alone: it takes as long to launch it.

@@ -104,7 +104,7 @@ MACHINES: Mapping[str, Machine] = {
 
 FORMAT = 1
 _MAX_BYTES = 1 << 20
-# What is measured, and its unit.
+# The measured ceilings, and their units.
 UNITS: Mapping[str, str] = {
     "memory": "B/s",
     "L2 cache": "B/s",

@@ -29,9 +29,9 @@ _POWER = 4
 _BLOCK_S = 300e-9
 # Atomics on one address follow each other so far apart: two cycles of the cache or so; measured.
 ATOMIC_S = 1.2e-9
-# What one multiprocessor gets of the second-level cache.
+# The share of one multiprocessor of the second-level cache's bandwidth.
 _SM_BYTES_PER_CYCLE = 64
-# What one of its slices moves.
+# The bandwidth of one of its slices.
 _SLICE_BYTES_PER_CYCLE = 64
 # Requests on their way that a multiprocessor keeps track of.
 _REQUESTS_IN_FLIGHT = 300
@@ -42,7 +42,7 @@ _HIDDEN_SHARE = 0.05
 # The share of executions that repeat the reads of the same program.
 _OFTEN = 0.9
 _OF_MEMORY = ("load", "copy", "atomic")
-# What a warp waits for on its multiprocessor.
+# Causes of a warp's waits on its multiprocessor.
 ON_CHIP = ("spill", "shared", "shuffle", "barrier", "special", "tensor", "dependency", "other")
 
 
@@ -306,7 +306,7 @@ def resource_seconds(work: Work, machine: Machine) -> dict[str, float]:
     return times
 
 
-# As people read them.
+# Names that people read.
 _PIPES = {"alu": "ALU", "imad": "integer multiply"}
 
 
@@ -366,7 +366,7 @@ def longest(times: Mapping[str, float]) -> tuple[str, float]:
     return name, times[name] / total if total else 0.0
 
 
-# What rules change
+# Changes that rules make
 
 
 def without_waits(work: Work, share: Callable[[WaitFacts], float]) -> Work:

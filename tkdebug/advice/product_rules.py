@@ -11,7 +11,7 @@ from tkdebug.advice.machines import TENSOR_SHARE, TF32_BITS
 from tkdebug.advice.model import ON_CHIP, Work, l2_bytes, without_waits
 from tkdebug.errors import Frame
 
-# What tl.dot takes along its result's axes and along the sum.
+# The least extents that tl.dot takes along its result's axes and along the sum.
 _LEAST_SIDE, _LEAST_SUM = 16, 16
 # Tiles with such sides ask little of the second-level cache for their products.
 _LARGE_SIDE = 128
@@ -78,7 +78,7 @@ def upcasts(launch: Launch) -> Iterator[Finding]:
         if not dot.widened or dot.operands != "f32" or not dot.flops:
             continue
         flops = sum(d.flops * d.passes for d in dots)
-        # What is cast has a type of 16 bits at most; fp8 may lack a product of its own.
+        # Operands that are cast have a type of 16 bits at most; fp8 may lack a product of its own.
         best = flops / (machine.tensor_flops[16] * machine.mma_share * TENSOR_SHARE)
         now, pipes = 0.0, launch.work.pipes
         if dot.unit == "fma":
@@ -87,7 +87,7 @@ def upcasts(launch: Launch) -> Iterator[Finding]:
             peak = machine.tensor_flops.get(dot.bits, machine.tensor_flops[16])
             share = 1.0 if dot.unit == "wgmma" else machine.mma_share
             now = flops / (peak * share * TENSOR_SHARE)
-        # What is not cast goes from memory to shared memory past the registers, as half the bytes.
+        # Without the cast, operands bypass the registers to shared memory, as half the bytes.
         frames = _operand_frames(facts, dots)
         shared = sum(s.wavefronts - s.needed / 2 for s in facts.shared if s.frame in frames)
         moves = sum(_shared_loads(facts, one) for one in frames) / 2

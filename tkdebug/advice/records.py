@@ -15,7 +15,7 @@ from tkdebug.records.storage import stored
 LAUNCH, FILLED = "launch", "filled"
 SMALL_GRID_KIND = "small-grid"
 _HOLDS = 1.07
-# What a full GPU does in less is a test's: launching it again takes as long.
+# Work that a full GPU does in less is a test's: launching it again takes as long.
 TINY_NS = 10e3
 # A grid that takes so many times as long as its work on a full GPU leaves much of it idle.
 SMALL_GRID = 1.3

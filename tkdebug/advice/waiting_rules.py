@@ -28,7 +28,7 @@ from tkdebug.advice.model import (
 )
 from tkdebug.errors import Frame
 
-# Of an address that every program adds to once.
+# Copies of an address that every program adds to once.
 _COPIES = 32
 # Rounds that loads of a loop run ahead where nothing else is asked for.
 _USUAL_AHEAD = 2
@@ -36,11 +36,11 @@ _ONE_STAGE = "num_stages is 1"
 # Rounds of a serial loop that a tile of an associative scan has at once, and as many as make one
 # worth it.
 _AT_ONCE, _FEWEST_ROUNDS = 16, 8
-# Of barriers that are named though the model promises little.
+# The share of waits at barriers that is named though the model promises little.
 _LARGE_SHARE = 0.15
-# Of products, that more blocks have to promise.
+# The gain that more blocks have to promise for products.
 _LEAST_OF_PRODUCTS = 1.5
-# What is shorter begins and ends too soon for occupancy to matter.
+# A shorter launch begins and ends too soon for occupancy to matter.
 _SHORT_S = 2e-6
 
 
@@ -221,7 +221,7 @@ def occupancy(launch: Launch) -> Iterator[Finding]:
     )
     is_of_registers = by[0] == "registers"
     if facts.dots and not facts.spill_bytes:
-        # What a product adds up is best kept in registers, and its stages in shared memory.
+        # A product's sums are best kept in registers, and its stages in shared memory.
         faster = steady_s(launch.work, launch.machine) / steady_s(work, launch.machine)
         if is_of_registers or faster < _LEAST_OF_PRODUCTS:
             return

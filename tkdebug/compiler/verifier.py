@@ -43,7 +43,7 @@ from tkdebug.compiler.layouts import (
 )
 from tkdebug.errors import IRError
 
-# How much of an op's printed form an error carries.
+# The most characters of an op's printed form in an error.
 _MAX_NOTE_CHARS = 4000
 
 

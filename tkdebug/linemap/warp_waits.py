@@ -18,7 +18,7 @@ from typing import Literal
 from tkdebug.linemap.line_table import Instruction
 from tkdebug.linemap.nvidia.sass import BARRIERS, NO_BARRIER, Control
 
-# What is waited for: results of instructions of these kinds, other warps at a barrier, or in
+# Causes of waits: results of instructions of these kinds, other warps at a barrier, or in
 # "dependency" results of ordinary arithmetic, for which the schedule has fixed times.
 Cause = Literal[
     "load",

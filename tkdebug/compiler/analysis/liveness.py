@@ -15,7 +15,7 @@ from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, buffer_alia
 from tkdebug.compiler.dialects import scf, ttg, ttng
 from tkdebug.compiler.ir.core import Operation, Value
 
-# What an op starts goes on until such a wait has let nothing pending: (wait, its count).
+# Accesses that an op starts go on until such a wait leaves none pending: (wait, its count).
 _WAITS = {
     ttg.AsyncCopyGlobalToLocal.name: (ttg.AsyncWait.name, "num"),
     ttng.WarpGroupDot.name: (ttng.WarpGroupDotWait.name, "pendings"),

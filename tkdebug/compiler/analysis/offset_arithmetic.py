@@ -21,7 +21,7 @@ REMAINDER = arith.RemSI.name
 # Ops that an offset may pass on its way to a pointer. Zero extension is left out: its values
 # are unsigned, and have one bit more.
 CARRIERS = names_of(arith.ExtSI, arith.Select, tt.Rearrangement, arith.WrappingBinary)
-# How far a difference is looked into.
+# The most ops that are followed from a difference.
 _MOST_STEPS = 64
 
 

@@ -38,7 +38,7 @@ QUEUE_OPS = frozenset(
 _MAX_AGE = 8
 
 Touched = Region | Tile
-# How much scratch memory the lowering of an op needs for itself; the target knows.
+# Returns the scratch memory that the lowering of an op needs for itself; the target knows.
 ScratchBytes = Callable[[Operation], int]
 
 

@@ -31,7 +31,8 @@ _SWIZZLES = (128, 64, 32)
 MAKE = tt.MakeTensorDescriptor.name
 # Attributes of that op: the launch makes the descriptor; it does if no integer that is an argument
 # is negative; each program makes a tensor map of it, where the op stands.
-# Of a tensor map, and where it may lie in shared memory and in a workspace (PTX ISA, "Tensor-map").
+# Size of a tensor map, and its alignment in shared memory and in a workspace (PTX ISA,
+# "Tensor-map").
 MAP_BYTES = 128
 # Ops that a launch computes on its arguments; a truncation wraps its operand.
 _HOST_OPS = {

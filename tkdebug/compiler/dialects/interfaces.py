@@ -186,7 +186,7 @@ class DotLike(OneResult):
     accumulator = operand_def(TILES_OR_BUFFERS)
     input_precision = optional_attribute_def("input_precision", str)
     max_num_imprecise_acc = optional_attribute_def("max_num_imprecise_acc", int)
-    # What computes it: "fma", "mma" or "wgmma".
+    # The unit that computes it: "fma", "mma" or "wgmma".
     unit = optional_attribute_def("unit", str)
     # Elements along k that a thread holds in one 32-bit register.
     k_width = optional_attribute_def("k_width", int)

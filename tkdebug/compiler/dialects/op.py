@@ -83,7 +83,7 @@ class Op(OpView):
         return inspect.cleandoc(cls.__doc__ or "").splitlines()[0]
 
 
-# What verifiers ask of operands. They run when an op is emitted and after each pass that is
+# Expectations of verifiers on operands. They run when an op is emitted and after each pass that is
 # verified, so they stay cheap.
 
 

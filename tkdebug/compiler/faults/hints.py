@@ -22,7 +22,7 @@ from tkdebug.process.named_files import source_line, source_lines
 
 # Ops that make pointers of their first operand's pointers.
 _POINTER_STEPS = names_of(tt.AddPtr, tt.Rearrangement)
-# How many ops back a mask or a pointer is followed.
+# The number of ops that a mask or a pointer is followed back.
 _SEARCH_DEPTH = 100
 
 
@@ -138,7 +138,7 @@ def _unmasked(
         )
     if offender.is_whole_tile:
         return f"this program's tile has no element of `{tensor.name}`: check {elsewhere}"
-    # Of a tile of rows the end is the row's, which only the shape says.
+    # A tile of rows ends with its row, which only the shape shows.
     rows = sum(size > 1 for size in tensor.shape) > 1
     return (
         f"this {call} has no mask: pass mask=offsets < n, with n at most "
@@ -351,7 +351,7 @@ def _names_of_product(term: ast.expr) -> Iterator[str]:
                 yield from _names_of_product(factor)
 
 
-# How far around an op's line its statement is looked for.
+# The distance around an op's line in which its statement is looked for.
 _STATEMENT_LINES = 12
 # Positions of masks that are passed without their name, by the last name of the call.
 _MASK_POSITIONS = {"load": 1, "store": 2}

@@ -20,7 +20,7 @@ from tkdebug.compiler.ops.spec import SemanticError
 
 # The widest type has 64 bits; reciprocals and products of constants are made in several times that.
 MAX_INT_BITS = 8192
-# As many iterations are unrolled at most.
+# The most iterations that are unrolled.
 MAX_ITEMS = 65536
 MAX_TEXT_CHARS = 1 << 20
 # Larger factorials and binomials have more bits than an int may have.
@@ -223,7 +223,7 @@ def _check_method(
     elif name == "join" and arguments and isinstance(arguments[0], tuple):
         length = sum(len(text) + len(owner) for text in arguments[0] if isinstance(text, str))
     elif name == "format":
-        # What else is wrong with it, the call says.
+        # The call reports other mistakes in it.
         with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             _PaddingCheck().vformat(owner, arguments, keywords)
         length = len(owner) + owner.count("{") * max(map(len, texts), default=0)

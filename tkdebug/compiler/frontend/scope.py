@@ -173,7 +173,7 @@ def is_readable(value: object) -> bool:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return True
     if callable(value) and not isinstance(value, FunctionType):
-        # Which of these a kernel may call is the call's business: it can say why not.
+        # The call decides which of these a kernel may call: it can say why not.
         return True
     return str(getattr(type(value), "__module__", "")).startswith("tkdebug.language")
 

@@ -70,7 +70,7 @@ class Rest:
     after: Rest | None
 
 
-# What follows a function's body: its end, which returns nothing.
+# The rest after a function's body: its end, which returns nothing.
 END_OF_FUNCTION = Rest((), 0, None)
 
 
@@ -166,7 +166,7 @@ class Visitor:
         self.is_kernel = is_kernel
         self.scope = Scope()
         self.surroundings = Surroundings(fn, program.used_globals, PYTHON_BUILTINS)
-        # What the parameters were bound to; their constants are noted when a branch re-binds them.
+        # The parameters' bindings; their constants are noted when a branch re-binds them.
         self.passed: dict[str, Binding] = {}
         # Run-time loops around the statement being visited: a `return` may not leave them.
         self.loops: list[ast.For | ast.While] = []

@@ -27,11 +27,11 @@ _JUNCTIONS: Mapping[str, tuple[tuple[_Points, _Points], ...]] = {
     WHILE: (((_ITSELF, 1), (0,)), ((0,), (1, _ITSELF))),
     IF: (((_ITSELF,), (0, 1)), ((0, 1), (_ITSELF,))),
 }
-# How many operands decide, and to how many arguments no edge forwards: they come first.
+# The number of deciding operands, and of arguments that no edge forwards to: they come first.
 _DECIDING = {FOR: 3, WHILE: 0, IF: 1, "scf.condition": 1, "scf.yield": 0}
 _OWN_ARGUMENTS = {FOR: 1}
 CONTROL_FLOW = frozenset(_JUNCTIONS)
-# Those at which control may branch: control flow, and terminators of its regions.
+# Ops at which control may branch: control flow, and terminators of its regions.
 BRANCHES = frozenset(_DECIDING)
 
 

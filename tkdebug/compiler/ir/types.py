@@ -251,7 +251,7 @@ def _dims(shape: tuple[int, ...]) -> str:
     return "".join(f"{extent}x" for extent in shape)
 
 
-# How a layout is written inside a type: in full, or by the alias it has in a text.
+# Writes a layout inside a type: in full, or by the alias it has in a text.
 LayoutText = Callable[[LinearLayout], str]
 
 

@@ -333,5 +333,5 @@ def _emit_item(emit: Emitter, input: object) -> tensor:
 
 
 LANGUAGE: dict[str, Builtin] = {"item": Builtin("item", _emit_item, member=True)}
-# What upstream keeps in `tl.core`.
+# Functions that upstream keeps in `tl.core`.
 BUILTINS = {"to_tensor": Builtin("core.to_tensor", _emit_to_tensor)}

@@ -24,7 +24,7 @@ KINDS = ("add", "min", "max", "and", "or", "xor")
 _MIN_ROWS = 8
 _MIN_ROW_BYTES = 32
 _BITWISE = (dt.uint32, dt.int32, dt.uint64, dt.int64)
-# What the hardware's bulk reductions take (PTX ISA, cp.reduce.async.bulk.tensor).
+# Types of the hardware's bulk reductions (PTX ISA, cp.reduce.async.bulk.tensor).
 _SUPPORTED = {
     "add": (dt.uint32, dt.int32, dt.uint64, dt.float32, dt.float16, dt.bfloat16),
     "min": (*_BITWISE, dt.float16, dt.bfloat16),

@@ -161,7 +161,7 @@ def _ternary_operands(
     return a, b, c
 
 
-# Of signed and unsigned integers, and of floats: ignoring NaN, and propagating it.
+# Ops for signed and unsigned integers, and for floats: ignoring NaN, and propagating it.
 _EXTREMA: dict[str, tuple[type[arith.Binary], ...]] = {
     "max": (arith.MaxSI, arith.MaxUI, arith.MaxNumF, arith.MaximumF),
     "min": (arith.MinSI, arith.MinUI, arith.MinNumF, arith.MinimumF),

@@ -221,7 +221,7 @@ def _fold_exact_integer_cast(op: Operation, rewriter: Rewriter) -> bool:
         return False
     assert isinstance(target, ScalarType)
     signed = arith.FPToSI.matches(op)
-    # Of the values that both readings of the bits have; the constant's sign is then no question.
+    # Only values that both readings of the bits have: then the constant's sign does not matter.
     top = 2.0 ** (target.bits - 1)
     if not (-top if signed else 0.0) <= number < top:
         return False

@@ -56,7 +56,7 @@ def _raise(reduce: Operation, rewriter: Rewriter) -> None:
     if found.column_axis < found.sum_axis:
         b = build.trans(b, (1, 0))
     rows, columns, _ = found.sizes
-    # What a sum of nothing but -0.0 starts from.
+    # The start of a sum that is -0.0 if all its terms are.
     start = build.constant(tile((rows, columns), element), -0.0)
     dot = build.op(tt.Dot, (a, b, start), input_precision="ieee")
     maker = dot.defining_op

@@ -68,7 +68,7 @@ def _wanted(module: Module) -> list[Operation]:
 
 def _origin(op: Operation) -> Value | Origin:
     origin = pointer_origin(PointerAccess(op).pointer)
-    # What was loaded may be a parameter's address.
+    # A loaded pointer may be a parameter's address.
     return Origin.UNKNOWN if isinstance(origin, Origin) else origin
 
 

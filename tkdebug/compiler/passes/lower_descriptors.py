@@ -262,7 +262,7 @@ def _where(op: Operation) -> str:
     return f"{place.file}:{place.line}: {op.name} #{op.id}"
 
 
-# What addresses and strides of a tensor map are multiples of (PTX ISA, tensor-map object).
+# The divisor of addresses and strides of a tensor map (PTX ISA, tensor-map object).
 _ALIGNMENT_BYTES = 16
 
 

@@ -16,7 +16,7 @@ from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.sites.watches import BINS, FIRST_EXPONENT
 from tkdebug.compiler.tensor import tensor
 
-# Of fp64.
+# Constants of fp64.
 EXPONENT_BIAS = 1023
 FRACTION_BITS = 52
 # Sums of scaled elements stay below 2 ** 62.

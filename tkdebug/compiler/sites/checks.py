@@ -29,7 +29,7 @@ UNWRITTEN: Final = "uninitialised-read"
 # All of them, and those that are looked for unless others are asked for.
 ALL_KINDS: Final = (*BOUNDS_KINDS, "assert", "assumption", *SYMPTOM_KINDS, UNWRITTEN)
 KINDS: Final = tuple(kind for kind in ALL_KINDS if kind != UNWRITTEN)
-# How an access is tested: never, as no element can be outside; once before a loop; once for each of
+# Tests of an access: never, as no element can be outside; once before a loop; once for each of
 # its tiles; by its elements. The last of these is the costliest.
 TESTS: Final = ("proven", "before-loop", "tile", "element")
 

@@ -29,7 +29,7 @@ MARKS: Final[Mapping[str, int]] = {
 }
 
 
-# How the map is named among the bounds that a kernel takes; no parameter has such a name.
+# The map's name among the bounds that a kernel takes; no parameter has such a name.
 MEMORY: Final = "*memory"
 UNKNOWN: Final = 0
 LIVE: Final = 1
@@ -81,7 +81,7 @@ class MemoryMap:
             cut.update(place for span in spans if span.first < span.end for place in span)
         places = sorted(place for place in cut if place < 1 << 64)
         states = [UNKNOWN] * len(places)
-        # What begins an allocation, so that two of them are two intervals.
+        # The beginnings of allocations, so that two of them are two intervals.
         begins = {0, *(span.first for span in self.live)}
         at = {place: index for index, place in enumerate(places)}
         at[1 << 64] = len(places)

@@ -40,9 +40,9 @@ from tkdebug.records.running_faults import COUNT, HEADER_BYTES, PROGRAM, SLOT_BY
 
 __all__ = ("COUNT", "HEADER_BYTES", "PROGRAM", "SLOT_BYTES", "VERSION")
 
-# How many parameters a checked kernel takes for each tensor: the address of its first byte, the one
-# behind its last, and how many elements there are from the kernel's pointer on (MOST_ELEMENTS if
-# there are more).
+# The parameters that a checked kernel takes for each tensor: the address of its first byte, the one
+# after its last, and the number of elements from the kernel's pointer on (MOST_ELEMENTS if there
+# are more).
 PLACES: Final = 3
 MOST_ELEMENTS: Final = (1 << 31) - 1
 # Where a tensor ends at a multiple of so many bytes, no vector crosses its end: none is longer.

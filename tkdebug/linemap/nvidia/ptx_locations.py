@@ -37,7 +37,7 @@ _SHUFFLE = re.compile(r"\s*shfl\.sync\.bfly\.b32\s+(%\w+), (%\w+),")
 _COMBINATION = re.compile(r"\s*((?:add|mul|min|max|and|or|xor)[.\w]*)\s+(%\w+), (%\w+), (%\w+);")
 _BRANCH = re.compile(r"\s*(@!?%p\d+\s+)?bra(?:\.uni)?\s+(\$\w+);")
 _WRITES_NO_REGISTER = re.compile(r"\s*(?:@!?%p\d+\s+)?(?:st|red|cp|bra|bar|mbarrier|wgmma|call)\b")
-# What lines that are no instructions begin with.
+# The beginnings of lines that are no instructions.
 _NO_INSTRUCTION = (".", "//", "$")
 _ASSEMBLY = ("// begin inline asm", "// end inline asm")
 
@@ -92,7 +92,8 @@ def rewrite_locations(
             table.append(PtxLine(len(output) + 1, op_id if op_id in locations else None))
         output.append(text)
         if is_begin and entry and not in_routine:
-            # What ptxas puts at the entry (the stack pointer) gets the first place of the function.
+            # ptxas's own code at the entry (the stack pointer) gets the first place of the
+            # function.
             output += places.directives(entry)
             current = _ENTRY_OP
     output += places.sections()

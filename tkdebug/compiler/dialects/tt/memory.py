@@ -90,10 +90,11 @@ class Store(MaskedAccess, Writing):
     boundary_check = optional_attribute_def("boundary_check", tuple[int, ...])
 
 
-# Of tt.descriptor_reduce; signed where nothing is said.
+# Kinds of tt.descriptor_reduce; min and max are signed.
 _REDUCTION_KINDS = frozenset("add min max and or xor umin umax fadd fmin fmax".split())
-# Of a descriptor's base, and of its strides but the last in bytes, as Triton's reference of
-# make_tensor_descriptor asks: tensor maps have no others (CUDA driver API, cuTensorMapEncodeTiled).
+# Alignment of a descriptor's base, and of its strides but the last in bytes, as Triton's reference
+# of make_tensor_descriptor asks: tensor maps have no others (CUDA driver API,
+# cuTensorMapEncodeTiled).
 DESCRIPTOR_ALIGNMENT_BYTES = 16
 
 

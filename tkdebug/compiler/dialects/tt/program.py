@@ -78,7 +78,7 @@ class Print(Op):
     prefix = attribute_def("prefix", str, "")
     hex = attribute_def("hex", bool, False)
     signed = optional_attribute_def("signed", tuple[bool, ...])
-    # Of one line for all values, which are scalars, as printf has it.
+    # Format of one line for all values, which are scalars, as printf's.
     template = optional_attribute_def("template", str)
 
 
@@ -161,19 +161,19 @@ class Func(StatementRegions):
     shared_bytes = attribute_def("shared_bytes", int, 0)
     fp_fusion = attribute_def("fp_fusion", bool, True)
     flush_subnormals = attribute_def("flush_subnormals", bool, True)
-    # Of kernels that are checked as they run (`compiler.sites`).
+    # For kernels that are checked as they run (`compiler.sites`).
     check_sites = attribute_def("check_sites", tuple[str, ...], ())
     check_bounds = attribute_def("check_bounds", tuple[str, ...], ())
     # Which of these end at multiples of 16 bytes.
     check_aligned_ends = attribute_def("check_aligned_ends", tuple[str, ...], ())
-    # How each of them is tested, once it is lowered (`compiler.sites.checks.TESTS`).
+    # The test of each, once it is lowered (`compiler.sites.checks.TESTS`).
     check_tests = attribute_def("check_tests", tuple[str, ...], ())
-    # Of kernels some of whose values are watched (`compiler.sites.watches`).
+    # For kernels some of whose values are watched (`compiler.sites.watches`).
     watch_sites = attribute_def("watch_sites", tuple[str, ...], ())
     check_symptoms = attribute_def("check_symptoms", tuple[str, ...], ())
     # The infinities that are constants of it: "inf", "-inf".
     check_written_infs = attribute_def("check_written_infs", tuple[str, ...], ())
-    # Of kernels with timelines: how many marks a warp has room for, then the programs.
+    # For kernels with timelines: the most marks of a warp, then the programs.
     timeline = attribute_def("timeline", tuple[int, ...], ())
 
     @property

@@ -149,7 +149,7 @@ class Placement:
         if op not in self._placed:
             self._placed[op] = sources
             op.operands = tuple(operands)
-            # What a load was given is for those that stay.
+            # A load's layout is for those that stay.
             del OpView(op).layout
             value.type = type_
             self.rewriter.record_change(op, "assign-layout")

@@ -175,7 +175,7 @@ class _Search:
             count = len(self.needed)
             left = body(entered).next_iteration(loop)
             if len(self.needed) > count:
-                # What was taken to reach the head may not, with the new barrier.
+                # With the new barrier, accesses that seemed to reach the head may not.
                 entered = state
                 continue
             joined = entered.join(left)

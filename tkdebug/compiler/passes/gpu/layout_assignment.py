@@ -48,7 +48,7 @@ class LayoutAssignment:
         self._flexible: set[Operation] = set()
         # The layout that a reduction's result was sliced from.
         self._parents: dict[Value, LinearLayout] = {}
-        # What a tensor core computed: other operands come to it, not it to them.
+        # Results of tensor cores: other operands come to them, not they to others.
         self._heavy: set[Value] = set()
         self._module = module
 
@@ -293,7 +293,7 @@ class LayoutAssignment:
                 return wanted
         return None
 
-    # What ops want
+    # The layouts that ops want
 
     def operand_layouts(self, op: Operation) -> list[LinearLayout | None]:
         """The layout in which `op` takes each operand; None for operands without one."""

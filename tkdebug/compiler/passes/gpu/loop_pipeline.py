@@ -335,8 +335,8 @@ class LoopPipeline:
             wait = self.mbarriers.wait(anchor, "wait-for-copies", reading, phase, *also)
         if landed or not fences:
             return wait
-        # What threads stored before the loop becomes visible to the tensor cores, once. What
-        # cp.async brings is visible after its wait and a barrier: CUTLASS's main loop with cp.async
+        # Stores of threads before the loop become visible to the tensor cores, once. Copies of
+        # cp.async are visible after their wait and a barrier: CUTLASS's main loop with cp.async
         # and wgmma (sm90_mma_multistage_gmma_ss_warpspecialized.hpp) has no fence either.
         fence = self.rewriter.build_before(self.loop, FENCE, (), (), location=fuse(*locations))
         self.rewriter.record_new(fence, "order-proxies-once")
@@ -387,7 +387,7 @@ class LoopPipeline:
         clones = self.ahead.clone(known, self.rewriter, anchor, "copy-ahead")
         comes = build.compare("slt", wide, limits[0])
         if needs_fence:
-            # What threads read from a buffer, they have read before a bulk copy fills it again.
+            # Threads finish their reads of a buffer before a bulk copy fills it again.
             build.effect(FENCE, ())
         self._copies(anchor, clones, slot, comes, "copy-ahead")
         self._commit(build)

@@ -101,7 +101,7 @@ class MbarrierRing:
     def wait(
         self, anchor: Operation, rule: str, place: Value, phase: Value, *also: Location
     ) -> Operation:
-        """Wait at one place's mbarrier; `also` is the location of other work that the wait does.
+        """Wait at one place's mbarrier; `also` are locations of ops that the wait replaces.
 
         Bulk copies land for tensor cores as well as for threads, with no fence.
         """

@@ -45,7 +45,7 @@ class PipelineWgmma:
         """Look at every loop."""
         for loop in [op for op in module.walk() if scf.For.matches(op)]:
             dots = [op for op in loop.regions[0].block.operations if op.name == DOT]
-            # What is summed outside of the tensor core, step by step, is waited for at once.
+            # Sums outside of the tensor core, step by step, are waited for at once.
             if not dots or any(DotLike(dot).max_num_imprecise_acc is not None for dot in dots):
                 continue
             plan = _planned(loop, dots)

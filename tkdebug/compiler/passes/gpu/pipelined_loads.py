@@ -143,7 +143,7 @@ def pipelined_loads(
                 f"only {copied} bytes follow each other at an address that is known to be "
                 f"a multiple of them, and an asynchronous copy takes {_MIN_COPY_BYTES} at least",
             )
-    # What others are addressed by is in registers earlier than it could be copied.
+    # Loads that give other loads' addresses are in registers before they could be copied.
     looked_up = {lookup for load in found for lookup in load.lookups}
     return [load for load in found if load.op not in looked_up]
 

@@ -56,7 +56,8 @@ from tkdebug.compiler.layouts import OFFSET, REGISTER, dot_operand
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
-# What one instruction multiplies of each row of A (PTX ISA, "mma": m16n8k16 of 16-bit types).
+# The part of each row of A that one instruction multiplies (PTX ISA, "mma": m16n8k16 of 16-bit
+# types).
 _INSTRUCTION_K_BITS = 256
 # One instruction has them: a dot of so few rows multiplies no slice of B twice.
 _ROWS = 16

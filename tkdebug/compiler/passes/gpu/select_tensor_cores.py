@@ -30,7 +30,7 @@ _WGMMA_MAX_N = 256
 _WGMMA_K_BYTES = 32
 # 32-bit registers of a thread that operands and accumulators of an FMA dot may take together.
 _FMA_WORDS = 128
-# What accesses and conversions around an FMA dot are expected to take.
+# The expected costs of accesses and conversions around an FMA dot.
 _OTHER_SHARED_BYTES = 8192
 _ACCESS_BYTES = 16
 

@@ -300,7 +300,7 @@ def lower_to_llvm(
         summarise = (SummarisePrints(options.print_elements),)
         inserted = (*inserted, *run_pipeline(module, summarise, snapshot=snapshot, on_run=on_run))
     reports_asserts = options.checks is not None and "assert" in options.checks.kinds
-    # What is copied asynchronously passes through no register, where marks are looked for.
+    # Asynchronous copies pass through no register, where marks are looked for.
     reads_marks = options.checks is not None and options.checks.reads_marks
     if reads_marks:
         function.mappable = ()

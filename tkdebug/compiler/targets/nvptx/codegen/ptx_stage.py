@@ -48,7 +48,7 @@ _PTX_VERSIONS = (
 _VERSION = re.compile(rb"^\s*\.version (\d+)\.(\d+)", re.MULTILINE)
 _SPILLS = re.compile(r"(\d+) bytes spill (?:stores|loads)")
 _REGISTERS = re.compile(r"Used (\d+) registers")
-# Of few registers ptxas lets wgmma wait for each other (C7512).
+# With few registers ptxas serialises wgmma (C7512).
 _LOSSES = re.compile(r"Potential Performance Loss")
 _THREADS = re.compile(rb"^(\.reqntid (\d+))$", re.MULTILINE)
 _ARCHITECTURE = "-arch="
@@ -58,10 +58,10 @@ _WORTH_IT = 0.93
 _NO_DIFFERENCE, _WORTH_IT_ALONE = 1.05, 0.6
 # The least share of its registers that a kernel is to keep for one more block.
 _KEPT_REGISTERS = 7 / 8
-# The same of one with checks, where one block fits and where more do, and the most bytes that it
+# The same for one with checks, where one block fits and where more do, and the most bytes that it
 # may store and load for it.
 _KEPT_FOR_TWO, _KEPT_WITH_CHECKS, _SPILLED_AROUND_LOOPS = 7 / 10, 4 / 5, 128
-# Of kernels with dots one more block is looked for beside so many; each takes a run of ptxas.
+# Kernels with dots are tried with one more block up to so many; each takes a run of ptxas.
 _FEW_BLOCKS = 3
 _DOTS = re.compile(rb"\b(?:wg)?mma\.")
 # PTX of a kernel that holds few values at a time.

@@ -21,7 +21,7 @@ from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_scalar
 from tkdebug.compiler.targets.target import BF16_CONVERSIONS
 
-# Of cvt's integers: the registers that hold bytes have 16 bits.
+# The narrowest integers of cvt: the registers that hold bytes have 16 bits.
 _NARROWEST_BITS = 16
 _PTX_TYPES = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 _ASM_LETTERS = {

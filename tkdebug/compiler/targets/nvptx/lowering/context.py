@@ -57,7 +57,7 @@ class Lowering:
         # The observers; none at bare kernels.
         self.observers: Sequence[LoweringObserver] = ()
         self._lowered_early: set[Operation] = set()
-        # How often the program came by at each watch: memory that LLVM keeps in registers.
+        # The program's visits to each watch: memory that LLVM keeps in registers.
         self.visits: dict[int, LLVMValue] = {}
         # Where this program writes those that it makes itself.
         self.map_places: dict[Operation, LLVMValue] = {}

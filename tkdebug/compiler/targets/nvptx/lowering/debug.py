@@ -23,7 +23,7 @@ from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
 
 _GENERIC = "ptr"
-# What printf takes at most; upstream cuts indices there too.
+# The most that printf takes; upstream cuts indices there too.
 _MAX_PRINTED = 16
 _NAME_CHARS = 24
 

@@ -245,7 +245,7 @@ def _run(
         tt.ElementwiseInlineAsm(op).constraints.replace(" ", ""),
         result,
         arguments,
-        # What reads memory may not move, whatever its author says of purity.
+        # Text that reads memory may not move, whatever its author says of purity.
         side_effects=not tt.ElementwiseInlineAsm(op).pure or _MEMORY.search(text) is not None,
         convergent=_TOGETHER.search(text) is not None,
     )

@@ -20,12 +20,12 @@ class LoweringError(CompileError):
         return cls(message, frames=op.location.frames)
 
 
-# What a thread holds of a value: one entry for each register of its layout, one for a scalar.
+# A thread's part of a value: one entry for each register of its layout, one for a scalar.
 Registers = list[LLVMValue]
 Lower = Callable[..., Sequence[Registers]]
-# How many elements of each group of a checked access are masked on and lie inside, from its first
-# on; i32. A vector lies at a multiple of its size, so only one that crosses the tensor's end has
-# some of both.
+# The number of elements of each group of a checked access that are masked on and lie inside, from
+# its first on; i32. A vector lies at a multiple of its size, so only one that crosses the tensor's
+# end has some of both.
 Good = Sequence[LLVMValue]
 
 GLOBAL_POINTER = "ptr addrspace(1)"

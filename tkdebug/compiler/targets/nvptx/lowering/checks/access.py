@@ -213,7 +213,7 @@ def _good_elements(access: TestedAccess) -> Good:
     return good
 
 
-# What is said of them
+# Reports of them
 
 
 def result_words(access: TestedAccess) -> int:

@@ -116,7 +116,7 @@ class LoadedPointers:
     def ends(self, op: Operation) -> tuple[LLVMValue, LLVMValue]:
         """The addresses between which an access with related pointers has to be, i64.
 
-        What is an offset from nothing is an address, which may be anywhere but there.
+        An offset from a null pointer is an address, which may be anywhere but near null.
         """
         found, emit = self._of(op), self._ctx.emit
         is_live, is_gone = (emit.icmp("eq", found.state, state) for state in (LIVE, GONE))
@@ -346,7 +346,7 @@ class KernelChecks:
         return self.ctx.emit.load("i32", self._clock_place(), 4), self._copies
 
     def tick(self, loop: Operation) -> None:
-        """End an iteration of a loop; sites that report nothing by time in it have no time."""
+        """Count an iteration of a loop, unless no site in it reports by time."""
         sites = (s for op in loop.walk() for s in (self.site_of(op), self.value_site_of(op)))
         if all(site is None or site.is_recomputed for site in sites):
             return

@@ -45,7 +45,7 @@ from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.observers import LoweringObserver
 from tkdebug.compiler.targets.nvptx.lowering.types import Good, Modifiers, Registers, Vector
 
-# What places tiles: cheap, and the same wherever it is computed.
+# Ops that place tiles: cheap, and with one result wherever they are computed.
 _PLACING = names_of(
     tt.GetProgramId,
     tt.GetNumPrograms,
@@ -60,7 +60,7 @@ _PLACING = names_of(
 _POINTER_TILES = names_of(tt.Splat, tt.AddPtr)
 _MOST_REGISTERS = 16
 
-# What differs between programs.
+# Ops whose results differ between programs.
 _BY_PROGRAM = names_of(tt.GetProgramId, tt.Load, tt.Atomic)
 
 
@@ -86,7 +86,7 @@ class CheckObserver(LoweringObserver):
     def before(self, op: Operation) -> None:
         """Test the tiles of a straight line of accesses before the first of them."""
         if self._line and op is self._line[0]:
-            # What is tested before a loop stays in a register while it runs.
+            # The result of a test before a loop stays in a register while it runs.
             line, self._line = self._line, ()
             for one in line:
                 if _is_placing(self._ctx, one):

@@ -165,7 +165,7 @@ def _add(found: ArgumentTile, corners: Corners, offset: Value) -> None:
         found.constant += reach.low.constant
 
 
-# Of one tile, by the signs of its distances from the ends of its tensor.
+# The test of one tile, by the signs of its distances from the ends of its tensor.
 _SIGNS = (
     "mov.b64 {rest, sign}, begin;",
     "or.b32 before, before, sign;",
@@ -232,9 +232,9 @@ def tile_is_inside(checks: KernelChecks, tile: Tile) -> TileTest | None:
     size = emit.binary("sub", tile.end, tile.first)
     last = emit.add(reach.span, tile.size_bytes - 1)
     begin = emit.binary("sub", reach.low, tile.first)
-    # How many bytes the tile spans is the same in all iterations of a loop that moves it, and so
-    # are the places where it may begin: a loop has one comparison. As unsigned numbers: what lies
-    # before the tensor is very far after it.
+    # The tile spans the same number of bytes in all iterations of a loop that moves it, and may
+    # begin at the same places: a loop has one comparison. As unsigned numbers: places before the
+    # tensor are very far after it.
     places = emit.binary("sub", size, last)
     places = emit.select(emit.icmp("ult", last, size), places, integer("i64", 0))
     # All conditions first: the accesses of a tensor have them in common.

@@ -43,7 +43,7 @@ from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 _WORD_BITS = 32
-# What the text of both ways is written with.
+# The names in the text of both ways.
 REGISTERS = (
     ".reg .pred q, b, some;",
     ".reg .b64 base, left, o, l, size, lim, vlim, last;",
@@ -57,7 +57,7 @@ NOT_UNROLLED = '.pragma "nounroll";'
 _FEW_GROUPS = 2
 # A way of fewer groups is no shorter as a loop, and of more would take too much local memory.
 _LOOPED_GROUPS = range(4, 17)
-# Of the operands of a group in local memory.
+# Bytes of a group's operands in local memory.
 _SLOT_ALIGNMENT = 16
 _POINTER_BYTES = 8
 # Writes the instructions for one group of registers, by its number.
@@ -142,11 +142,11 @@ class TwoWays:
         is_known = access.group > 1 and self._checks.holds_whole_vectors(access.site, vector_bytes)
         self.has_whole_vectors = is_known
         by_distances = by_distances and not (self.is_looped or is_known)
-        # What is before a thread's first element would be very far after it.
+        # An address before a thread's first element would be very far after it.
         self.by_distances = by_distances and all(place.offset_bytes >= 0 for place in self._places)
         is_short = by_vectors and access.site.is_recomputed and access.group > 1 and not is_known
         self.by_vectors = is_short and self._checks.begins_at_multiple(access.site, vector_bytes)
-        # Of the tensor: its size, and below which offset an element or a vector may begin.
+        # The tensor's size, and the offsets below which an element or a vector may begin.
         self.size, self.limit, self.vector_limit = "size", "lim", "vlim"
         self.element_bytes = access.site.element_bytes
         if access.group == 1:
@@ -486,7 +486,7 @@ def _choose_address(ctx: Lowering, access: TestedAccess, text: InlinePTX) -> Non
     """Take the address of the register `number`; those of a group follow each other in memory."""
     group, places = access.group, _places(ctx, access, text)
     bases = {base for base, _ in places}
-    # Of groups that are seen from one pointer, only how far they are is chosen.
+    # For groups that are seen from one pointer, only the distance is chosen.
     addresses = [str(offset) for _, offset in places]
     if len(bases) > 1:
         moved = [f"moved{index}" for index in range(len(places))]
@@ -498,7 +498,7 @@ def _choose_address(ctx: Lowering, access: TestedAccess, text: InlinePTX) -> Non
     text.put(*((f".reg .b64 {', '.join(chosen)};",) if chosen else ()))
     bit = group
     while len(addresses) > 1:
-        # Of each two one, by the next bit of the number.
+        # One of each pair, by the next bit of the number.
         text.put(f"and.b32 t, number, {bit};", "setp.ne.u32 second, t, 0;")
         for index, (one, other) in enumerate(_pairs(addresses)):
             text.put(f"selp.b64 {chosen[index]}, {other}, {one}, second;")

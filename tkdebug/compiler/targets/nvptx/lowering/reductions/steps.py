@@ -120,7 +120,7 @@ class Combine:
     def __call__(self, first: Element, second: Element) -> Element:
         """Code that combines two elements."""
         made = self.ctx.inline(self.op.regions[0].block, (*first, *second))
-        # What follows belongs to the reduction again, not to an op of its region.
+        # The next instructions belong to the reduction again, not to an op of its region.
         self.ctx.emit.set_op(self.op.id)
         return tuple(made)
 

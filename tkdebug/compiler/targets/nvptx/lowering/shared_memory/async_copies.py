@@ -109,7 +109,7 @@ class _TileCopy:
         for group, address in zip(self.plan.groups, self.addresses, strict=True):
             store_vector(ctx, address, loaded[group[0] // self.vector], self.owner)
         if ctx.target.has(WGMMA):
-            # What threads store is not ordered with tensor cores' reads as copies are.
+            # Threads' stores are not ordered with tensor cores' reads as copies are.
             ctx.emit.asm(_FENCE, "~{memory}", "void", ())
         return []
 
