@@ -104,7 +104,7 @@ _COMMUTATIVE = frozenset(("add", "mul", "and", "or", "or disjoint", "xor"))
 _FLOAT_OPS = frozenset(("fadd", "fsub", "fmul", "fdiv", "frem"))
 # Numbers of the metadata that are debug locations; those below are the module's own.
 _FIRST_LOCATION = 100
-# Ids of metadata nodes for loops; a kernel has fewer ops.
+# Numbers of the metadata for loops; a kernel has fewer ops.
 _FIRST_LOOP = 1 << 30
 # Attributes of calls of inline assembly, as `Emitter.module` defines them.
 _CONVERGENT, _WITH_EFFECTS, _PURE = " #1", " #2", " #3"
