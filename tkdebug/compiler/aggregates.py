@@ -48,7 +48,7 @@ class Aggregate(tuple[Any, ...]):
     Attributes:
         constant_fields: positions of the fields that are `tl.constexpr`.
         field_types: the annotations by field.
-        field_defaults: what fields have that are not given.
+        field_defaults: values of fields that are not given.
         cache_key: changes with the class's source.
     """
 

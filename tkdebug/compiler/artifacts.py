@@ -49,8 +49,8 @@ class SnapshotRecorder:
             `finish` takes one of each stage, as printing takes longer than the passes do.
 
     Attributes:
-        stage: what the snapshots taken from now on are called, before " after <pass>".
-        passes: what each pass did so far, the front end first.
+        stage: the name of further snapshots, before " after <pass>".
+        passes: the records of each pass so far, the front end first.
     """
 
     def __init__(self, stage: str = TILE_STAGE, *, each_pass: bool = True) -> None:

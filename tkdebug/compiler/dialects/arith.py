@@ -59,14 +59,14 @@ class Binary(Elementwise, LikeFirst):
     """Two operands of one type.
 
     Attributes:
-        sign: how Python writes it, "" for a function.
+        sign: its operator in Python, "" for a function.
         combination: name of a reduction by it, "" where there is none.
         identity: the value that leaves the other operand as it is, signs of zero and NaN included,
             on the right and, if the op commutes, on the left; None for none, or if it depends on
             the type.
         absorbing: the value that results for any other operand; of floats, for any finite one.
         commutes: whether both orders of operands give the same bits.
-        atomic: which `tl.atomic_…` does the same to an operand in memory, "" for none.
+        atomic: the `tl.atomic_…` that does the same to an operand in memory, "" for none.
     """
 
     lhs = operand_def(VALUES)

@@ -115,7 +115,7 @@ class Cast(Elementwise, OneResult):
     Attributes:
         takes: the kind of the operand.
         gives: the kind of the result.
-        width: how wide an element of the result is against one of the operand.
+        width: the width of the result's elements against the operand's, in words.
     """
 
     takes: ClassVar[Kind]

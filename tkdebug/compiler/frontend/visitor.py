@@ -128,7 +128,7 @@ class Program:
 
     Attributes:
         chain: the functions being inlined, outermost first, with the constants they got.
-        unrolled: how many iterations of loops were unrolled, in all.
+        unrolled: the number of unrolled iterations of all loops.
         breakpoints: where `breakpoint()` was met.
         recorder: notes the variables' values at each line; None where that is not asked for.
         watching: records watched values; None without watches.

@@ -27,7 +27,7 @@ class Kind:
     """A set of types.
 
     Attributes:
-        text: how messages call it: "got f32, expected integers".
+        text: its name in messages: "got f32, expected integers".
     """
 
     text: str

@@ -80,7 +80,7 @@ class TensorType:
     """A tile of `element`s. `shape` may be () only inside region arguments of reductions.
 
     Attributes:
-        encoding: which thread holds which element in which register; None in Tile IR.
+        encoding: the layout of its elements in threads and registers; None in Tile IR.
     """
 
     shape: tuple[int, ...]

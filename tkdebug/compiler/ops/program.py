@@ -61,7 +61,7 @@ def _emit_range(
         disallow_acc_multi_buffer: without effect here.
         flatten: without effect here; nested loops stay nested.
         warp_specialize: without effect here.
-        disable_licm: what does not change from one iteration to the next stays in the loop.
+        disable_licm: whether loop invariants stay in the loop.
     """
     raise SemanticError("tl.range only has a meaning in `for i in tl.range(...)`")
 
@@ -79,7 +79,7 @@ def _emit_condition(emit: Emitter, arg1: object, disable_licm: object = False) -
     Args:
         emit: where to emit.
         arg1: the condition.
-        disable_licm: what does not change from one iteration to the next stays in the loop.
+        disable_licm: whether loop invariants stay in the loop.
     """
     return arg1
 

@@ -29,7 +29,7 @@ class RewriteRecord:
     """One rewrite of one pass.
 
     Attributes:
-        rule: which of the pass's rules it was.
+        rule: the pass's rule.
         old_op_ids: ops that are gone, or were changed in place (then also in `new_op_ids`).
         new_op_ids: ops that replace them; empty when they were erased.
         erased_locations: places that no op has any more because of this rewrite.
@@ -116,7 +116,7 @@ class Rewriter:
         """Replace `op` by a new op at its place.
 
         Args:
-            op: what is replaced.
+            op: the replaced op.
             rule: name of the rule, for the record.
             name: the new op.
             operands: of the new op.
@@ -141,7 +141,7 @@ class Rewriter:
         """Replace the results of an effect-free `op` by `values` and erase it (folding).
 
         Args:
-            op: what is replaced.
+            op: the replaced op.
             rule: name of the rule, for the record.
             values: one for each result.
             new_ops: ops built for this; where there are some they must cover its location.
@@ -158,7 +158,7 @@ class Rewriter:
         """Replace an unused `op`, with the ops inside it, by ops built to do its work.
 
         Args:
-            op: what is replaced.
+            op: the replaced op.
             rule: name of the rule, for the record.
             new_ops: the ops that do its work, elsewhere; they must cover its location.
         """
@@ -174,7 +174,7 @@ class Rewriter:
         """Replace `op` by the ops of `block`, the one of its regions that runs, exactly once.
 
         Args:
-            op: what is replaced; its other regions never run and are erased.
+            op: the replaced op; its other regions never run and are erased.
             rule: name of the rule, for the record.
             block: its terminator forwards the results of `op`.
             arguments: the replacements of the block's arguments.

@@ -64,10 +64,10 @@ class WatchSite:
 
     Attributes:
         number: of its counter.
-        watch: as it was asked for.
+        watch: the request.
         name: of the variable.
         frames: call chain of its line, outermost first.
-        type: as the language says it: `fp32[64, 64]`.
+        type: in the language's words: `fp32[64, 64]`.
         dtype: of its elements, by the language's name: `fp32`, `uint8`.
         element: IR name of the element type.
         is_unsigned: whether integers have no sign.
@@ -140,7 +140,7 @@ class Space:
 
     Attributes:
         first_word: of the first record.
-        capacity: how many fit.
+        capacity: the number of records that fit.
     """
 
     first_word: int

@@ -123,8 +123,8 @@ class CompiledModule:
         code: PTX, cubin, registers, spills.
         shared_bytes: dynamic shared memory of a block.
         num_warps: warps of a block.
-        passes: what the GPU passes did.
-        checks: what reports are read by; None of a bare kernel.
+        passes: the runs of the GPU passes.
+        checks: the plan to read reports by; None for a bare kernel.
     """
 
     symbol: str
@@ -196,8 +196,8 @@ class LoweredModule:
         max_registers: most registers of a thread; None leaves it to ptxas.
         shared_bytes: dynamic shared memory of a block.
         num_warps: warps of a block.
-        passes: what the GPU passes did.
-        checks: what reports are read by; None of a bare kernel.
+        passes: the runs of the GPU passes.
+        checks: the plan to read reports by; None for a bare kernel.
         is_lasting: whether all launches are made by it (`CheckOptions`).
     """
 

@@ -33,7 +33,7 @@ def with_wgmma_rows(cubin: bytes, ptx: str) -> bytes:
 
     Args:
         cubin: ptxas's output.
-        ptx: of this text.
+        ptx: the text that it was assembled from.
 
     Raises:
         CubinError: not a cubin, damaged, or laid out as none that ptxas makes.

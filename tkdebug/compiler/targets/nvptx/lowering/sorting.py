@@ -126,7 +126,7 @@ class _Bit:
 
     Attributes:
         register, lane, warp: XORed to get to the element at the other value of the bit.
-        mask: which bits of `thread_columns` contribute to it.
+        mask: the bits of `thread_columns` that contribute to it.
     """
 
     register: int

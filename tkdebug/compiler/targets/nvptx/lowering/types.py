@@ -74,9 +74,9 @@ class Vector:
     """The words of one instruction.
 
     Attributes:
-        suffix: as the instruction has it: `.v4.b32`.
+        suffix: the instruction's: `.v4.b32`.
         bits: of a word.
-        words: how many there are.
+        words: their number.
         element_bits: of an element; a word has one or several.
     """
 

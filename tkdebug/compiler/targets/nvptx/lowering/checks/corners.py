@@ -44,7 +44,7 @@ class Reach:
 
     Attributes:
         low: the least of them, or less.
-        span: how far the greatest one is from there at most, from 0 on; mostly a constant.
+        span: the most that the greatest one is above it, from 0 on; mostly a constant.
         fits: whether they are known to fit the tile's type.
     """
 
@@ -59,7 +59,7 @@ class CarriedReach:
 
     Attributes:
         low: its least element, i64.
-        span: how far the greatest one is from there, in all iterations.
+        span: the distance of the greatest one from it, in all iterations.
         conditions: under which that is right, i1.
     """
 

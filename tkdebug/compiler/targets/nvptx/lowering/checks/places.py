@@ -93,7 +93,7 @@ class GroupPlace:
 
     Attributes:
         register: the one from whose pointer it is seen.
-        offset_bytes: how far after that it is.
+        offset_bytes: its distance from that pointer.
     """
 
     register: int

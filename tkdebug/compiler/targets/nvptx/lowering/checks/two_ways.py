@@ -80,7 +80,7 @@ class LoopedWay:
     `o`, whether it is masked on in `some`, and its words in local memory at `slot`.
 
     Attributes:
-        suffix: how a group's words are stored to local memory: `.v4.b32`.
+        suffix: of the instruction that stores a group's words to local memory: `.v4.b32`.
         size_bytes: of these words.
         kept: the words of each group, as one operand of an instruction; none where the loop makes
             them.

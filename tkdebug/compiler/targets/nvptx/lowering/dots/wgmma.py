@@ -219,7 +219,7 @@ class _Input:
     """The part of one operand that a tile's steps read.
 
     Attributes:
-        steps: how many there are.
+        steps: their number.
         values: registers with fragments, as many for each step; or descriptors, i64: one for each
             step, or one for all of them.
         moves: offset of each step from the one for all; none without it.

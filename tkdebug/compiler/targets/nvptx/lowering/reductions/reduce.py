@@ -97,7 +97,7 @@ def plan_reduction(
 
     Args:
         layout: of the tensor.
-        axis: which is reduced.
+        axis: the reduced one.
         combine_ops: how many ops combine two elements.
         values: how many numbers an element has: 2 of an argmax.
 
