@@ -53,7 +53,9 @@ def handwritten(compilation):
     target, module = compilation._target, compilation._lowered.module.module
     code = assemble(PTX.format(target=target.name), "saxpy", target)
     shared = SHARED_BYTES.get(compilation._src.constants["BLOCK"], 0)
-    compilation._compiled = CompiledModule("saxpy", module, "", target, code, shared, 4, ())
+    compilation._compiled = CompiledModule(
+        "saxpy", module, "", target, None, shared, 4, (), code=code
+    )
 
 
 @pytest.fixture(autouse=True)

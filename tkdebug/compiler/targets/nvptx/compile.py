@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.analysis.tensor_maps import made_maps, tensor_maps, workspace_bytes
@@ -112,30 +112,53 @@ class Binary:
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledModule:
-    """A kernel's stages after the Tile IR.
+class LoweredModule:
+    """A kernel that is ready for code generation.
 
     Attributes:
         symbol: the kernel's name in the cubin.
         module: the GPU IR.
         llvm_ir: text.
         target: the architecture.
-        code: PTX, cubin, registers, spills.
+        max_registers: most registers of a thread; None leaves it to ptxas.
         shared_bytes: dynamic shared memory of a block.
         num_warps: warps of a block.
         passes: the runs of the GPU passes.
         checks: the plan to read reports by; None for a bare kernel.
+        is_lasting: whether all launches are made by it (`CheckOptions`).
     """
 
     symbol: str
     module: Module
     llvm_ir: str
     target: Target
-    code: NativeCode
+    max_registers: int | None
     shared_bytes: int
     num_warps: int
     passes: tuple[PassRun, ...]
     checks: CheckPlan | None = None
+    is_lasting: bool = False
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether it tests something as it runs."""
+        return self.checks is not None and bool(self.checks.sites)
+
+    @property
+    def code_key(self) -> Hashable:
+        """The cache key of the generated code."""
+        return self.llvm_ir, self.target.name, self.max_registers, self.is_lasting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledModule(LoweredModule):
+    """A kernel's stages after the Tile IR.
+
+    Attributes:
+        code: PTX, cubin, registers, spills.
+    """
+
+    code: NativeCode
 
     @property
     def is_cached(self) -> bool:
@@ -182,45 +205,6 @@ class CompiledModule:
         from tkdebug.linemap.line_table_data import unread_data
 
         return unread_data(unread_code(self, self.target, tile_ops))
-
-
-@dataclass(frozen=True, slots=True)
-class LoweredModule:
-    """A kernel that is ready for code generation.
-
-    Attributes:
-        symbol: the kernel's name in the cubin.
-        module: the GPU IR.
-        llvm_ir: text.
-        target: the architecture.
-        max_registers: most registers of a thread; None leaves it to ptxas.
-        shared_bytes: dynamic shared memory of a block.
-        num_warps: warps of a block.
-        passes: the runs of the GPU passes.
-        checks: the plan to read reports by; None for a bare kernel.
-        is_lasting: whether all launches are made by it (`CheckOptions`).
-    """
-
-    symbol: str
-    module: Module
-    llvm_ir: str
-    target: Target
-    max_registers: int | None
-    shared_bytes: int
-    num_warps: int
-    passes: tuple[PassRun, ...]
-    checks: CheckPlan | None = None
-    is_lasting: bool = False
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether it tests something as it runs."""
-        return self.checks is not None and bool(self.checks.sites)
-
-    @property
-    def code_key(self) -> Hashable:
-        """The cache key of the generated code."""
-        return self.llvm_ir, self.target.name, self.max_registers, self.is_lasting
 
 
 def compile_module(
@@ -365,17 +349,8 @@ def generate_code(lowered: LoweredModule, on_stage: StageCallback | None = None)
         is_checked=lowered.is_checked,
         is_lasting=lowered.is_lasting,
     )
-    return CompiledModule(
-        lowered.symbol,
-        module,
-        lowered.llvm_ir,
-        lowered.target,
-        code,
-        lowered.shared_bytes,
-        lowered.num_warps,
-        lowered.passes,
-        lowered.checks,
-    )
+    stages = {each.name: getattr(lowered, each.name) for each in fields(lowered)}
+    return CompiledModule(**stages, code=code)
 
 
 def _edited(on_stage: StageCallback | None, stage: str, text: str) -> str:
