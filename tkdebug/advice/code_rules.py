@@ -178,7 +178,7 @@ def _rounds(launch: Launch, access: AccessFacts) -> float:
 
 
 def _without_loads(launch: Launch, work: Work, rounds: Mapping[int, float]) -> Work:
-    """The work if some loads were made once and not in so many rounds."""
+    """The work if some loads were made once instead of in each round."""
     loads = [a for a in launch.facts.accesses if a.op_id in rounds]
     gone = {a.op_id: 1 - 1 / rounds[a.op_id] for a in loads}
     requests = sum(a.executions * a.requests * gone[a.op_id] for a in loads)

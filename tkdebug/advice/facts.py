@@ -225,7 +225,7 @@ class LineCode:
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """Products of which a program throws away whole tiles.
+    """Products whose tiles a program discards entirely.
 
     Attributes:
         share: of the executions whose tile is masked out in whole.

@@ -90,7 +90,7 @@ def share_of_program(launch: Launch, better: Work) -> float:
 
 
 def of_program(share: float) -> str:
-    """A share of a program's time, as a message has it; "" where it is none to speak of."""
+    """The text of a share of a program's time; "" if it is negligible."""
     return f" ({100 * share:.2g} % of a program's time)" if share >= 0.01 else ""
 
 

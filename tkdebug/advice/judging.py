@@ -179,7 +179,7 @@ class Times:
 
 
 def _remark(launch: Launch, finding: Finding, now: Times, launch_id: int) -> Remark | None:
-    """The remark on a finding; None where it promises too little, as it is and filled."""
+    """The remark on a finding, or None if it promises too little on this grid and on a full one."""
     least, machine = _LEAST_OF_KIND.get(finding.kind, LEAST_SPEEDUP), launch.machine
     better = Times(grid_s(finding.better, machine), steady_s(finding.better, machine))
     if not now.is_small:

@@ -132,7 +132,7 @@ def meeting(access: AccessFacts) -> float:
 
 
 def l2_bytes(access: AccessFacts) -> float:
-    """Through the second-level cache: an execution's sectors, of which the first has copies.
+    """The bytes through the second-level cache: each execution's sectors.
 
     Sectors without their neighbours cost more: measured on columns of a matrix.
     """

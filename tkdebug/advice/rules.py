@@ -153,7 +153,7 @@ def small_tiles(launch: Launch) -> Iterator[Finding]:
 
 
 def masked_off(launch: Launch) -> Iterator[Finding]:
-    """Tiles of which masks leave little, and products that are thrown away."""
+    """Tiles that are mostly masked off, and products that are discarded."""
     facts, work = launch.facts, launch.work
     known = [a for a in facts.accesses if a.tile_elems > 1 and a.exact]
     if known:

@@ -121,7 +121,7 @@ def _waiting_products(launch: Launch) -> Iterator[Finding]:
 
 
 def _waited_for(facts: KernelFacts) -> list[AccessFacts]:
-    """Loads of loops with products of which a pass says why nothing runs ahead of them."""
+    """Loads in loops with products for which a pass reports why they do not run ahead."""
     return [
         a
         for a in facts.accesses
@@ -176,7 +176,7 @@ def _widened(work: Work, access: AccessFacts, machine: Machine) -> Work:
 
 
 def serial_loops(launch: Launch) -> Iterator[Finding]:
-    """Loops of many rounds each of which needs the result of the one before."""
+    """Loops of many rounds, each of which needs the result of the round before."""
     facts, machine = launch.facts, launch.machine
     for loop in facts.loops:
         if loop.needs_before is None or loop.rounds < _FEWEST_ROUNDS or facts.dots:

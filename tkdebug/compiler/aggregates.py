@@ -197,7 +197,7 @@ def _annotations(cls: type) -> dict[str, Any]:
 
 
 def method_of(value: object, name: str) -> Any:
-    """The jit function that method `name` of an aggregate is; None if it has no such one."""
+    """The jit function of an aggregate's method `name`, or None if it has none."""
     if not isinstance(value, Aggregate):
         return None
     found = inspect.getattr_static(type(value), name, None)

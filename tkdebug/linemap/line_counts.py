@@ -61,7 +61,7 @@ class LineCounts:
 
 
 def count_lines(table: LineTable) -> dict[Place | None, LineCounts]:
-    """Counts by (file, line); those of unmapped instructions stand under None."""
+    """Counts by (file, line); None has those of unmapped instructions."""
     counts: dict[Place | None, LineCounts] = {}
     for instruction in table.instructions:
         counts.setdefault(_place(instruction), LineCounts()).add(instruction)

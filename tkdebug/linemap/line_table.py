@@ -107,7 +107,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class AssemblerNote:
-    """The assembler says that speed is lost, as by wgmma that it had to serialise.
+    """A note of the assembler on lost speed, such as wgmma that it had to serialise.
 
     Attributes:
         code: C7510 and its kin.

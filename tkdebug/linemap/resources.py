@@ -57,7 +57,7 @@ class Resources:
 
     @property
     def may_spill(self) -> bool:
-        """Whether traffic of local memory is of spills, as far as the assembler says."""
+        """Whether local-memory traffic may come from spills, by the assembler's log."""
         if self.spill_store_bytes is None:
             return True
         return bool(self.spill_store_bytes or self.spill_load_bytes)

@@ -195,7 +195,7 @@ class _Warp:
         self._put_under_way(at, instruction, control, issued, share)
 
     def _wait(self, results: list[_Result], may_be_left: int, share: float) -> None:
-        """Wait until no more than so many of them are left, which come in order."""
+        """Wait until at most a number of results are pending, which arrive in order."""
         count = len(results) - may_be_left
         if count <= 0:
             return

@@ -89,7 +89,7 @@ def uniform(type_: Type, constant: int) -> AxisInfo:
 
 
 def join(a: AxisInfo, b: AxisInfo, unit: int) -> AxisInfo:
-    """The facts about a value that has either those of `a` or those of `b`."""
+    """The facts that hold both of values with facts `a` and of values with facts `b`."""
     runs = tuple(map(min, a.contiguity, b.contiguity))
     return AxisInfo(
         runs,

@@ -99,7 +99,7 @@ def _elementwise(op: Operation, operands: Infos) -> AxisInfo:
 
 
 def _sum(a: AxisInfo, b: AxisInfo, b_runs: bool, unit: int, scale: int) -> AxisInfo:
-    """The sum of `a` and of `scale` times `b`; `b_runs` says whether runs of b make runs."""
+    """The facts of `a` plus `scale` times `b`; runs of b make runs if `b_runs`."""
     axes = range(len(a.contiguity))
     runs = [
         max(

@@ -62,7 +62,7 @@ class MeetingAccesses:
 
     @classmethod
     def of(cls, module: Module) -> MeetingAccesses:
-        """Return those of a module, worked out when they are first asked for."""
+        """Return the meeting accesses of a module, computed at the first call."""
         found = module.derived.get(cls)
         if found is None:
             found = module.derived[cls] = _meeting_accesses(module.function)

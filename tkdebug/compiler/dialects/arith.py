@@ -94,7 +94,7 @@ class IntegerBinary(Binary):
 
     @staticmethod
     def compute(a: int, b: int, bits: int) -> int:
-        """The result for two numbers, before it wraps at so many bits."""
+        """The result for two numbers, before it wraps at the given width."""
         raise NotImplementedError
 
     def verify(self) -> None:
@@ -126,7 +126,7 @@ class FloatBinary(Binary, FloatOp):
 
 
 class WrappingBinary(IntegerBinary):
-    """A sum, a difference or a product, of which the bits that do not fit are lost."""
+    """A sum, a difference or a product, which wraps at the width of its type."""
 
 
 class AddI(WrappingBinary):
@@ -242,7 +242,7 @@ class XOrI(Bitwise):
 
 
 class Shift(IntegerBinary):
-    """A shift, undefined by as many bits as an element has, or more."""
+    """A shift, undefined by at least the width of an element."""
 
     identity = 0
 

@@ -110,7 +110,7 @@ class FloatOp(Elementwise, LikeFirst):
 
 
 class Cast(Elementwise, OneResult):
-    """One operand, whose elements become those of another type.
+    """Converts the elements of its operand to another type.
 
     Attributes:
         takes: the kind of the operand.

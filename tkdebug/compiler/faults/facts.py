@@ -24,7 +24,7 @@ class Offender:
 
 
 class AccessedTensor(Protocol):
-    """A tensor as it was passed to the launch, as far as texts speak of it."""
+    """A tensor as it was passed to the launch, with the facts that texts name."""
 
     @property
     def name(self) -> str | None:

@@ -244,7 +244,7 @@ def unwritten_read(op: Operation, tensor: str | None, index: int | None) -> Faul
 
 
 def op_text(op: Operation, operands: Sequence[str]) -> str:
-    """An elementwise op of some operands, as a source has it: "1 / 0", "exp(89)"."""
+    """The text of an elementwise op with its operands: "1 / 0", "exp(89)"."""
     binary = arith.Binary.cast(op)
     if binary is not None and binary.sign:
         return f" {binary.sign} ".join(operands)

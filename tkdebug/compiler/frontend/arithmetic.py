@@ -194,7 +194,7 @@ def is_true(value: Any) -> bool:
 
 
 def _visit_bool(v: Visitor, node: ast.BoolOp) -> Any:
-    """Constants decide or drop out, as upstream has it; run-time operands are all evaluated."""
+    """Evaluate `and` or `or`: constants decide or drop out; run-time operands are all evaluated."""
     is_and = isinstance(node.op, ast.And)
     combine = operators.logical_and if is_and else operators.logical_or
     run_time: list[Any] = []

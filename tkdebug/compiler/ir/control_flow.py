@@ -174,7 +174,7 @@ def forwarded(branch: Operation) -> Iterator[tuple[Value, Value]]:
 
 
 def tied_values(value: Value) -> TiedValues | None:
-    """The variable of which this is an argument or result; None where nothing is forwarded."""
+    """The variable whose argument or result this is, or None if nothing is forwarded to it."""
     owner = value.owner
     if isinstance(owner, Operation):
         op, point, place = owner, _ITSELF, value.index

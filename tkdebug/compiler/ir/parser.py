@@ -233,7 +233,7 @@ class ModuleParser:
         return types
 
     def check_types(self, values: Sequence[Value], types: Sequence[Type], position: int) -> None:
-        """Refuse types, read at `position`, that are not those of `values`."""
+        """Refuse types, read at `position`, that differ from those of `values`."""
         if len(values) != len(types):
             raise self.cursor.error(
                 f"got {len(types)} operand types, expected {len(values)}", position

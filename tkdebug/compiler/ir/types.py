@@ -231,7 +231,7 @@ def with_encoding(type_: Type, encoding: LinearLayout | None) -> Type:
 
 
 def without_encoding(type_: Type) -> Type:
-    """The type as Tile IR has it."""
+    """The type without a layout, as in Tile IR."""
     if isinstance(type_, TensorType) and type_.encoding is not None:
         return TensorType(type_.shape, type_.element)
     return type_

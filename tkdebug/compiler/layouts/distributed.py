@@ -91,7 +91,7 @@ def blocked(
 def mma_v2(
     shape: tuple[int, ...], warps: tuple[int, ...], cluster: Cluster | None = None
 ) -> LinearLayout:
-    """Accumulators of `mma.sync.aligned.m16n8k*`, as many instructions as `shape` takes.
+    """Accumulators of `mma.sync.aligned.m16n8k*`, repeated to cover `shape`.
 
     A lane of group g = lane / 4 and thread t = lane % 4 holds c0, c1 at row g, columns 2t and
     2t + 1, and c2, c3 in row g + 8. The table is one for 16- and 32-bit accumulators: .f16 packs

@@ -36,7 +36,7 @@ class SharedBanks:
         return self.count * self.word_bytes
 
     def lanes_per_wavefront(self, access_bytes: int) -> int:
-        """Lanes that are served together, of accesses of so many bytes each."""
+        """The number of lanes that are served together, for accesses of `access_bytes` each."""
         return self.row_bytes // max(access_bytes, self.word_bytes)
 
 

@@ -126,7 +126,7 @@ def _is_float(value: object) -> bool:
 
 
 def written_binary(emit: Emitter, name: str, left: object, right: object) -> tensor:
-    """`binary` where a kernel's source has it: an assertion before it where overflow is asked for.
+    """`binary` in a kernel's source: after an assertion if overflow is checked.
 
     As in upstream, sums, differences and products of less than 64 bits are looked at. In combine
     functions nothing is: their regions only compute.

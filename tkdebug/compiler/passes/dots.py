@@ -177,7 +177,7 @@ def _split(op: Operation, build: OpBuilder, count: int, small: tuple[tuple[int, 
 
 
 def _parts(build: OpBuilder, value: Value, count: int) -> list[Value]:
-    """The leading bf16 part, then that of the rest, and so on."""
+    """The leading bf16 part, then the leading part of the rest, and so on."""
     parts = []
     for index in range(count):
         part = build.cast(arith.TruncF, value, ir.BF16)

@@ -143,7 +143,7 @@ def _run(pass_: Pass, module: Module, on_run: RunCallback | None) -> PassRun:
 
 
 def with_plugins(passes: Sequence[Pass], pipeline: Pipeline) -> tuple[Pass, ...]:
-    """`passes` with those of plugins at their places."""
+    """`passes` with the passes of plugins at their places."""
     if not names("tkdebug.passes"):
         return tuple(passes)
     import_apart("tkdebug.compiler.passes.plugin_passes")

@@ -37,7 +37,7 @@ class PassPlugin:
 
 
 def with_foreign(passes: Sequence[Pass], pipeline: Pipeline) -> tuple[Pass, ...]:
-    """`passes` with those of plugins at their places."""
+    """`passes` with the passes of plugins at their places."""
     result = list(passes)
     for plugin, added in loaded("tkdebug.passes", PassPlugin):
         if added.pipeline != pipeline:

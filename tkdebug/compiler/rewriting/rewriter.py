@@ -44,7 +44,7 @@ class RewriteRecord:
 
 @dataclass(frozen=True, slots=True)
 class PassRemark:
-    """Why a pass left an op as it is, where it could have made something faster of it.
+    """The reason why a pass left an op as it is instead of making it faster.
 
     Attributes:
         op_id: the op, as it is called before the pass.

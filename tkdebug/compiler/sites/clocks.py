@@ -43,7 +43,7 @@ _FREE: Final = names_of(
 
 @dataclass(frozen=True, slots=True)
 class TimelineOptions:
-    """The programs of which a kernel keeps timelines, and how much of each.
+    """The programs whose timelines a kernel keeps, and the length of each.
 
     Attributes:
         programs: numbers of the programs.

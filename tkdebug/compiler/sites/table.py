@@ -142,7 +142,7 @@ class Report:
 
 
 def table_bytes(sites: int) -> int:
-    """Size of the table of so many sites."""
+    """Size of the table of `sites` sites."""
     return SLOT_BYTES * sites
 
 

@@ -194,7 +194,7 @@ class GeneratedKernel(Protocol):
         ...
 
     def line_table(self, tile_ops: Mapping[int, OpPlace]) -> Mapping[str, object]:
-        """From source lines to instructions, as data; data that says why where there is none.
+        """The line table as data, or data with the reason why there is none.
 
         Args:
             tile_ops: the ops of the Tile IR, by id.

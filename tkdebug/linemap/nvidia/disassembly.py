@@ -41,7 +41,7 @@ def find_nvdisasm() -> Path | None:
 
 
 def disassemble(cubin: bytes, options: Sequence[str] = ("-c",)) -> str:
-    """SASS text of `cubin`; that of the latest cubins is kept.
+    """SASS text of `cubin`; the texts of the latest cubins are kept.
 
     Args:
         cubin: ELF image, which may be anybody's.

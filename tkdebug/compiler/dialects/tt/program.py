@@ -32,7 +32,7 @@ from tkdebug.compiler.ir.op_view import (
 
 
 class GridQuery(OneResult):
-    """A number that says where in the grid the program is."""
+    """A number of the program's place in the grid."""
 
     axis = attribute_def("axis", int)
 
@@ -127,7 +127,7 @@ BLOCK_START = "block-start"
 
 
 class Hint(SameElements, Elementwise, LikeFirst):
-    """Its operand, of which `kind` says `values` per axis."""
+    """Its operand, with facts `values` of `kind`, one per axis."""
 
     name = "tt.hint"
     source = operand_def(VALUES)

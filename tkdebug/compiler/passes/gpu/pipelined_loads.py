@@ -85,7 +85,7 @@ class PipelinedLoad:
 
     @property
     def is_bulk(self) -> bool:
-        """Whether a tensor map does it."""
+        """Whether it is copied by a tensor map."""
         return self.op.name == LOAD
 
     def ring_type(self, buffers: int) -> MemDescType:
@@ -296,7 +296,7 @@ def widen_copies(
 def _wide_layout(
     op: Operation, infos: Mapping[Value, AxisInfo], num_warps: int, warp_size: int
 ) -> LinearLayout | None:
-    """The layout with as many elements a thread as one access moves; None unless it is a vector."""
+    """The layout with one full access of elements per thread; None unless it is a vector."""
     type_ = op.result.type
     if not isinstance(type_, TensorType) or len(type_.shape) != 1:
         return None

@@ -289,7 +289,7 @@ class _Prefetch:
             self.rewriter.record_change(op, "carry-slice")
 
     def _wait(self, anchor: Operation, old: Operation) -> Operation:
-        """A wait as `old`; as many groups are on their way there."""
+        """A wait like `old`, which leaves as many groups pending."""
         build = OpBuilder(self.rewriter, anchor, "wait-ahead", old.location)
         wait = build.op(_WAIT, (), TOKEN, **old.attributes).defining_op
         assert wait is not None

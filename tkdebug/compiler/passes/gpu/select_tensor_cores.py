@@ -287,7 +287,7 @@ def _stores_of(dot: Operation) -> list[Operation]:
 
 
 def _loop_results(user: Operation, value: Value) -> list[Value]:
-    """The results of the `scf.for` that `user` ends an iteration of, as far as they are `value`."""
+    """The results of an `scf.for` whose iteration `user` ends by yielding `value`."""
     loop = None if user.block is None else user.block.parent_op
     if loop is None or not scf.For.matches(loop) or user is not loop.regions[0].block.terminator:
         return []

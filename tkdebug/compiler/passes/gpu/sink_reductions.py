@@ -450,7 +450,7 @@ def _reduce(
     rewriter: Rewriter,
     location: Location,
 ) -> Value:
-    """`value` reduced along `axis` as `like` does it."""
+    """`value` reduced along `axis` by the combination of `like`."""
     new = rewriter.build_before(
         anchor,
         like.name,

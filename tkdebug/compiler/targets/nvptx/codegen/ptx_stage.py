@@ -190,7 +190,7 @@ def _without_spills(
 def _with_every_warp(
     program: Path, ptx: bytes, options: Sequence[str], deadline: float, shared_bytes: int
 ) -> tuple[bytes, str] | None:
-    """Cubin and log of a kernel of which as many warps run as there can be; None if it spills.
+    """Cubin and log of a kernel that fills a multiprocessor with warps; None if it spills.
 
     Its bare build mostly has all of them, and a launch that fits the GPU at once without checks
     would take twice as long if it did not with them.
@@ -213,7 +213,7 @@ def _with_one_more_block(
     deadline: float,
     shared_bytes: int,
 ) -> tuple[bytes, str]:
-    """Cubin and log of a checked kernel, of which as many blocks may fit as of its bare build.
+    """Cubin and log of a checked kernel of which as many blocks fit as of its bare build.
 
     What its checks hold over a loop may be spilled around it: on an H200 a causal attention of one
     block took 1.38 times as long as the bare kernel of two, and 1.02 times with two. Of 64 x 64,
@@ -251,7 +251,7 @@ def _ptxas_for(ptx: bytes) -> Path | None:
 
 
 def _for_any_number_of_blocks(ptx: bytes) -> bytes | None:
-    """PTX of which ptxas does not make fewer registers than it needs; None if that is decided."""
+    """PTX that lets ptxas use all the registers it needs; None if the text limits them."""
     return _for_blocks(ptx, 1)
 
 
@@ -273,7 +273,7 @@ def _for_one_more_block(
 
 
 def _for_blocks(ptx: bytes, blocks: int) -> bytes | None:
-    """PTX of which ptxas makes so many blocks fit; None where the text says how many."""
+    """PTX that has ptxas make `blocks` fit; None if the text already limits them."""
     if b".maxnreg" in ptx or b".minnctapersm" in ptx:
         return None
     # On the same line, so that no line of the text moves.
@@ -296,7 +296,7 @@ def _waits_again_and_again(cubin: bytes) -> bool:
 def _cycles_per_warp(
     ptx: bytes, cubin: bytes, log: str, options: Sequence[str], shared_bytes: int
 ) -> tuple[float, float]:
-    """With as many blocks as fit, and of one warp alone."""
+    """The cycles per warp with as many blocks as fit, and those of one warp alone."""
     threads, registers = _THREADS.search(ptx), _REGISTERS.search(log)
     assert threads is not None
     target = _target(options)

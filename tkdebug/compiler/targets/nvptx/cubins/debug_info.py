@@ -43,7 +43,7 @@ _NO_CALL = (0, 0)
 
 
 def separate_inlined_rows(lines: bytes, relocated: Sequence[int]) -> tuple[bytes, tuple[int, ...]]:
-    """The table with such rows; one of several functions as it is.
+    """The table with rows that separate inlined functions; one of several functions is unchanged.
 
     Args:
         lines: `.debug_line`, one program.

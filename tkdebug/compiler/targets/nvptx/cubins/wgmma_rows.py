@@ -124,7 +124,7 @@ def wgmma_ptx_lines(code: bytes, lines: FunctionLines, ptx: Sequence[str]) -> di
 def _lines_of_block(
     block: Sequence[int], fence: int | None, ptx: Sequence[str]
 ) -> Mapping[int, int]:
-    """The wgmma of the PTX up to the next fence, where there are as many of them."""
+    """The PTX lines of the wgmma up to the next fence, if their number is the block's."""
     if fence is None or not 0 < fence <= len(ptx) or _PTX_FENCE not in ptx[fence - 1]:
         return {}
     lines = []

@@ -102,7 +102,7 @@ class Lowering:
     def guard(
         self, op: Operation, pointers: Registers, mask: Registers | None, group: int
     ) -> AccessGuard | None:
-        """Return the test of an access, as `LoweringObserver.guard` has it."""
+        """Return the test of an access, as `LoweringObserver.guard`."""
         guards = (observer.guard(op, pointers, mask, group) for observer in self.observers)
         return next((guard for guard in guards if guard is not None), None)
 

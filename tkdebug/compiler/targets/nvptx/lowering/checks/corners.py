@@ -304,7 +304,7 @@ class Corners:
         return reach
 
     def _bounded(self, reach: Reach, bits: int) -> None:
-        """Make it a condition that a reach fits a signed integer of so many bits."""
+        """Add the condition that a reach fits a signed integer of the given width."""
         half, span = 1 << bits - 1, reach.span.constant
         self._require(reach.low, "sge", -half)
         if span is None:

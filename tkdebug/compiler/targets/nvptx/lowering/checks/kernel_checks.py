@@ -249,7 +249,7 @@ class KernelChecks:
         return self._bounds[site.tensor]
 
     def limit(self, site: CheckSite, op: Operation, size_bytes: int) -> LLVMValue:
-        """Below which offset so many bytes may begin; 0 where the tensor has fewer."""
+        """The offset below which `size_bytes` may begin; 0 if the tensor has fewer."""
         if site.tensor is None:
             return self._limit(self.bounds(site, op).size, size_bytes)
         key = site.tensor, size_bytes

@@ -288,7 +288,7 @@ class Symptoms:
             self._set(self._ctx.emit.select(any_found, bit, integer("i32", 0)), kind)
 
     def _set(self, bits: LLVMValue, *kinds: str) -> None:
-        """Set bits, i32, which are those of some kinds."""
+        """Set the bits, i32, of some kinds of symptoms."""
         emit = self._ctx.emit
         if self._word is None:
             with emit.in_entry():

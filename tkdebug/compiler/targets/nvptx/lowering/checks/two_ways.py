@@ -155,7 +155,7 @@ class TwoWays:
             self.limit = self.vector_limit = self.size
 
     def _is_loop_better(self) -> bool:
-        """Whether the second way may take longer to run, as it is rare, and is shorter so."""
+        """Whether the second way is rare, so that a shorter text may take longer to run."""
         access, checks = self._access, self._checks
         is_rare = self.whole is not None and not checks.is_in_loop(access.op)
         is_flagged = access.site.is_recomputed
@@ -167,7 +167,7 @@ class TwoWays:
         return self._text.use(self._checks.ends(self._access.site, self._access.op)[1])
 
     def place(self, group: int | None, offset_bytes: int = 0) -> str:
-        """Return the place so many bytes after the first element of a group, as an operand.
+        """Return the place at a distance in bytes from a group's first element, as an operand.
 
         Here and below, None is the group that a loop is at.
         """
@@ -353,18 +353,18 @@ class TwoWays:
         return [begins, ends, bad, BAD]
 
     def reached(self, group: int, element: int) -> str:
-        """The instruction that says whether `some`, and whether an element ends in the tensor."""
+        """The instruction that tests `some`, and whether an element ends in the tensor."""
         return f"setp.ge.and.u32 b, n, {self._end(group, element)}, some;"
 
     def unreached(self, group: int, element: int) -> str:
-        """The instruction that says whether an element ends after the tensor."""
+        """The instruction that tests whether an element ends after the tensor."""
         return f"setp.lt.u32 b, n, {self._end(group, element)};"
 
     def _end(self, group: int, element: int) -> int:
         return self.pointer(group)[1] + (element + 1) * self.element_bytes
 
     def _limited(self, name: str, elements: int) -> tuple[str, str]:
-        """Below which offset so many elements may begin; computed here, to stay in no register."""
+        """The offset below which some elements may begin; computed here, to take no register."""
         size_bytes = elements * self._access.site.element_bytes
         return f"sub.s64 {name}, size, {size_bytes - 1};", f"max.s64 {name}, {name}, 0;"
 
@@ -483,7 +483,7 @@ def _moved_bits(pairs: Iterable[tuple[int, int]], target: str) -> list[str]:
 
 
 def _choose_address(ctx: Lowering, access: TestedAccess, text: InlinePTX) -> None:
-    """Take the address of the register `number`; those of a group follow each other in memory."""
+    """Choose the address of the register `number`; a group's elements are consecutive in memory."""
     group, places = access.group, _places(ctx, access, text)
     bases = {base for base, _ in places}
     # For groups that are seen from one pointer, only the distance is chosen.

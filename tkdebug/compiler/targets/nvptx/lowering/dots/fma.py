@@ -165,7 +165,7 @@ def _offsets_along(layout: LinearLayout, dim: str) -> list[int]:
 
 
 def _is_double(offsets: Sequence[int], bit: int) -> bool:
-    """Whether the offset of `bit` is twice that of the bit below `bit`; true of the last."""
+    """Whether the offset of `bit` doubles that of the bit below; true for the lowest."""
     return bit == len(offsets) or offsets[bit] == 2 * offsets[bit - 1]
 
 
@@ -231,7 +231,7 @@ class _Body:
 def _looped(
     ctx: Lowering, body: _Body, bases: Sequence[LLVMValue], acc: Registers, count: int
 ) -> Registers:
-    """`count` times the body; the operands move on by as many bytes each time."""
+    """`count` rounds of the body as a loop, whose operands advance by a fixed step."""
     emit = ctx.emit
     before, inside, after = emit.block, emit.new_block("dot.body"), emit.new_block("dot.end")
     emit.branch(inside)

@@ -102,7 +102,7 @@ class _Instruction:
     def parts(
         self, a: Sequence[LLVMValue], b: Sequence[LLVMValue]
     ) -> list[tuple[Sequence[LLVMValue], Sequence[LLVMValue]]]:
-        """The words of each instruction, of those of one along the whole of K."""
+        """The words of each instruction, taken from the words along the whole of K."""
         return [(a[:2], b[:1]), (a[2:], b[1:])] if self.halves else [(a, b)]
 
 

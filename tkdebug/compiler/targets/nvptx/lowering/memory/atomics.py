@@ -415,7 +415,7 @@ def _begin(ctx: Lowering, op: Operation) -> LLVMValue | None:
 
 
 def _ordered(ctx: Lowering, op: Operation, instructions: int) -> str:
-    """The semantics of so many instructions, after a fence where they leave it to that."""
+    """The semantics of the instructions, after a fence if the order is left to it."""
     sem = tt.Atomic(op).sem
     if instructions == 1 or sem == "relaxed":
         return sem

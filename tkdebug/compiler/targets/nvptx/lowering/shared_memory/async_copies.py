@@ -114,7 +114,7 @@ class _TileCopy:
         return []
 
     def write_guarded(self, guard: AccessGuard) -> None:
-        """All copies, or those of the good elements, as one piece of PTX."""
+        """Write all copies, or only those of good elements, as one piece of PTX."""
         there = {
             group[0] // self.vector: self.ctx.emit.cast("ptrtoint", address, "i32")
             for group, address in zip(self.plan.groups, self.addresses, strict=True)
@@ -124,7 +124,7 @@ class _TileCopy:
         guard.copy(instruction, places, self.size_bytes, self.owner)
 
     def _copy_bytes(self, sizes: Sequence[LLVMValue] | None) -> None:
-        """A copy of each vector, of which so many bytes are read, None for all."""
+        """Write a copy of each vector, which reads the given number of bytes, or all for None."""
         for index, (group, address) in enumerate(
             zip(self.plan.groups, self.addresses, strict=True)
         ):

@@ -76,7 +76,7 @@ def lower_load(
     predicate: Registers,
     *coordinates: Registers,
 ) -> Sequence[Registers]:
-    """A copy for each box of the block; a descriptor may say that its tensor is empty."""
+    """A copy for each box of the block; the descriptor's tensor may be empty."""
     target, arrival = _address(ctx, buffer), _address(ctx, barrier)
     issuer = _issuer(ctx, predicate[0])
     if len(descriptor) > 1:
