@@ -16,7 +16,7 @@ from tkdebug.runtime.arguments.specialize import constant_key
 if TYPE_CHECKING:
     from tkdebug.records.events import KernelCompiled
     from tkdebug.runtime.compile.specialization import Specialization
-    from tkdebug.runtime.jit.function import JITFunction
+    from tkdebug.runtime.jit.function_source import KernelFunction
     from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 
 CompileFunction = Callable[..., object]
@@ -44,7 +44,7 @@ class JitFunctionInfo(NamedTuple):
 
     module: str
     name: str
-    jit_function: JITFunction
+    jit_function: KernelFunction
 
 
 @dataclass

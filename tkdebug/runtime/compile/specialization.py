@@ -20,7 +20,7 @@ from tkdebug.runtime.compile.options import LaunchOptions
 
 if TYPE_CHECKING:
     from tkdebug.compiler.sites.checks import CheckOptions
-    from tkdebug.runtime.jit.function import JITFunction
+    from tkdebug.runtime.jit.function_source import KernelFunction
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Specialization:
         checks: what its launches are checked for; None in builds without checks.
     """
 
-    fn: JITFunction
+    fn: KernelFunction
     specs: tuple[ArgSpec, ...]
     options: LaunchOptions
     alignment: tuple[Hashable, ...] | None = None

@@ -22,7 +22,7 @@ from tkdebug.runtime.launch.launches_in_flight import Flight, InFlight
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Operation
     from tkdebug.compiler.targets.nvptx.compile import Binary
-    from tkdebug.runtime.launch.native_kernel import NativeKernel
+    from tkdebug.runtime.device.platform import DeviceKernel
 
 _MOST_FAULTS = 8
 _MOST_NAMED = 5
@@ -137,17 +137,17 @@ def _passed(flight: Flight, parameters: bytes) -> bool:
     return True
 
 
-def _is_ours(kernel: NativeKernel) -> bool:
+def _is_ours(kernel: DeviceKernel) -> bool:
     """Whether tkdebug compiled it; of kernels of an installed Triton's no more is known."""
     return getattr(kernel, "binary", None) is not None
 
 
-def _binary(kernel: NativeKernel) -> Binary:
+def _binary(kernel: DeviceKernel) -> Binary:
     # What runs on CUDA devices was compiled by NVIDIA's backend.
     return cast("Binary", kernel.binary)
 
 
-def kernel_of(place: Place | None, launches: InFlight | None) -> NativeKernel | None:
+def kernel_of(place: Place | None, launches: InFlight | None) -> DeviceKernel | None:
     """The kernel of this process that the code belongs to."""
     if place is None or launches is None:
         return None
@@ -159,7 +159,7 @@ def kernel_of(place: Place | None, launches: InFlight | None) -> NativeKernel | 
     return None
 
 
-def op_of(place: Place | None, kernel: NativeKernel | None) -> Operation | None:
+def op_of(place: Place | None, kernel: DeviceKernel | None) -> Operation | None:
     """Return the op that an instruction belongs to, if the kernel is ours."""
     if place is None or kernel is None or place.ptx_line is None or not _is_ours(kernel):
         return None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.targets.machine_parts import MachineParts
     from tkdebug.compiler.targets.nvptx.compile import Binary
     from tkdebug.runtime.device.crash_dumps import CrashDumps
-    from tkdebug.runtime.launch.native_kernel import NativeKernel
+    from tkdebug.runtime.device.platform import DeviceKernel
 
 # The driver's device file: asking torch would import it.
 _DEVICE_FILE = "/dev/nvidiactl"
@@ -133,7 +133,7 @@ class CudaPlatform:
 
         return accessible_address(kernel, argument, value, device)
 
-    def load(self, kernel: NativeKernel) -> LaunchableKernel:
+    def load(self, kernel: DeviceKernel) -> LaunchableKernel:
         """Load a cubin, and write the function that launches it."""
         from tkdebug.runtime.cuda import device as devices
         from tkdebug.runtime.cuda import first_use
@@ -201,7 +201,7 @@ class CudaPlatform:
             import_module(f"tkdebug.runtime.cuda.{module}")
 
 
-def _taken(kernel: NativeKernel) -> list[str]:
+def _taken(kernel: DeviceKernel) -> list[str]:
     """Return the arguments of `submit`, as `kernel_slots` names them."""
     from tkdebug.runtime.cuda.packing import CHECKS
 
@@ -209,7 +209,7 @@ def _taken(kernel: NativeKernel) -> list[str]:
     return passed if kernel.binary.checks is None else [*passed, CHECKS]
 
 
-def _recovery(kernel: NativeKernel) -> Callable[[int, bool], None]:
+def _recovery(kernel: DeviceKernel) -> Callable[[int, bool], None]:
     """Return the function that prepares another try after a failed launch, or raises."""
 
     def recover(status: int, is_last: bool) -> None:

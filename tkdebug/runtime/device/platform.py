@@ -14,10 +14,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.ir import Module
     from tkdebug.compiler.sites.live_memory import AddressRange
+    from tkdebug.compiler.targets.backend import Binary
     from tkdebug.compiler.targets.machine_parts import MachineParts
+    from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.device.crash_dumps import CrashDumps
-    from tkdebug.runtime.launch.native_kernel import NativeKernel
+    from tkdebug.runtime.launch.allocation import Buffer
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,47 @@ class LaunchableKernel:
     spills: int
     max_threads: int
     submit: Submit
+
+
+class DeviceKernel(Protocol):
+    """A kernel compiled for one device, as its platform and launches in flight see it.
+
+    Its handles are None before it is loaded.
+    """
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+
+    @property
+    def device(self) -> int:
+        """The number of its device."""
+
+    @property
+    def src(self) -> Specialization:
+        """The specialisation that it was compiled for."""
+
+    @property
+    def binary(self) -> Binary:
+        """The compiled code."""
+
+    @property
+    def gpu_module(self) -> Module:
+        """The GPU IR that it was lowered from."""
+
+    @property
+    def module(self) -> int | None:
+        """The device's handle of the image."""
+
+    @property
+    def function(self) -> object:
+        """The device's handle of the kernel."""
+
+    def submit_by_pointers(self, x: int, y: int, z: int, stream: int, *passed: Any) -> Any:
+        """Launch the kernel that does without tensor maps that launches make."""
+
+    def new_workspace(self, size_bytes: int, alignment: int, stream: int) -> Buffer:
+        """Allocate the memory that one launch gives to its programs."""
 
 
 class Span(Protocol):
@@ -277,7 +321,7 @@ class Platform(Protocol):
         """
         ...
 
-    def load(self, kernel: NativeKernel) -> LaunchableKernel:
+    def load(self, kernel: DeviceKernel) -> LaunchableKernel:
         """Load a kernel on its device.
 
         Raises:

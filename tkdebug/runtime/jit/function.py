@@ -7,7 +7,6 @@ of source.
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from functools import cached_property, lru_cache, partial
@@ -26,8 +25,7 @@ from tkdebug.runtime.compile.parallel_compilation import PARALLEL_COMPILATION, C
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.device.modes import current_mode, mode
 from tkdebug.runtime.errors import ArgumentOverflowError, GlobalChangedError, OutsideKernelError
-from tkdebug.runtime.jit.function_source import FunctionSource
-from tkdebug.runtime.jit.parameters import KernelParam, kernel_parameters
+from tkdebug.runtime.jit.function_source import KernelFunction
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 from tkdebug.runtime.launch.first_launch import load_what_launches_import, prestart
 from tkdebug.runtime.launch.grid import grid_dimensions
@@ -103,7 +101,7 @@ class Interpreted(KernelInterface):
             return self.kernel.run(*args, grid=grid, warmup=warmup, **kwargs)
 
 
-class JITFunction(FunctionSource, KernelInterface):
+class JITFunction(KernelFunction, KernelInterface):
     """A kernel, or a function that kernels call.
 
     Attributes:
@@ -128,16 +126,12 @@ class JITFunction(FunctionSource, KernelInterface):
             )
         _watch_addresses()
         prestart()
-        super().__init__(fn)
-        self.do_not_specialize = tuple(do_not_specialize or ())
-        self.do_not_specialize_on_alignment = tuple(do_not_specialize_on_alignment or ())
+        super().__init__(
+            fn, do_not_specialize, do_not_specialize_on_alignment, noinline, repr, launch_metadata
+        )
         self.version = version
         self.debug = debug
-        self.noinline = noinline
-        self.launch_metadata = launch_metadata
-        self.module = fn.__module__
         self.pre_run_hooks: list[PreRunHook] = []
-        self._repr = repr
         self._binder: Callable[[tuple[Any, ...], Mapping[str, Any]], Bound] | None = None
         self.kernels: dict[Key, CompiledKernel] = {}
         self._compiles = CompileOnce(self.kernels)
@@ -145,28 +139,6 @@ class JITFunction(FunctionSource, KernelInterface):
         # The same, where a launch may take it without a look at anything else.
         self._native: NativePath | None = None
         forget_with_watches(self)
-
-    @cached_property
-    def signature(self) -> inspect.Signature:
-        """The Python function's signature."""
-        return inspect.signature(self.fn)
-
-    @cached_property
-    def params(self) -> list[KernelParam]:
-        """The parameters, in order."""
-        return kernel_parameters(
-            self.signature, self.do_not_specialize, self.do_not_specialize_on_alignment
-        )
-
-    @cached_property
-    def arg_names(self) -> list[str]:
-        """The parameters' names."""
-        return [parameter.name for parameter in self.params]
-
-    @cached_property
-    def constexprs(self) -> list[int]:
-        """Positions of the compile-time parameters."""
-        return [parameter.num for parameter in self.params if parameter.is_constexpr]
 
     def run(
         self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any
@@ -411,10 +383,6 @@ class JITFunction(FunctionSource, KernelInterface):
         """Compile `new_src` from now on; callers must forget their own `hash` themselves."""
         super()._unsafe_update_src(new_src)
         self.kernels.clear()
-
-    def repr(self, specialization: Specialization) -> str:
-        """The kernel's name in one specialisation: what `repr=` gives, else the function's."""
-        return self.__name__ if self._repr is None else str(self._repr(specialization))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse: kernels are launched, and device functions called inside kernels.

@@ -1,4 +1,4 @@
-"""The Python of a jit function: name, text, place, and a hash of it and of what it depends on.
+"""The Python of a jit function: name, text, parameters, and a hash of it and its dependencies.
 
 A kernel depends on the functions that it calls and the globals that it reads. They are found by
 reading the AST, without compiling: names that the function does not bind itself, looked up in its
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import inspect
 import threading
-from collections.abc import Iterator
-from functools import cache, lru_cache
+from collections.abc import Callable, Collection, Iterator
+from functools import cache, cached_property, lru_cache
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -23,6 +24,7 @@ from tkdebug.compiler.tensor import constexpr, unwrap
 from tkdebug.errors import UsageError
 from tkdebug.process.forks import renew_after_forks
 from tkdebug.runtime.arguments.specialize import constant_key
+from tkdebug.runtime.jit.parameters import KernelParam, kernel_parameters
 
 _UNDER_WAY = "recursion:"
 _UNBOUND = object()
@@ -117,6 +119,59 @@ class FunctionSource:
                     self.hash = None
                     raise
             return self.hash
+
+
+class KernelFunction(FunctionSource):
+    """A jit function as what it is compiled from: its source, its parameters, its names.
+
+    Attributes:
+        module: the name of the Python function's module.
+        noinline: whether kernels call the function rather than contain it.
+        launch_metadata: makes metadata of a launch for hooks; None for none.
+    """
+
+    def __init__(
+        self,
+        fn: FunctionType,
+        do_not_specialize: Collection[int | str] | None,
+        do_not_specialize_on_alignment: Collection[int | str] | None,
+        noinline: bool | None,
+        repr: Callable[[Any], str] | None,
+        launch_metadata: Callable[..., dict[str, object]] | None,
+    ) -> None:
+        super().__init__(fn)
+        self.do_not_specialize = tuple(do_not_specialize or ())
+        self.do_not_specialize_on_alignment = tuple(do_not_specialize_on_alignment or ())
+        self.noinline = noinline
+        self._repr = repr
+        self.launch_metadata = launch_metadata
+        self.module = fn.__module__
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The Python function's signature."""
+        return inspect.signature(self.fn)
+
+    @cached_property
+    def params(self) -> list[KernelParam]:
+        """The parameters, in order."""
+        return kernel_parameters(
+            self.signature, self.do_not_specialize, self.do_not_specialize_on_alignment
+        )
+
+    @cached_property
+    def arg_names(self) -> list[str]:
+        """The parameters' names."""
+        return [parameter.name for parameter in self.params]
+
+    @cached_property
+    def constexprs(self) -> list[int]:
+        """Positions of the compile-time parameters."""
+        return [parameter.num for parameter in self.params if parameter.is_constexpr]
+
+    def repr(self, specialization: object) -> str:
+        """Return the kernel's name in one specialisation, by `repr=` or the function's name."""
+        return self.__name__ if self._repr is None else str(self._repr(specialization))
 
 
 def content_key(fn: FunctionType, source: KernelSource) -> str:

@@ -15,9 +15,9 @@ the end. Invariant: the key differs wherever `specialize.argument_spec` and
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from time import time_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tkdebug.compiler.dtypes import pointer_type
 from tkdebug.compiler.tensor import constexpr
@@ -42,9 +42,8 @@ from tkdebug.runtime.launch.timed_launches import NextAction
 
 if TYPE_CHECKING:
     from tkdebug.records.launch_packing import NoteParts
-    from tkdebug.runtime.jit.function import JITFunction
+    from tkdebug.runtime.jit.function_source import KernelFunction
     from tkdebug.runtime.launch.native_kernel import NativeKernel
-    from tkdebug.runtime.launch.native_launch import NativePath
 
 LaunchFunction = Callable[..., Any]
 PREFIX = "_tk_"
@@ -80,12 +79,27 @@ def write_function(name: str, label: str, text: str, scope: dict[str, Any]) -> C
     return function
 
 
-def write_launch(path: NativePath, fn: JITFunction, first_values: Sequence[Any]) -> LaunchFunction:
+class SlowPath(Protocol):
+    """The functions that a generated launch function calls where it cannot go on alone."""
+
+    def unusual(
+        self, position: int, value: Any, device: int, grid: Any
+    ) -> tuple[Hashable, Hashable, Any]:
+        """Return key, alignment and passed value of an argument that the text has no branch for."""
+
+
+def write_launch(
+    path: SlowPath,
+    fn: KernelFunction,
+    kernels: Mapping[Any, object],
+    first_values: Sequence[Any],
+) -> LaunchFunction:
     """Write `launch(grid, *arguments, **options)` of a jit function.
 
     Args:
         path: what the function calls where it cannot go on alone.
         fn: the jit function.
+        kernels: its compiled kernels by launch key, which are added to.
         first_values: what the first launch passes: its kinds are looked for first.
     """
     import torch
@@ -101,7 +115,7 @@ def write_launch(path: NativePath, fn: JITFunction, first_values: Sequence[Any])
         "data_ptr": torch._C.TensorBase.data_ptr,  # noqa: SLF001
         "device": device,
         "stream": stream,
-        "find": fn.kernels.get,
+        "find": kernels.get,
         "path": path,
         "unusual": path.unusual,
         "constant_key": constant_key,

@@ -22,7 +22,7 @@ from tkdebug.records.events import LaunchRecord
 from tkdebug.runtime.launch.grid import Grid
 
 if TYPE_CHECKING:
-    from tkdebug.runtime.launch.native_kernel import NativeKernel
+    from tkdebug.runtime.device.platform import DeviceKernel
 
 KEPT_LAUNCHES = 4096
 _NS_PER_S = 1_000_000_000
@@ -64,7 +64,7 @@ class Flight:
 
     ordinal: int
     launch_id: int
-    kernel: NativeKernel
+    kernel: DeviceKernel
     grid: Grid
     values: tuple[Any, ...]
     span: Any
@@ -121,7 +121,7 @@ class InFlight:
         # and the script's place that was found for it.
         self._graph: tuple[int, CodeType | None, int, Place | None] = (0, None, 0, None)
 
-    def add(self, kernel: NativeKernel, record: LaunchRecord, passed: tuple[Any, ...]) -> None:
+    def add(self, kernel: DeviceKernel, record: LaunchRecord, passed: tuple[Any, ...]) -> None:
         """Keep a launch that was just made, with the code that made it."""
         flight = Flight(
             self.ordinal(),

@@ -43,7 +43,7 @@ class NativePath:
 
     def __init__(self, fn: JITFunction, first_values: Sequence[Any] = ()) -> None:
         self._fn = fn
-        self.launch = write_launch(self, fn, first_values)
+        self.launch = write_launch(self, fn, fn.kernels, first_values)
 
     def is_native(self) -> bool:
         """Whether a launch made here and now is native."""
