@@ -309,6 +309,56 @@ def test_memory_that_grows_is_filled_for_deterministic_programs(deterministic_al
     assert y.tolist() == [1, 1, 127]
 
 
+@pytest.fixture
+def synchronizing_is_an_error():
+    torch.cuda.set_sync_debug_mode("error")
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
+X, MASK = torch.arange(4.0), torch.tensor([True, False, True, False])
+WAITING = {
+    "item": lambda x, mask: x[0].item(),
+    "condition": lambda x, mask: bool(x[0]),
+    "to the host": lambda x, mask: x.cpu(),
+    "from the host": lambda x, mask: x.copy_(X),
+    "count": lambda x, mask: x.nonzero(),
+    "masked": lambda x, mask: x[mask],
+    "indices of the host": lambda x, mask: x[torch.tensor([1])],
+    "masked store": lambda x, mask: x.index_put_((mask,), x[0]),
+    "repeat": lambda x, mask: torch.repeat_interleave(x, mask.long()),
+}
+NOT_WAITING = {
+    "kernel": lambda x, mask: x + 1,
+    "indices": lambda x, mask: x[mask.long()],
+    "mask of the host": lambda x, mask: x[MASK],
+    "number": lambda x, mask: x.index_put_((mask,), torch.tensor(1.0)),
+    "repeat of a known size": lambda x, mask: torch.repeat_interleave(
+        x, mask.long(), output_size=2
+    ),
+    "asynchronous": lambda x, mask: x.copy_(X.pin_memory(), non_blocking=True),
+}
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_what_waits_for_a_gpu_is_reported_where_that_is_asked_for(name, request):
+    x, mask = X.cuda(), MASK.cuda()
+    request.getfixturevalue("synchronizing_is_an_error")
+    with pytest.raises(RuntimeError, match="called a synchronizing CUDA operation"):
+        WAITING[name](x, mask)
+    torch.cuda.set_sync_debug_mode("warn")
+    assert torch.cuda.get_sync_debug_mode() == 1
+    with pytest.warns(UserWarning, match="called a synchronizing CUDA operation"):
+        WAITING[name](x, mask)
+
+
+@pytest.mark.parametrize("name", NOT_WAITING)
+def test_what_does_not_wait_for_a_gpu_is_not_reported(name, request):
+    x, mask = X.cuda(), MASK.cuda()
+    request.getfixturevalue("synchronizing_is_an_error")
+    NOT_WAITING[name](x, mask)
+
+
 def test_exponential_numbers_are_never_zero():
     x = torch.empty(1 << 20, dtype=torch.float16, device="cuda").exponential_()
     assert x.min() > 0

@@ -15,6 +15,7 @@ from tkdebug.compat.cuda_standin import graphs, streams
 from tkdebug.compat.cuda_standin.device_memory import MEMORY, mem_get_info
 from tkdebug.compat.cuda_standin.device_record import CAPABILITY, PROPERTIES, DeviceProperties
 from tkdebug.compat.cuda_standin.generators import GENERATOR
+from tkdebug.compat.cuda_standin.gpu_alerts import get_sync_debug_mode, set_sync_debug_mode
 from tkdebug.compat.cuda_standin.tensors import announce, is_cuda_device
 from tkdebug.runtime.launch.graph_capture import refuse_while_capturing
 
@@ -182,8 +183,8 @@ TORCH_CUDA: Mapping[str, Any] = {
     "utilization": _always(0),
     "temperature": _always(0),
     "power_draw": _always(0),
-    "set_sync_debug_mode": _nothing,
-    "get_sync_debug_mode": _always(0),
+    "set_sync_debug_mode": set_sync_debug_mode,
+    "get_sync_debug_mode": get_sync_debug_mode,
     "_sleep": _nothing,
     "_is_compiled": _always(True),
     "Stream": streams.Stream,

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tkdebug.compat.cuda_standin.device_memory import is_out_of_memory, out_of_memory
 from tkdebug.compat.cuda_standin.generators import with_random_numbers
+from tkdebug.compat.cuda_standin.gpu_alerts import deterministic, waiting
 from tkdebug.compat.cuda_standin.sparse_tensors import KEYS, sparse_kernels
 from tkdebug.compat.cuda_standin.special_kernels import (
     AS_A_WHOLE,
@@ -27,7 +28,6 @@ from tkdebug.compat.cuda_standin.special_kernels import (
     ROUNDED_ONCE,
     SPECIAL,
     UNDECLARED_WRITES,
-    deterministic,
     refused,
 )
 from tkdebug.compat.cuda_standin.tensors import host, place, replace, resize, tensors_in
@@ -73,7 +73,8 @@ def register_kernels() -> Callable[[], None]:
         for name, kernel in FOR_THE_CPU.items():
             libraries[2].impl(name, "CPU", kernel, False)
         for name, kernel in _aten_kernels():
-            libraries[0].impl(name, "CUDA", kernel, False)
+            alerting = waiting(name, deterministic(name, kernel))
+            libraries[0].impl(name, "CUDA", alerting, False)
         libraries[3].impl("resize_storage_bytes_", "CUDA", _resize_storage_bytes, False)
         for key in KEYS:
             libraries.append(_library("aten", key))
@@ -125,13 +126,13 @@ def _aten_kernels() -> Iterator[tuple[str, Kernel]]:
     for name in _names("aten"):
         full = f"aten::{name}"
         if name in SPECIAL:
-            yield name, deterministic(name, SPECIAL[name])
+            yield name, SPECIAL[name]
         elif name in _INDEXING:
             yield name, _index(full)
         elif name.startswith(_OF_THE_CPU_ALONE):
             continue
         elif _has_kernel(full, "CPU") or name in AS_A_WHOLE:
-            yield name, deterministic(name, _of_first_call(full))
+            yield name, _of_first_call(full)
         elif _has_kernel(full, "CUDA"):
             # In a build for CUDA alone.
             is_composite = any(_has_kernel(full, key) for key in _COMPOSITES)

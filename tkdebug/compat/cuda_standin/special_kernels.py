@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -65,89 +64,6 @@ OF_THE_CPU_ALONE = (
     "_upsample_lanczos2d_aa _scaled_dot_product_flash_attention_for_cpu _empty_affine_quantized "
     "_empty_per_channel_affine_quantized to_mkldnn slow_conv3d_forward"
 ).split()
-
-
-def _weights_given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    return len(args) > 1 or kwargs.get("weights") is not None
-
-
-def _is_floating(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    return bool(args[0].is_floating_point())
-
-
-def _takes_maxima(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    # Its argument `mode`, by the schema.
-    return bool(args[8] == _MODE_MAX)
-
-
-_MODE_MAX = 2
-# What a GPU calls operators that it refuses where `torch.use_deterministic_algorithms` is set.
-NOT_DETERMINISTIC: Mapping[str, str] = {
-    **{
-        name: f"{name}_cuda"
-        for name in (
-            "avg_pool3d_backward max_pool3d_with_indices_backward adaptive_max_pool2d_backward "
-            "fractional_max_pool2d_backward fractional_max_pool3d_backward "
-            "replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward "
-            "grid_sampler_2d_backward grid_sampler_3d_backward reflection_pad2d_backward"
-        ).split()
-    },
-    **{
-        name: f"{name}_out_cuda"
-        for name in (
-            "upsample_linear1d_backward upsample_bilinear2d_backward upsample_bicubic2d_backward "
-            "upsample_trilinear3d_backward reflection_pad1d_backward reflection_pad3d_backward"
-        ).split()
-    },
-    "_adaptive_avg_pool2d_backward": "adaptive_avg_pool2d_backward_cuda",
-    "_adaptive_avg_pool3d_backward": "adaptive_avg_pool3d_backward_cuda",
-    "nll_loss2d_forward": "nll_loss2d_forward_out_cuda_template",
-    "_ctc_loss_backward": "ctc_loss_backward_gpu",
-    "_embedding_bag_backward": "embedding_bag_backward_cuda_max",
-    "put_": "put_",
-    "histc": "_histc_cuda with floating point input",
-    "bincount": "_bincount_cuda",
-    "median.dim": "median CUDA with indices output",
-    "median.dim_values": "median CUDA with indices output",
-    "nanmedian.dim": "median CUDA with indices output",
-    "nanmedian.dim_values": "median CUDA with indices output",
-}
-_REFUSED_ONLY_IF: Mapping[str, Callable[[tuple[Any, ...], Mapping[str, Any]], bool]] = {
-    "bincount": _weights_given,
-    "histc": _is_floating,
-    "_embedding_bag_backward": _takes_maxima,
-}
-
-
-def deterministic(name: str, kernel: Kernel) -> Kernel:
-    """Return a kernel of an operator that refuses as a GPU's where it is not deterministic."""
-    base = name.partition(".")[0]
-    called = NOT_DETERMINISTIC.get(name, NOT_DETERMINISTIC.get(base))
-    if called is None:
-        return kernel
-    applies = _REFUSED_ONLY_IF.get(base)
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        is_asked = torch.are_deterministic_algorithms_enabled()
-        if is_asked and (applies is None or applies(args, kwargs)):
-            _alert(called)
-        return kernel(*args, **kwargs)
-
-    return run
-
-
-def _alert(called: str) -> None:
-    text = f"{called} does not have a deterministic implementation, but you set "
-    warns_only: Any = torch.is_deterministic_algorithms_warn_only_enabled
-    if warns_only():
-        text += "'torch.use_deterministic_algorithms(True, warn_only=True)'."
-        warnings.warn(text, UserWarning, stacklevel=2)
-        return
-    raise RuntimeError(
-        f"{text}'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for "
-        "this operation, or you can use the 'warn_only=True' option, if that's acceptable for your "
-        "application."
-    )
 
 
 def refused(name: str) -> Kernel:

@@ -1,0 +1,195 @@
+"""What a GPU reports where a script asks for it, by operators.
+
+Operators that are not deterministic there, with `torch.use_deterministic_algorithms`, and those
+that wait for the GPU, with `torch.cuda.set_sync_debug_mode`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Kernel = Callable[..., Any]
+
+
+def _weights_given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    return len(args) > 1 or kwargs.get("weights") is not None
+
+
+def _is_floating(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    return bool(args[0].is_floating_point())
+
+
+def _takes_maxima(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    # Its argument `mode`, by the schema.
+    return bool(args[8] == _MODE_MAX)
+
+
+_MODE_MAX = 2
+# What a GPU calls operators that it refuses where `torch.use_deterministic_algorithms` is set.
+NOT_DETERMINISTIC: Mapping[str, str] = {
+    **{
+        name: f"{name}_cuda"
+        for name in (
+            "avg_pool3d_backward max_pool3d_with_indices_backward adaptive_max_pool2d_backward "
+            "fractional_max_pool2d_backward fractional_max_pool3d_backward "
+            "replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward "
+            "grid_sampler_2d_backward grid_sampler_3d_backward reflection_pad2d_backward"
+        ).split()
+    },
+    **{
+        name: f"{name}_out_cuda"
+        for name in (
+            "upsample_linear1d_backward upsample_bilinear2d_backward upsample_bicubic2d_backward "
+            "upsample_trilinear3d_backward reflection_pad1d_backward reflection_pad3d_backward"
+        ).split()
+    },
+    "_adaptive_avg_pool2d_backward": "adaptive_avg_pool2d_backward_cuda",
+    "_adaptive_avg_pool3d_backward": "adaptive_avg_pool3d_backward_cuda",
+    "nll_loss2d_forward": "nll_loss2d_forward_out_cuda_template",
+    "_ctc_loss_backward": "ctc_loss_backward_gpu",
+    "_embedding_bag_backward": "embedding_bag_backward_cuda_max",
+    "put_": "put_",
+    "histc": "_histc_cuda with floating point input",
+    "bincount": "_bincount_cuda",
+    "median.dim": "median CUDA with indices output",
+    "median.dim_values": "median CUDA with indices output",
+    "nanmedian.dim": "median CUDA with indices output",
+    "nanmedian.dim_values": "median CUDA with indices output",
+}
+_REFUSED_ONLY_IF: Mapping[str, Callable[[tuple[Any, ...], Mapping[str, Any]], bool]] = {
+    "bincount": _weights_given,
+    "histc": _is_floating,
+    "_embedding_bag_backward": _takes_maxima,
+}
+
+
+def deterministic(name: str, kernel: Kernel) -> Kernel:
+    """Return a kernel of an operator that refuses as a GPU's where it is not deterministic."""
+    base = name.partition(".")[0]
+    called = NOT_DETERMINISTIC.get(name, NOT_DETERMINISTIC.get(base))
+    if called is None:
+        return kernel
+    applies = _REFUSED_ONLY_IF.get(base)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        is_asked = torch.are_deterministic_algorithms_enabled()
+        if is_asked and (applies is None or applies(args, kwargs)):
+            _alert(called)
+        return kernel(*args, **kwargs)
+
+    return run
+
+
+def _alert(called: str) -> None:
+    text = f"{called} does not have a deterministic implementation, but you set "
+    warns_only: Any = torch.is_deterministic_algorithms_warn_only_enabled
+    if warns_only():
+        text += "'torch.use_deterministic_algorithms(True, warn_only=True)'."
+        warnings.warn(text, UserWarning, stacklevel=2)
+        return
+    raise RuntimeError(
+        f"{text}'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for "
+        "this operation, or you can use the 'warn_only=True' option, if that's acceptable for your "
+        "application."
+    )
+
+
+class _SyncDebugMode:
+    """What is done where a GPU would be waited for: 0 nothing, 1 a warning, 2 an error."""
+
+    level = 0
+
+
+_LEVELS = {"default": 0, "warn": 1, "error": 2}
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Warn of what waits for the GPU, refuse it, or do neither.
+
+    Raises:
+        RuntimeError: there is no such mode.
+    """
+    level = _LEVELS.get(debug_mode, -1) if isinstance(debug_mode, str) else debug_mode
+    if level not in _LEVELS.values():
+        raise RuntimeError(
+            "invalid value of debug_mode, expected one of `default`, `warn`, `error`"
+        )
+    _SyncDebugMode.level = level
+
+
+def get_sync_debug_mode() -> int:
+    """Return the mode as a number."""
+    return _SyncDebugMode.level
+
+
+def _always(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    return True
+
+
+def _copies_and_waits(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a tensor is copied between the GPU and the host while the host waits."""
+    to = kwargs.get("device") or args[0].device
+    is_between = args[0].is_cuda != (to.type == "cuda")
+    return is_between and not kwargs.get("non_blocking")
+
+
+def _takes_over_and_waits(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    source = args[1]
+    is_between = isinstance(source, Tensor) and source.is_cuda != args[0].is_cuda
+    return is_between and not (args[2:] and args[2]) and not kwargs.get("non_blocking")
+
+
+def _counts(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether indices are on the host, or a mask on the GPU, whose elements are counted."""
+    given = [each for each in args[1] if each is not None]
+    return any(each.is_cuda == (each.dtype in (torch.bool, torch.uint8)) for each in given)
+
+
+def _puts_and_counts(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    # A number of the host is filled in by the mask, which nothing is counted for.
+    fills = args[2].is_cpu and args[2].numel() == 1
+    return _counts(args, kwargs) and not fills
+
+
+def _size_is_unknown(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    return kwargs.get("output_size") is None and not (len(args) > 1 and args[1] is not None)
+
+
+_WAIT_IF: Mapping[str, Callable[[tuple[Any, ...], Mapping[str, Any]], bool]] = {
+    **dict.fromkeys(
+        (
+            *("_local_scalar_dense", "nonzero", "masked_select", "equal"),
+            *("_unique2", "unique_dim", "unique_consecutive"),
+        ),
+        _always,
+    ),
+    "_to_copy": _copies_and_waits,
+    "copy_": _takes_over_and_waits,
+    "index.Tensor": _counts,
+    "_index_put_impl_": _puts_and_counts,
+    "repeat_interleave.Tensor": _size_is_unknown,
+}
+
+
+def waiting(name: str, kernel: Kernel) -> Kernel:
+    """Return a kernel of an operator that reports where a GPU would be waited for."""
+    waits = _WAIT_IF.get(name)
+    if waits is None:
+        return kernel
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if _SyncDebugMode.level and waits(args, kwargs):
+            if _SyncDebugMode.level > 1:
+                raise RuntimeError(_SYNCHRONIZES)
+            warnings.warn(_SYNCHRONIZES, UserWarning, stacklevel=2)
+        return kernel(*args, **kwargs)
+
+    return run
+
+
+_SYNCHRONIZES = "called a synchronizing CUDA operation"
