@@ -38,6 +38,8 @@ _WEIGHTS: Mapping[str, float] = {
 # An edit after which nothing reads what was read is less likely, one that reads what nothing read
 # is more so.
 _LOSES, _USES = 3.0, 0.4
+# How many places later an edit is tried whose rank is 1.
+_UNLIKELY = 3.0
 _NAME = re.compile(r"[^\W\d]\w*")
 
 
@@ -72,16 +74,18 @@ def edits_of(
 
 def _in_turns(edits: Iterable[Edit], text: KernelText) -> Iterator[Edit]:
     """Give each edit its order: its place among those of its rule, by the rule's weight."""
-    by_rule: dict[str, list[tuple[float, Edit]]] = {}
+    by_rule: dict[str, list[tuple[float, int, float, Edit]]] = {}
     for edit in edits:
         factor = _factor(edit, text)
-        # Ranks are about how likely an edit is within its rule.
-        by_rule.setdefault(edit.rule, []).append(((1 + edit.rank) * factor, edit))
-    for rule, ranked in by_rule.items():
-        ranked.sort(key=lambda pair: pair[0])
-        for place, (_, edit) in enumerate(ranked):
-            factor = _factor(edit, text)
-            yield replace(edit, order=(place + 1) * max(factor, 1.0) / _WEIGHTS[rule])
+        # Ranks are about how likely an edit is within its rule. Of two that are alike the later
+        # one changes less of what the kernel computes.
+        ranked = ((1 + edit.rank) * factor, -edit.line, factor, edit)
+        by_rule.setdefault(edit.rule, []).append(ranked)
+    for rule, known in by_rule.items():
+        known.sort(key=lambda each: each[:2])
+        for place, (_, _, factor, edit) in enumerate(known):
+            turn = place + 1 + _UNLIKELY * edit.rank
+            yield replace(edit, order=turn * max(factor, 1.0) / _WEIGHTS[rule])
 
 
 def _factor(edit: Edit, text: KernelText) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.causes.launches import Launched, RememberedLaunches, address_of
-from tkdebug.errors import Frame
+from tkdebug.errors import Frame, UsageError
 
 
 @dataclass
@@ -69,6 +69,27 @@ class Comparison:
         """Return a tensor's worst element."""
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             return _plain(tensor).reshape(-1)[self.worst].item()
+
+    def at(self, index: Sequence[int]) -> Comparison:
+        """Return the comparison with an element in the place of the worst.
+
+        Raises:
+            UsageError: there is no such element, or it is right.
+        """
+        shape = tuple(self.actual.shape)
+        inside = len(index) == len(shape) and all(
+            -extent <= i < extent for i, extent in zip(index, shape, strict=True)
+        )
+        if not inside:
+            raise UsageError(f"the tensor that was compared has the shape {list(shape)}")
+        place = 0
+        for i, extent in zip(index, shape, strict=True):
+            place = place * extent + i % extent
+        if not bool(self.wrong_elements.reshape(-1)[place]):
+            raise UsageError(f"{list(index)} is as it should be; wrong most is {list(self.index)}")
+        other = replace(self)
+        other.__dict__["worst"] = place
+        return other
 
     @property
     def index(self) -> tuple[int, ...]:

@@ -222,6 +222,10 @@ class ExpressionEdits:
             # An index that begins elsewhere, such as a round of a loop further.
             loop = self._text.loop_of(node)
             target = name_of(loop.target) if isinstance(loop, ast.For) else None
+            if target is not None and target not in self._text.names_in(node):
+                for name in filter(self._text.is_constant, self._text.scalars()):
+                    text = f"{target} * {name} + {left} {own} {right}"
+                    yield self._edit("bound", 0.3 + (kind == ()), node, text)
             for name in self._text.scalars():
                 if name not in self._text.names_in(node):
                     near = name == target
@@ -325,10 +329,12 @@ class ExpressionEdits:
         step = texts[2] if len(texts) > 2 else "1"
         stop = node.args[1] if len(texts) > 1 else node.args[0]
         for sign in "+-":
-            # Of a name it is rather what the name is that is wrong.
-            rank = 0.6 if isinstance(stop, ast.Name) and sign == "+" else 0.0
+            # Of a variable it is rather what the variable is that is wrong.
+            rule = "range"
+            if isinstance(stop, ast.Name) and self._text.sources(stop) != {stop.id}:
+                rule = "bound"
             text = f"{self._text.operand(stop)} {sign} {step}"
-            yield self._edit("range", rank, stop, text)
+            yield self._edit(rule, 0.5 if rule == "bound" else 0.0, stop, text)
         if len(texts) > 1:
             start = node.args[0]
             if texts[0] != "0":

@@ -26,6 +26,8 @@ from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
 if TYPE_CHECKING:
+    from tkdebug.causes.comparison import Comparison
+    from tkdebug.records.events import Fault
     from tkdebug.runtime.launch.grid import Grid
 
 # Launches before these are forgotten.
@@ -163,6 +165,8 @@ class RememberedLaunches:
 
     def __init__(self) -> None:
         self._launches: deque[Launched] = deque(maxlen=_REMEMBERED)
+        # The last comparison that failed of what they wrote, and what was reported of it.
+        self.failed: tuple[Comparison, Fault] | None = None
         # Those with copies of what they were given, oldest first, and how many bytes these are.
         self._keeping: deque[Launched] = deque()
         self._kept_bytes = 0

@@ -64,7 +64,14 @@ class Mismatches:
         found = written(comparison.actual, self._launches)
         if found is None or not is_checked(found.launched.kernel.name):
             return
-        report(self._fault(comparison, found))
+        fault = self._fault(comparison, found)
+        self._launches.failed = comparison, fault
+        report(fault)
+
+    def fault(self, comparison: Comparison) -> Fault | None:
+        """Return what there is to say of a comparison that failed; None if no launch wrote it."""
+        found = written(comparison.actual, self._launches)
+        return None if found is None else self._fault(comparison, found)
 
     def _fault(self, comparison: Comparison, found: Written) -> Fault:
         values = (comparison.value(t) for t in (comparison.actual, comparison.expected))

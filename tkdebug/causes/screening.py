@@ -113,7 +113,7 @@ class Screening:
         # What the names are before each statement, and what was stored.
         self._states: list[_State] = []
         self._run(self._trees[function].codes, environment, self._states)
-        self._language.is_lenient = False
+        self._language.be_strict()
 
     def agrees(self, values: Tensor) -> bool:
         """Whether the program as it is stores what the launch has stored, about.

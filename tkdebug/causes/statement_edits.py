@@ -159,7 +159,7 @@ class StatementEdits:
         for name, kind in self._text.kinds.items():
             if kind.element == "pointer" and name not in stored:
                 text = f"\n{' ' * node.col_offset}{name} += {step}"
-                yield Edit("stale", node.lineno, (Change(at, at, text),), 0.2)
+                yield Edit("stale", node.lineno, (Change(at, at, text),), -0.2)
 
     def _with_other_strides(self, step: str) -> Iterator[str]:
         tree = ast.parse(step, mode="eval").body
@@ -281,7 +281,7 @@ class StatementEdits:
                     yield self._term(rule, rank + later, node, f"{own} {operator} {form}")
         for function in _FUNCTIONS:
             yield self._term("function", 0.8, node, f"tl.{function}({text.text(node)})")
-        yield from self._with_number(node, own)
+        yield from self._with_number(node, own, later)
         yield from self._rescaled(node, own, shape)
         yield from self._masked(node, shape)
 
@@ -298,14 +298,14 @@ class StatementEdits:
     def _term(self, rule: str, rank: float, node: ast.expr, text: str) -> Edit:
         return Edit(rule, node.lineno, (self._text.fitted(node, text),), rank)
 
-    def _with_number(self, node: ast.expr, own: str) -> Iterator[Edit]:
+    def _with_number(self, node: ast.expr, own: str, later: float) -> Iterator[Edit]:
         """A factor or a term that is a number."""
         texts = [f"{own} * 2.0", f"{own} * 0.5", f"1.0 - {own}", f"1.0 + {own}", f"{own} - 1.0"]
         texts += [f"-{own}", f"1.0 / {own}"]
         if any(isinstance(n, ast.Call) and callee(n) == "exp2" for n in self._text.nodes):
             texts.insert(0, f"{own} * {LOG2_E}")
         for at, text in enumerate(texts):
-            yield self._term("number", 0.1 * at, node, text)
+            yield self._term("number", 0.1 * at + later, node, text)
 
     def _rescaled(self, node: ast.expr, own: str, shape: tuple[int, ...] | None) -> Iterator[Edit]:
         """A factor that brings what a loop has summed up to what it now subtracts."""
@@ -323,6 +323,10 @@ class StatementEdits:
                 for function in called:
                     factor = f"tl.{function}({old} - {new}){index}"
                     yield self._term("rescale", 0.0, node, f"{own} * {factor}")
+        # The decay of a state.
+        for name in self._text.like(Kind("float")):
+            for function in called if name != node.id else ():
+                yield self._term("rescale", 0.5, node, f"{own} * tl.{function}({name})")
 
     def _masked(self, node: ast.expr, shape: tuple[int, ...] | None) -> Iterator[Edit]:
         if shape == ():

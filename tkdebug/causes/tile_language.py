@@ -15,6 +15,8 @@ from torch import Tensor
 
 # Rounds that all loops of a program may take, and elements of a range.
 _MOST_ROUNDS, _MOST_ELEMENTS = 100_000, 1 << 20
+# Rounds of an edited program: this many times those of the one that was launched, and some more.
+_TIMES_ROUNDS, _MORE_ROUNDS = 4, 64
 
 
 class MissingError(Exception):
@@ -85,7 +87,7 @@ class Language:
     def __init__(self, program: tuple[int, int, int], grid: tuple[int, int, int]) -> None:
         self._program, self._grid = program, grid
         self.stores: list[tuple[Tensor, Any, Any]] = []
-        self._rounds = 0
+        self._rounds, self._most_rounds = 0, _MOST_ROUNDS
         self.is_lenient = True
         self.has_left_memory = False
 
@@ -102,6 +104,11 @@ class Language:
 
     # Control
 
+    def be_strict(self) -> None:
+        """Take the program so far for what edited ones are like: they end, within memory."""
+        self.is_lenient = False
+        self._most_rounds = _TIMES_ROUNDS * self._rounds + _MORE_ROUNDS
+
     def begin_again(self, stores: list[tuple[Tensor, Any, Any]]) -> None:
         """Have stored what was stored before a statement, and count rounds from the first."""
         self.stores = list(stores)
@@ -110,7 +117,7 @@ class Language:
     def tick(self) -> bool:
         """Count a round of a loop; true."""
         self._rounds += 1
-        if self._rounds > _MOST_ROUNDS:
+        if self._rounds > self._most_rounds:
             raise WrongProgramError
         return True
 
@@ -153,6 +160,12 @@ class Language:
         places, kept = places.expand(value.shape), kept.expand(value.shape)
         value = value[kept].to(pointer.flat.dtype)
         self.stores.append((pointer.flat, places[kept], value))
+
+    def atomic_add(self, pointer: Any, value: Any, mask: Any = None, **options: Any) -> Any:
+        """Add to what is in memory, as if no other program did; returns what was there."""
+        before = self.load(pointer, mask)
+        self.store(pointer, before + value, mask)
+        return before
 
     def _memory(self, flat: Tensor) -> Tensor:
         stores = [store for store in self.stores if store[0] is flat]

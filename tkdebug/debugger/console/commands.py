@@ -12,6 +12,7 @@ from tkdebug.debugger.console import moving_commands as moves
 from tkdebug.debugger.console import why_commands as whys
 from tkdebug.debugger.console.command import Command
 from tkdebug.debugger.expressions import shown_text
+from tkdebug.debugger.why.causes import CAUSE_HELP
 from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ COMMANDS: tuple[Command, ...] = (
     _C(("why",), "OUT[I, J] | VARIABLE", "what it was computed from, line by line", whys.explain),
     _C(("why-nan", "whynan"), "OUT[I, J]|NAME", "where its NaN was born", whys.explain_nan),
     _C(("why-not-written", "whynot"), "OUT[I, J]", "who missed it, and how", whys.explain_missing),
+    _C(("cause",), "[OUT[I, J]]", CAUSE_HELP, whys.explain_cause),
     _C(("where", "w", "bt"), "", "the chain of calls", looks.where),
     _C(("up", "u"), "", "look at the caller", looks.up),
     _C(("down", "d"), "", "look at the called function again", looks.down),

@@ -24,6 +24,7 @@ from tkdebug.debugger.console.terminal import nobody_reads
 from tkdebug.debugger.goals import Ended, RunAgain
 from tkdebug.debugger.lines import function_line, kernel_heads, kernel_lines, nearest_code
 from tkdebug.debugger.value_text import found_text
+from tkdebug.debugger.why.causes import cause_text
 from tkdebug.errors import Terminated, TkError, UsageError, error_text
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
 from tkdebug.process.named_files import source_lines
@@ -82,6 +83,13 @@ class HostValues(pdb.Pdb):
             self.error(f"{arg} is not displayed")
             return
         self._displayed()[:] = [text for text in self._displayed() if arg and text != arg]
+
+    def do_cause(self, arg: str) -> None:
+        """Cause [out[i, j]]: why the last comparison failed: the edit that fixes it, or facts."""
+        try:
+            self.message(cause_text(arg.strip()))
+        except UsageError as error:
+            self.error(str(error))
 
     def show_displayed(self) -> None:
         """Show what is displayed in this function."""

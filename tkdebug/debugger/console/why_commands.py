@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tkdebug.debugger.value_text import element_text, number_text, summary, truths_text
 from tkdebug.debugger.why.answers import Why, why, why_nan
+from tkdebug.debugger.why.causes import cause_text
 from tkdebug.debugger.why.slice_lines import Line
 from tkdebug.debugger.why.unwritten import why_not_written
 from tkdebug.errors import UsageError
@@ -36,6 +37,11 @@ def explain_nan(console: Console, rest: str) -> None:
 def explain_missing(console: Console, rest: str) -> None:
     """`why-not-written`."""
     _say(console, why_not_written(console.debugger.at_stop, _given(rest), console.frame))
+
+
+def explain_cause(console: Console, rest: str) -> None:
+    """`cause`."""
+    console.say(cause_text(rest.strip()))
 
 
 def _given(rest: str) -> str:
