@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import cache
+from typing import TYPE_CHECKING
 
 from tkdebug.checks import MARKING_CHECKS, modules_of
 from tkdebug.compat.replacements import Environment, InPlace
@@ -19,6 +21,9 @@ from tkdebug.knobs.values import MODE_NAMES, ModeName
 from tkdebug.process.apart_imports import import_apart
 from tkdebug.records.hook_chain import HOOKS, LaunchDebugger
 from tkdebug.runtime.device.torch_package import check_installed
+
+if TYPE_CHECKING:
+    from tkdebug.causes.mismatch import Mismatches
 
 __all__ = ["install"]
 
@@ -82,11 +87,19 @@ def _installed(
 def _report_mismatches() -> Callable[[], None]:
     """Report failed comparisons of what interpreted launches wrote; the result ends that."""
     from tkdebug.causes.launches import RememberedLaunches
-    from tkdebug.causes.mismatch import Mismatches
     from tkdebug.compat.around_torch.failed_comparisons import watch_failures
 
     launches = HOOKS.follower = RememberedLaunches()
-    forget = watch_failures(Mismatches(launches).failed)
+
+    @cache
+    def mismatches() -> Mismatches:
+        # Most runs have none: they do not wait for what looks for causes.
+        import_apart("tkdebug.causes.mismatch")
+        from tkdebug.causes.mismatch import Mismatches
+
+        return Mismatches(launches)
+
+    forget = watch_failures(lambda comparison: mismatches().failed(comparison))
 
     def end() -> None:
         forget()
