@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ def imported(tree: ast.AST, names: Mapping[str, object], with_types: bool) -> It
                 pending += ast.iter_child_nodes(node)
 
 
+@cache
 def import_graph(package: Path, with_types: bool = False) -> dict[str, set[str]]:
     files = {module_name(file, package): file for file in sorted(package.rglob("*.py"))}
     return {
@@ -90,7 +92,9 @@ def test_no_files_import_each_other() -> None:
     assert circles(import_graph(PACKAGE)) == []
 
 
-@pytest.mark.parametrize("room", ["interpreter", "debugger"])
+@pytest.mark.parametrize(
+    "room", ["interpreter", "debugger", "runtime", "instrument", "compat", "tui"]
+)
 def test_files_of_a_room_name_each_others_types_in_small_circles(room: str) -> None:
     graph = import_graph(PACKAGE, with_types=True)
     own = {name for name in graph if name.startswith(f"tkdebug.{room}")}
