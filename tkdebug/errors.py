@@ -41,7 +41,7 @@ _START_FOLDER = _start_folder()
 
 
 def start_folder() -> str | None:
-    """Where this process began; None where that has been deleted since."""
+    """Return the folder in which this process began, or None if it has been deleted since."""
     return _START_FOLDER
 
 
@@ -97,7 +97,7 @@ class UsageError(TkError):
 
 
 class NothingStoppedError(UsageError):
-    """What was asked of the debugger is for a stop, and nothing is stopped."""
+    """A command of the debugger needs a stop, and nothing is stopped."""
 
 
 class SessionError(TkError):

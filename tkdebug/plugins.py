@@ -1,4 +1,4 @@
-"""What other distributions add to tkdebug by entry points, group by group.
+"""Plugins that other distributions add to tkdebug by entry points, group by group.
 
 Responsible for finding, loading and naming plugins; the code that uses a group defines what its
 plugins are, and where they go. Nothing is looked up before a group is asked for, and metadata is
@@ -58,7 +58,7 @@ class Plugin:
         return f"{self.group} plugin {self.name!r} of {where}"
 
     def load(self, kind: type[_T]) -> _T | None:
-        """What the entry point names; None, and `problem` says why, where it is no `kind`."""
+        """Return the object of the entry point, or None and set `problem` if it is no `kind`."""
         if self.problem:
             return None
         try:
