@@ -1,4 +1,4 @@
-"""What a GPU reports where a script asks for it, by operators.
+"""Reports that a GPU makes where a script asks for them, by operators.
 
 Operators that are not deterministic there, with `torch.use_deterministic_algorithms`, and those
 that wait for the GPU, with `torch.cuda.set_sync_debug_mode`.
@@ -100,7 +100,7 @@ def _alert(called: str) -> None:
 
 
 class _SyncDebugMode:
-    """What is done where a GPU would be waited for: 0 nothing, 1 a warning, 2 an error."""
+    """The reaction where a GPU would be waited for: 0 nothing, 1 a warning, 2 an error."""
 
     level = 0
 
@@ -131,14 +131,8 @@ def _always(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     return True
 
 
-def _copies_and_waits(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a tensor is copied between the GPU and the host while the host waits."""
-    to = kwargs.get("device") or args[0].device
-    is_between = args[0].is_cuda != (to.type == "cuda")
-    return is_between and not kwargs.get("non_blocking")
-
-
 def _takes_over_and_waits(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a tensor is copied between the GPU and the host while the host waits."""
     source = args[1]
     is_between = isinstance(source, Tensor) and source.is_cuda != args[0].is_cuda
     return is_between and not (args[2:] and args[2]) and not kwargs.get("non_blocking")
@@ -168,7 +162,6 @@ _WAIT_IF: Mapping[str, Callable[[tuple[Any, ...], Mapping[str, Any]], bool]] = {
         ),
         _always,
     ),
-    "_to_copy": _copies_and_waits,
     "copy_": _takes_over_and_waits,
     "index.Tensor": _counts,
     "_index_put_impl_": _puts_and_counts,
@@ -184,12 +177,21 @@ def waiting(name: str, kernel: Kernel) -> Kernel:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         if _SyncDebugMode.level and waits(args, kwargs):
-            if _SyncDebugMode.level > 1:
-                raise RuntimeError(_SYNCHRONIZES)
-            warnings.warn(_SYNCHRONIZES, UserWarning, stacklevel=2)
+            report_wait()
         return kernel(*args, **kwargs)
 
     return run
 
 
-_SYNCHRONIZES = "called a synchronizing CUDA operation"
+def report_wait() -> None:
+    """Report that a GPU is waited for, as far as that is asked for.
+
+    Raises:
+        RuntimeError: it is to be refused.
+    """
+    if not _SyncDebugMode.level:
+        return
+    text = "called a synchronizing CUDA operation"
+    if _SyncDebugMode.level > 1:
+        raise RuntimeError(text)
+    warnings.warn(text, UserWarning, stacklevel=3)

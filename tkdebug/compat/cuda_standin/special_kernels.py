@@ -14,6 +14,7 @@ from torch import Tensor
 from tkdebug.compat.cuda_standin.attention import ATTENTION
 from tkdebug.compat.cuda_standin.device_memory import is_out_of_memory, out_of_memory
 from tkdebug.compat.cuda_standin.generators import chosen
+from tkdebug.compat.cuda_standin.gpu_alerts import report_wait
 from tkdebug.compat.cuda_standin.tensors import host, no_such_device, place, resize
 from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS, is_pinned
 from tkdebug.runtime.launch.graph_capture import capture_in_force, refuse_while_capturing
@@ -160,9 +161,11 @@ def _clone(self: Tensor, memory_format: Any = None) -> Tensor:
 
 def _to_copy(self: Tensor, device: Any = None, **options: Any) -> Any:
     """Return a copy of a tensor of any device on any device."""
-    waits = not options.get("non_blocking") and capture_in_force() is None
-    if waits and self.is_cuda and device is not None and device.type == "cpu":
-        if options == {"dtype": self.dtype, "layout": self.layout} and not _function_modes():
+    is_to_host = device is not None and device.type == "cpu" and self.is_cuda
+    if is_to_host and not options.get("non_blocking") and capture_in_force() is None:
+        report_wait()
+        is_plain = len(options) == 2 and options.get("dtype") is self.dtype
+        if is_plain and "layout" in options and not _function_modes():
             # As `Tensor.cpu` asks for.
             return host(self).clone()
         with torch._C.DisableTorchFunction():
