@@ -1,4 +1,4 @@
-"""Which edits of a function are tried, in which order: what people get wrong, the other way round.
+"""The edits of a function in the order in which they are tried: what people get wrong, undone.
 
 Each rule has its share of the tries, however many edits it makes: a few that exchange axes come
 before the hundreds that put one name in the place of another. Most of them do not compile, or fix

@@ -1,4 +1,4 @@
-"""Which elements of its inputs a wrong element depends on, and on which it should: facts in words.
+"""The elements of its inputs that a wrong element depends on, and those that it should: facts.
 
 The program runs as Python on tensors (`screening`), the reference on the script's: of both autograd
 says what the element is computed from, and by how much it follows. Where a derivative is no number,

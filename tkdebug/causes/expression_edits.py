@@ -329,7 +329,6 @@ class ExpressionEdits:
         step = texts[2] if len(texts) > 2 else "1"
         stop = node.args[1] if len(texts) > 1 else node.args[0]
         for sign in "+-":
-            # Of a variable it is rather what the variable is that is wrong.
             rule = "range"
             if isinstance(stop, ast.Name) and self._text.sources(stop) != {stop.id}:
                 rule = "bound"
@@ -394,6 +393,8 @@ class ExpressionEdits:
         if isinstance(parent, ast.BinOp | ast.Compare | ast.Call):
             for sign in "+-":
                 rank = 1.5 if text.is_constant(node.id) else 0.0 if is_bound else 0.6
+                # Of a variable it is rather what the variable is that is wrong.
+                rank += 0.5 * (text.sources(node) != {node.id})
                 yield self._edit("bound", rank, node, f"{node.id} {sign} 1")
         if not isinstance(parent, ast.BinOp | ast.Assign) or text.is_constant(node.id):
             return

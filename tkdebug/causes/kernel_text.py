@@ -37,7 +37,7 @@ class Kind:
 
     @property
     def rank(self) -> int:
-        """How many axes it has."""
+        """Number of axes."""
         return len(self.shape)
 
 
@@ -91,7 +91,7 @@ class KernelText:
         self._read_for = self._read_by_name()
 
     def _read_by_name(self) -> dict[str, set[str]]:
-        """What each variable is computed from, over any number of statements."""
+        """Return the names that each variable is computed from, over any number of statements."""
         found: dict[str, set[str]] = {}
         for node in self.statements():
             if isinstance(node, ast.For):

@@ -42,7 +42,7 @@ class _ReturnedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a program should store.
+    """The elements that a program should store.
 
     Attributes:
         flat: the allocation that is wrong, as elements.
