@@ -362,6 +362,7 @@ def test_what_does_not_wait_for_a_gpu_is_not_reported(name, request):
 def test_exponential_numbers_are_never_zero():
     x = torch.empty(1 << 20, dtype=torch.float16, device="cuda").exponential_()
     assert x.min() > 0
+    assert x.exponential_(float("inf")).max() == 0
 
 
 def test_numbers_are_copied_to_tensors():

@@ -116,7 +116,7 @@ def _exponential(self: Tensor, lambd: float = 1, *, generator: Any = None) -> Te
     with torch._C.DisableTorchFunction():
         of_cpu.exponential_(lambd, generator=numbers)
         if of_cpu.dtype is torch.float16:
-            of_cpu.clamp_(min=_LEAST_HALF)
+            of_cpu.clamp_(min=_LEAST_HALF / lambd)
     return self
 
 
