@@ -82,6 +82,31 @@ def test_state_that_a_loop_never_renews_gets_an_assignment():
     assert ("", "m = x") in found
 
 
+def test_a_state_that_is_not_rescaled_gets_the_factor_of_its_sum():
+    body = ("for k in range(0, n):", "    m = tl.exp(x)", "    x = x + m", "    unused = m")
+    given = source("x = m = unused = tl.load(x_ptr)", *body)
+    afters = [e.plain(given).diff(given)[1] for e in edits_of(given, {}, KINDS)]
+    assert ("x = x * tl.exp(unused - m) + m",) in afters
+
+
+def test_the_bound_of_an_index_is_put_back_into_a_mask():
+    found = results("m = i < n", "x = tl.load(x_ptr + i, mask=m)", "x = tl.load(o_ptr + i)")
+    assert ("x = tl.load(o_ptr + i)", "x = tl.load(o_ptr + i, mask=m)") in found
+
+
+def test_rules_of_few_edits_come_before_the_many_of_others():
+    edits = edits_of(source("x = tl.max(x, axis=0) * m + unused * x", "i = i + sm * sn"), {}, KINDS)
+    rules = [edit.rule for edit in edits]
+    assert rules.index("axis") < 20
+    assert len(rules) > 100
+
+
+def test_a_name_that_nothing_reads_comes_before_one_that_is_read():
+    given = source("m = unused = x", "x = m * m / x")
+    orders = {e.diff(given)[1]: e.order for e in edits_of(given, {}, KINDS)}
+    assert orders[("x = unused * m / x",)] < orders[("x = x * m / x",)]
+
+
 def test_a_loop_that_ends_early_gets_a_round_more():
     found = results("for k in range(0, n - BLOCK, BLOCK):", "    x = x * m")
     new = "for k in range(0, (n - BLOCK) + BLOCK, BLOCK):"

@@ -158,6 +158,9 @@ class ExpressionEdits:
                     yield self._edit("constant", 0.1 * at, node, repr(number))
             for text in (_INFINITY, LOG2_E):
                 yield self._edit("constant", 0.7, node, text)
+        if value in (1, 1.0) and not isinstance(value, bool) and isinstance(parent, ast.BinOp):
+            for name in self._text.like(Kind("float")):
+                yield self._edit("constant", 0.6, node, f"({self._text.text(node)} - {name})")
         if isinstance(value, int | float) and not isinstance(value, bool):
             is_float = isinstance(value, float)
             for name in self._text.like(Kind("float" if is_float else "int")):

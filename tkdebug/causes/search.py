@@ -20,6 +20,7 @@ from tkdebug.causes.launches import Launched
 from tkdebug.causes.rerun import OutOfTimeError, Rerun, Sources, Store
 from tkdebug.causes.screening import Screening, Wanted
 from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.frontend.arguments import Constant
 from tkdebug.compiler.frontend.source import KernelSource
 from tkdebug.compiler.ir import DescriptorType, Module, PointerType
 from tkdebug.compiler.ir import types as ir
@@ -142,6 +143,10 @@ class Search:
         # As the front end makes them: passes drop variables that nothing uses.
         kernels = {launched.kernel.hash: launched.kernel for launched in self._rerun.launches}
         kinds = _kinds(compile_with_sources(kernel.src, {}) for kernel in kernels.values())
+        for kernel in kernels.values():
+            for name, spec in zip(kernel.src.fn.arg_names, kernel.src.specs, strict=True):
+                if isinstance(spec, Constant) and isinstance(spec.value, float):
+                    kinds.setdefault(name, Kind("float"))
         functions = self._functions(self._rerun.launches)
         last = self._functions(self._rerun.launches[-1:])
         launched = {one.kernel.src.fn.fn for one in self._rerun.launches}
