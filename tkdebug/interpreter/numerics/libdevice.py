@@ -374,12 +374,12 @@ MEANINGS["normcdf"] = _in_double(normcdf)
 MEANINGS["normcdfinv"] = _torch("special.ndtri")
 MEANINGS["lgamma"] = _torch("lgamma")
 MEANINGS["tgamma"] = _in_double(gamma)
-MEANINGS["j0"] = _torch("bessel_j0")
-MEANINGS["j1"] = _torch("bessel_j1")
-MEANINGS["y0"] = _torch("bessel_y0")
-MEANINGS["y1"] = _torch("bessel_y1")
-MEANINGS["cyl_bessel_i0"] = _torch("i0")
-MEANINGS["cyl_bessel_i1"] = _torch("i1")
+MEANINGS["j0"] = _torch("special.bessel_j0")
+MEANINGS["j1"] = _torch("special.bessel_j1")
+MEANINGS["y0"] = _torch("special.bessel_y0")
+MEANINGS["y1"] = _torch("special.bessel_y1")
+MEANINGS["cyl_bessel_i0"] = _torch("special.i0")
+MEANINGS["cyl_bessel_i1"] = _torch("special.i1")
 
 # Fast approximations
 
