@@ -1,8 +1,8 @@
 """Runs commands in processes that are forked from one that has imported what they import.
 
 Importing torch and tkdebug is most of what a short run costs. `tkdebug run` has torch imported
-before it does anything else, and no module of tkdebug reads the environment when it is imported, so
-a forked process finds the state that a new one would.
+before it does anything else, and what modules of tkdebug look at when they are imported is the
+folder alone that the process began in, so a forked process finds the state that a new one would.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ asked = request(socket.socket(fileno=int(sys.argv[1])))
 os.environ.clear()
 os.environ.update(asked["env"])
 os.chdir(asked["cwd"])
+sys.modules["tkdebug.errors"]._START_FOLDER = os.getcwd()
 sys.path[0] = os.getcwd()
 sys.argv[1:] = asked["arguments"]
 del gc, socket, torch, json, request

@@ -100,7 +100,8 @@ def test_data_parallel_over_the_one_device():
 
 def test_synchronisation_debugging_and_sensors():
     torch.cuda.set_sync_debug_mode("warn")
-    assert torch.cuda.get_sync_debug_mode() == 0
+    assert torch.cuda.get_sync_debug_mode() == 1
+    torch.cuda.set_sync_debug_mode("default")
     torch.cuda._sleep(1000)
     assert torch.cuda.utilization() == torch.cuda.temperature() == 0
     assert "NVIDIA H200" in repr(torch.cuda.get_device_properties())

@@ -24,7 +24,9 @@ print(bool((out == x + 1).all()))
 
 
 def python(*arguments: object):
-    return run_module("without_posix", *arguments, cwd=str(HERE), env=ENVIRONMENT)
+    # In a process that has not imported tkdebug with what POSIX has.
+    options = {"cwd": str(HERE), "env": ENVIRONMENT, "capture_output": True}
+    return run_module("without_posix", *arguments, **options)
 
 
 def test_every_module_of_interpreter_and_tui_imports() -> None:
