@@ -7,13 +7,13 @@ import sys
 import traceback
 from types import FrameType, TracebackType
 
-import tkdebug
 from tkdebug.errors import CompileError, TkError
 from tkdebug.terminal.text import visible
 
 # Covers `sys.stdout.write`: what it raises is the stream's doing.
 _TRANSPARENT_FILE = os.path.join("instrument", "recording", "output.py")
-_OWN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(tkdebug.__file__)), "")
+# The package, with a separator at the end. It is not imported for that: it names all modules.
+OWN_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _LIBRARY_FOLDER = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
 
 
@@ -37,7 +37,7 @@ def show_interrupt(innermost: FrameType) -> None:
     """
     frames = [(frame, line) for frame, line in traceback.walk_stack(innermost)][::-1]
     files = [frame.f_code.co_filename for frame, _ in frames]
-    own = [file.startswith(_OWN_FOLDER) for file in files]
+    own = [file.startswith(OWN_FOLDER) for file in files]
     begins = own.index(True) if True in own else 0
     shown = [at for at in range(begins, len(frames)) if not own[at]]
     steps = traceback.StackSummary.extract(iter([frames[at] for at in shown]))
@@ -103,7 +103,7 @@ def _own_steps(steps: list[TracebackType]) -> list[bool]:
 
 def is_own_file(file: str) -> bool:
     """Whether a file is of tkdebug's own code."""
-    return file.startswith(_OWN_FOLDER)
+    return file.startswith(OWN_FOLDER)
 
 
 def _is_own(step: TracebackType) -> bool:

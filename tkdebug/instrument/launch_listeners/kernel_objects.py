@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import tkdebug
 from tkdebug.errors import Frame, TkError
+from tkdebug.process.tracebacks import OWN_FOLDER
 from tkdebug.records import hook_chain
 
 if TYPE_CHECKING:
     from tkdebug.records.events import LaunchRecord
 
-_OWN = os.path.dirname(tkdebug.__file__) + os.sep
-_COMMANDS = os.path.join(_OWN, "cli") + os.sep
+_COMMANDS = os.path.join(OWN_FOLDER, "cli", "")
 _HOOKS = hook_chain.__file__
 
 
@@ -163,7 +162,7 @@ def launch_callers() -> tuple[Frame, ...]:
         code = frame.f_code
         if code.co_filename.startswith(_COMMANDS):
             break
-        if not code.co_filename.startswith(_OWN):
+        if not code.co_filename.startswith(OWN_FOLDER):
             found.append(Frame(code.co_filename, frame.f_lineno, code.co_name))
     return tuple(reversed(found))
 

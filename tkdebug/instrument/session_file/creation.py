@@ -185,9 +185,9 @@ def _run_info(start: RunStart, group: str | None) -> RunInfo:
 
 
 def _versions() -> dict[str, str]:
-    from tkdebug import __version__
-
-    versions = {"tkdebug": __version__, "python": platform.python_version()}
+    # The package names modules that are above this one, so it is not imported.
+    version = sys.modules["tkdebug"].__version__
+    versions = {"tkdebug": version, "python": platform.python_version()}
     torch_version = _torch_version()
     if torch_version is not None:
         versions["torch"] = torch_version

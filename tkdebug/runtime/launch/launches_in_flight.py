@@ -7,7 +7,6 @@ are kept as addresses and numbers, others not at all, and callers as code and in
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -16,8 +15,8 @@ from enum import Enum, auto
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
-import tkdebug
 from tkdebug.errors import Frame
+from tkdebug.process.tracebacks import OWN_FOLDER
 from tkdebug.records.events import LaunchRecord
 from tkdebug.runtime.launch.grid import Grid
 
@@ -28,8 +27,7 @@ KEPT_LAUNCHES = 4096
 _NS_PER_S = 1_000_000_000
 _PLAIN = frozenset((int, float, bool))
 # Files of tkdebug's, and of what it generates for launches.
-_OWN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(tkdebug.__file__)), "")
-_OWN_FILES = (_OWN_FOLDER, "<launch of ")
+_OWN_FILES = (OWN_FOLDER, "<launch of ")
 # They launch for scripts.
 _LIBRARIES = frozenset(("triton", "torch"))
 # Modules of code that Inductor generates; `call` runs a graph, from the first launch to the last.
