@@ -114,7 +114,8 @@ LOOK_ALIKES = {
     "product_in_place": ((1,), lambda: (torch.randn(16, 16), torch.randn(16, 16)), {"N": 16}),
     "updated": (
         (3,),
-        lambda: (*(torch.randn(300) for _ in range(3)), zeros(1), 300),
+        # No sum is near 0, where a product that becomes an fma would show.
+        lambda: (torch.rand(300) + 8, torch.rand(300), torch.rand(300), zeros(1), 300),
         {"BLOCK": 128},
     ),
 }

@@ -58,8 +58,7 @@ SUMS = frozenset(("tt.reduce", "tt.scan", "tt.dot", "tt.dot_scaled", "tt.atomic_
 APPROXIMATIONS = frozenset(
     f"math.{name}" for name in ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf")
 ) | {"arith.divf", "tt.extern_elementwise"}
-# A product and a sum become one fma, rounded once: what is left of them near 0 is off by as much as
-# they were.
+# A product and a sum become one fma, rounded once.
 CONTRACTED = frozenset(("arith.addf", "arith.subf"))
 
 # Kernels whose result is any of several, by name.
@@ -117,7 +116,7 @@ class Rounding:
 
     Attributes:
         reason: the ops that may round differently; "" for none.
-        has_sums: whether sums are among them, those that become an fma too.
+        has_sums: whether sums are among them.
         relative: the relative difference that the coarsest of their results explains: a number of
             fp32 may be stored as one of fp64.
     """
@@ -136,7 +135,7 @@ def rounding(module: Module) -> Rounding:
     results = (r for op in module.walk() if op.name in reasons for r in op.results)
     elements = {str(element_of(result.type)) for result in results}
     relative = max((TOLERANCES[d] for e, d in FLOATS.items() if e in elements), default=0.0)
-    return Rounding(", ".join(sorted(reasons)), bool(reasons & (SUMS | CONTRACTED)), relative)
+    return Rounding(", ".join(sorted(reasons)), bool(names & SUMS), relative)
 
 
 class Buffers:
