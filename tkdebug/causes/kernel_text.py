@@ -255,7 +255,7 @@ class KernelText:
         return None
 
     def role(self, node: ast.Name) -> Role:
-        """Return how a name is used, such as what is multiplied with what is to its left."""
+        """Return how a name is used, such as a factor of the value to its left."""
         child: ast.AST = node
         parent = self.parents.get(node)
         if isinstance(parent, ast.Subscript) and parent.value is node:

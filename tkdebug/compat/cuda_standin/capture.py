@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
-"""What is done while a graph is captured: recorded, and then undone.
+"""The work of a script while a graph is captured: recorded, and then undone.
 
 A GPU runs nothing during a capture. The stand-in must, as the script wants tensors of its
 operations; so each is run and recorded, and at the end memory that was there before the capture,

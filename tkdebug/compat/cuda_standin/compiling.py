@@ -203,7 +203,7 @@ def _first_line(graph: Any) -> Frame | None:
 
 
 def preferred(choices: Any) -> list[Any]:
-    """Of several ways to compute a node the one that is taken without timing: a Triton template."""
+    """Choose among several ways to compute a node without timing them: a Triton template."""
     listed = [choice for choice in choices if choice is not None]
     templates = [choice for choice in listed if type(choice).__name__ == "TritonTemplateCaller"]
     return (templates or listed)[:1]

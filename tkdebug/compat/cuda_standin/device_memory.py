@@ -58,12 +58,12 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 def out_of_memory(error: RuntimeError) -> RuntimeError:
-    """The same in CUDA's words."""
+    """Return it in CUDA's words."""
     return torch.cuda.OutOfMemoryError(f"CUDA out of memory. {str(error).splitlines()[0]}")
 
 
 def host_memory_free_bytes() -> int:
-    """What the host could still give; the stood-in device lives in it."""
+    """Return the bytes that the host can still give, in which the device's memory lies."""
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
@@ -91,7 +91,7 @@ def memory_reserved(device: object = None) -> int:
 
 
 def reset_peak_memory_stats(device: object = None) -> None:
-    """Begin to look for the most anew."""
+    """Begin the peak again."""
     _Account.peak = _Account.current
 
 

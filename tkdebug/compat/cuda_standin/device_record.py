@@ -1,4 +1,4 @@
-"""What the stood-in CUDA device says of itself: one H200, as torch's properties record has it.
+"""Properties of the stood-in CUDA device: one H200, as torch's properties record has it.
 
 The numbers are those a real device reports, so that scripts which size their launches by them
 (programs per multiprocessor, shared memory per block) take the branch they take on a GPU.

@@ -127,7 +127,7 @@ class CudaGraph:
             run_steps(steps)
 
     def reset(self) -> None:
-        """Forget what was captured; the graph may capture anew."""
+        """Forget what was captured; the graph may capture again."""
         self._steps = None
 
     def pool(self) -> tuple[int, int]:
@@ -141,7 +141,7 @@ class CudaGraph:
         return self._pool
 
     def register_generator_state(self, generator: torch.Generator) -> None:
-        """Let the graph draw from `generator` anew with each replay."""
+        """Let the graph draw from `generator` again with each replay."""
         self._generators.append(generator)
 
     def enable_debug_mode(self) -> None:

@@ -188,7 +188,7 @@ def _is_random(op: Any) -> bool:
 
 
 class _Kernel:
-    """How one operator is run on the CPU.
+    """Runs one operator on the CPU.
 
     Args:
         op: the operator.

@@ -1,4 +1,4 @@
-"""What scripts tell profilers of CUDA's: ranges, the runtime's switches, torch's own profilers.
+"""Calls that scripts make to CUDA's profilers: ranges, switches, and torch's own profilers.
 
 Nobody listens on the CPU; torch's profilers run, without a device to time.
 """
@@ -32,7 +32,7 @@ class RangeMarks:
 
 
 class CudaRuntime:
-    """What `torch.cuda.cudart()` gives: the calls scripts make around a profiled region."""
+    """The result of `torch.cuda.cudart()`: the calls that scripts make around a profiled region."""
 
     class cudaError:
         """The runtime's status codes."""

@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001 (this module is the one place for what torch does not offer)
-"""What the stand-in needs of torch that is no API: tensors, a guard, hooks and generators of CUDA.
+"""Parts of torch that are no API: tensors, a guard, hooks and generators of CUDA.
 
 A tensor with the CUDA key over host memory comes from DLPack, with the device in the capsule
 changed. torch's C++ code asks objects for CUDA's guard (which device is current, which stream) and
