@@ -10,13 +10,14 @@ from tkdebug.causes.dependence import region
 
 
 def launched(x):
-    out = torch.empty(x.shape[0])
+    out = torch.empty(x.shape[0], device=x.device)
     kernels.two_mistakes[(x.shape[0],)](x, out, 3.0, N=x.shape[0])
     return out
 
 
-def test_a_reference_that_can_run_again_gives_what_should_matter(faults):
-    x = torch.randn(16, 16)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_reference_that_can_run_again_gives_what_should_matter(faults, device):
+    x = torch.randn(16, 16, device=device)
     with pytest.raises(AssertionError):
         tkdebug.expect(launched(x), lambda: x.exp().sum(1))
     fault = mismatch(faults)

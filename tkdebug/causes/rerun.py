@@ -300,18 +300,23 @@ class Rerun:
     def arguments_of_last(self) -> tuple[dict[str, Any], Tensor]:
         """Return what the last launch is given, by parameter, and the tensor in that memory.
 
+        Tensors of a GPU are copied to host memory.
+
         Raises:
             OutOfTimeError: time is over.
         """
         memory: dict[int, torch.UntypedStorage] = {}
+        copies: dict[int, torch.UntypedStorage] = {}
         self._run_on(memory, None, self.launches[:-1])
         last = self.launches[-1]
         names, specs = last.kernel.src.fn.arg_names, last.kernel.src.specs
         given = {
-            name: spec.value if isinstance(spec, Constant) else self._moved(value, memory)
+            name: spec.value
+            if isinstance(spec, Constant)
+            else _on_host(self._moved(value, memory), copies)
             for name, spec, value in zip(names, specs, last.values(), strict=True)
         }
-        return given, self._moved(self._target, memory)
+        return given, _on_host(self._moved(self._target, memory), copies)
 
     def _run_on(
         self,
@@ -364,6 +369,21 @@ class Rerun:
                 own = memory[address] = filled.untyped_storage()
             out = torch.empty(0, dtype=value.dtype, device=storage.device)
             return out.set_(own, value.storage_offset(), tuple(value.shape), value.stride())
+
+
+def _on_host(value: Any, copies: dict[int, torch.UntypedStorage]) -> Any:
+    """Return a tensor of a GPU as one of the CPU, in a copy of its allocation, or the value."""
+    if not isinstance(value, Tensor):
+        return value
+    with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
+        storage = value.untyped_storage()
+        if storage.device.type == "cpu":
+            return value
+        if storage.data_ptr() not in copies:
+            copies[storage.data_ptr()] = storage.cpu()
+        out = torch.empty(0, dtype=value.dtype)
+        own = copies[storage.data_ptr()]
+        return out.set_(own, value.storage_offset(), tuple(value.shape), value.stride())
 
 
 def _storage_of(held: Tensor | torch.UntypedStorage) -> torch.UntypedStorage:

@@ -301,7 +301,8 @@ def flat_of(tensor: Tensor) -> Tensor:
     with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
         storage = tensor.untyped_storage()
         count = storage.nbytes() // tensor.element_size()
-        return torch.empty(0, dtype=tensor.dtype).set_(storage, 0, (count,), (1,))
+        flat = torch.empty(0, dtype=tensor.dtype, device=storage.device)
+        return flat.set_(storage, 0, (count,), (1,))
 
 
 class _Tree:
