@@ -380,7 +380,7 @@ def _on_host(value: Any, copies: dict[int, torch.UntypedStorage]) -> Any:
         if storage.device.type == "cpu":
             return value
         if storage.data_ptr() not in copies:
-            copies[storage.data_ptr()] = storage.cpu()
+            copies[storage.data_ptr()] = storage.cpu()  # type: ignore[no-untyped-call]
         out = torch.empty(0, dtype=value.dtype)
         own = copies[storage.data_ptr()]
         return out.set_(own, value.storage_offset(), tuple(value.shape), value.stride())
