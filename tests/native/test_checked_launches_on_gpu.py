@@ -11,6 +11,7 @@ import torch
 import tkdebug
 from tkdebug import knobs
 from tkdebug.checks import NATIVE_CHECKS
+from tkdebug.compat.around_torch.checked_synchronisations import collect_at_synchronisations
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.checked import checked_launches
@@ -92,6 +93,37 @@ def test_graph_is_captured_bare_and_said(faults):
         CHECKED.conclude()
     assert out.sum() == 1000
     assert (CHECKED.counts, faults) == (LaunchCounts(1, 1), [])
+
+
+@pytest.mark.parametrize("warm_ups", [1, 100])
+def test_index_that_is_wrong_in_a_replay_alone_is_found(faults, warm_ups):
+    undo = collect_at_synchronisations()
+    x = torch.ones(64, device="cuda")
+    index = torch.zeros(128, device="cuda", dtype=torch.int32)
+    out = torch.zeros(128, device="cuda")
+    with tkdebug.mode("native"), knobs.scope(check_launches="first"):
+        for _ in range(warm_ups):
+            checked_bugs.gather[(2,)](x, index, out, BLOCK=64)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            checked_bugs.gather[(2,)](x, index, out, BLOCK=64)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert faults == []
+        index[70] = 1000
+        graph.replay()
+        torch.cuda.synchronize()
+        undo()
+        (fault,) = faults
+        # The first that was found is reported once for all replays that follow.
+        graph.replay()
+        CHECKED.conclude()
+    assert (fault.kind, fault.tensor, fault.index, fault.count) == ("oob-load", "x", 1000, 1)
+    assert fault.program_id == (1, 0, 0)
+    assert "in a replay of a CUDA graph" in fault.message
+    assert len(faults) == 1
+    assert out.sum() == 127
 
 
 def test_launches_of_several_streams_and_many_faults(faults):

@@ -98,6 +98,16 @@ class SimulatedMemory:
     def is_capturing(self, stream: int) -> bool:
         return stream in self.capturing
 
+    def begin_captured(self, slots_bytes: int) -> SimulatedTable | None:
+        return self.begin(slots_bytes, 0)
+
+    def read_captured(self, table: SimulatedTable) -> bytes:
+        found, table.content = table.content, bytes(table.size_bytes)
+        return found
+
+    def wait(self) -> None:
+        self.waited += 1
+
     def fetch(self, address: int, size_bytes: int) -> bytearray:
         return bytearray(ctypes.string_at(address, size_bytes))
 

@@ -26,7 +26,11 @@ from tkdebug.runtime.arguments.specialize import alignment_key
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.benchmark.timed_calls import do_bench
 from tkdebug.runtime.checked import builds, checked_launches, held_launch
-from tkdebug.runtime.checked.checked_kernel import MOST_CHECKED_BUILDS, CheckedKernel
+from tkdebug.runtime.checked.checked_kernel import (
+    MOST_CHECKED_BUILDS,
+    CheckedKernel,
+    look_at_captures,
+)
 from tkdebug.runtime.checked.checked_launches import CHECKED
 from tkdebug.runtime.checked.closer_looks import MOST_LOOKS_AT_THREADS
 from tkdebug.runtime.checked.launch_kinds import QUIET
@@ -311,14 +315,57 @@ def test_what_the_host_saw_of_a_launch_that_does_not_end_is_reported(printer, re
     assert (fault.kind, fault.launch_id, fault.count) == ("oob-store", launch, 28)
 
 
-def test_captured_launches_are_bare_and_counted(printer, reported, x):
+def test_captured_launch_of_a_kind_that_was_checked_is_bare_and_counted(printer, reported, x):
     scale = make_kernel()
+    scale[(2,)](x, x, 64, BLOCK=64)
     printer.memory.capturing.add(7)
     scale[(2,)](x, x, 64, BLOCK=64)
-    printer.memory.capturing.clear()
-    scale[(2,)](x, x, 64, BLOCK=64)
-    assert printer.is_checked == [False, True]
-    assert CHECKED.counts == LaunchCounts(1, 1)
+    scale[(3,)](x, x, 64, BLOCK=64)
+    assert printer.is_checked == [True, False, True]
+    assert CHECKED.counts == LaunchCounts(2, 1)
+
+
+def test_replays_are_checked_where_addresses_are_loaded(printer, reported, x):
+    gather, index = make_gather(), torch.zeros(64, dtype=torch.int32)
+    for _ in range(QUIET + 5):
+        gather[(1,)](x, index, x, BLOCK=64)
+    printer.is_checked.clear()
+    look_at_captures()
+    printer.memory.capturing.add(7)
+    gather[(1,)](x, index, x, BLOCK=64)
+    (table,) = printer.memory.tables.values()
+    CHECKED.collect_replays()
+    assert (printer.is_checked, reported[0]) == ([True], [])
+    # Each replay writes there.
+    (plan,) = CHECKED._plans.values()
+    for _ in range(2):
+        table.content = overrun(200, site=1)(plan, printer.bounds[-1])
+        CHECKED.collect_replays()
+        CHECKED.collect_replays()
+    first, second = reported[0]
+    assert first == second
+    assert (first.kind, first.tensor) == ("oob-load", "x_ptr")
+    assert first.message.endswith(", in a replay of a CUDA graph")
+    CHECKED.conclude()
+    assert (len(reported[0]), printer.memory.waited) == (2, 1)
+
+
+def test_end_reports_what_the_last_replay_found(printer, reported, x):
+    printer.memory.capturing.add(7)
+    make_kernel()[(2,)](x, x, 128, BLOCK=64)
+    (table,) = printer.memory.tables.values()
+    (plan,) = CHECKED._plans.values()
+    printer.memory.wait = lambda: setattr(table, "content", bad_store_of(plan))
+    CHECKED.conclude()
+    assert [fault.kind for fault in reported[0]] == ["oob-store"]
+
+
+def test_captured_launch_for_which_no_table_is_left_is_bare(printer, x):
+    printer.memory.most = 0
+    printer.memory.capturing.add(7)
+    make_kernel()[(2,)](x, x, 64, BLOCK=64)
+    assert printer.is_checked == [False]
+    assert CHECKED.counts == LaunchCounts(0, 1)
 
 
 def test_timed_launches_are_bare(printer, x):

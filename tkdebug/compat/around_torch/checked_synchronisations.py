@@ -1,4 +1,4 @@
-"""Reports of checked launches where a script waits for the GPU."""
+"""What checked launches have to do with torch's calls: waiting for the GPU, capturing a graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ def conclude_checked_launches() -> None:
 
 
 def collect_at_synchronisations() -> Callable[[], None]:
-    """Report checked launches at torch's synchronisations; the result, called, ends that."""
+    """Report checked launches at torch's synchronisations; the result, called, ends that.
+
+    Where torch begins to capture a graph, each kernel's next launch is looked at.
+    """
     import torch
 
     undo = ExitStack()
@@ -25,7 +28,21 @@ def collect_at_synchronisations() -> Callable[[], None]:
         original = owner.synchronize
         owner.synchronize = _collecting(original)  # type: ignore[union-attr,method-assign]
         undo.callback(setattr, owner, "synchronize", original)
+    capture_begin = torch.cuda.CUDAGraph.capture_begin
+    torch.cuda.CUDAGraph.capture_begin = _looking(capture_begin)  # type: ignore[method-assign]
+    undo.callback(setattr, torch.cuda.CUDAGraph, "capture_begin", capture_begin)
     return undo.close
+
+
+def _looking(original: Callable[..., Any]) -> Callable[..., Any]:
+    from tkdebug.runtime.checked.checked_kernel import look_at_captures
+
+    @functools.wraps(original)
+    def capture_begin(*args: Any, **kwargs: Any) -> Any:
+        look_at_captures()
+        return original(*args, **kwargs)
+
+    return capture_begin
 
 
 def _collecting(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -35,6 +52,7 @@ def _collecting(original: Callable[..., Any]) -> Callable[..., Any]:
     def synchronize(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         CHECKED.collect()
+        CHECKED.collect_replays()
         return result
 
     return synchronize

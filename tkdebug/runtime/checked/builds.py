@@ -21,7 +21,7 @@ from tkdebug.findings.reporting import checks_in_force, is_checked
 from tkdebug.knobs import KNOBS
 from tkdebug.process.forks import renew_after_forks
 from tkdebug.runtime.checked.checked_launches import CHECKED, tell_of_races
-from tkdebug.runtime.checked.launch_kinds import depends_on_data
+from tkdebug.runtime.checked.launch_kinds import depends_on_data, sites_depend_on_data
 from tkdebug.runtime.checked.passed_arguments import PassedArguments
 from tkdebug.runtime.compile.native_compilation import NativeCompilation, target_for
 from tkdebug.runtime.compile.specialization import Specialization
@@ -246,6 +246,7 @@ class CheckedCode:
         shows: the watched values that it records.
         has_timeline: whether it records timelines, and checks nothing.
         depends_on_data: whether a launch may go wrong that is like one that was checked.
+        sites_depend_on_data: whether that may be by an address, a mask, or what else is tested.
     """
 
     def __init__(self, bare: Build, build: Build, admits: Callable[[], bool]) -> None:
@@ -260,7 +261,7 @@ class CheckedCode:
         self._before_lasting: int | None = _LASTING_AFTER
         self.shows: tuple[WatchSite, ...] = ()
         self.has_timeline = False
-        self.depends_on_data = False
+        self.depends_on_data = self.sites_depend_on_data = False
         self.renew_locks()
         renew_after_forks(self)
 
@@ -320,6 +321,7 @@ class CheckedCode:
         if checks is not None:
             tell_of_races(plan, checks, kernel.name)
         self.depends_on_data = depends_on_data(plan.module)
+        self.sites_depend_on_data = sites_depend_on_data(plan.module)
         self._kernel = kernel
 
     def fitting(self, kernel: NativeKernel, arguments: PassedArguments) -> NativeKernel | None:

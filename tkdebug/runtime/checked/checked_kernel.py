@@ -6,7 +6,7 @@ launches. What scripts read off it is the bare build's. The generated launch fun
 `next_action` of every kernel, which is how this one gets to see arguments; a bare kernel has none.
 
 Invariants: a script never fails because of a check: where there is no checked build, launches are
-bare; a launch that is timed or captured is bare.
+bare; a launch that is timed is bare.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from tkdebug.knobs import KNOBS
 from tkdebug.records.hook_chain import HOOKS
@@ -180,8 +181,7 @@ class CheckedKernel(CompiledKernel):
         if are_timed() or (KNOBS.check_launches == "none" and not is_looked_into):
             return None
         if self._memory.is_capturing(stream):
-            CHECKED.add_captured()
-            return None
+            return self._captured_launch(grid, stream, values)
         kernel = self._checked.kernel()
         if kernel is None:
             return None
@@ -197,11 +197,42 @@ class CheckedKernel(CompiledKernel):
             return None
         return self._prepared(kernel, grid, stream, values)
 
+    def _captured_launch(
+        self, grid: Grid, stream: int, values: tuple[Any, ...]
+    ) -> CheckedLaunch | None:
+        """Return a launch that a graph captures, with its table, or None if it is bare.
+
+        Each replay costs what a checked launch does, so with `first` it is checked only where
+        replays may differ from launches that were checked, in what is tested at each access.
+        """
+        kernel = self._checked.kernel()
+        is_new = not self._kinds.has_seen(kind_of(grid, values))
+        is_wanted = KNOBS.check_launches == "all" or (
+            KNOBS.check_launches == "first" and (self._checked.sites_depend_on_data or is_new)
+        )
+        found = None
+        if kernel is not None and is_wanted and not is_looked_at():
+            found = self._prepared(kernel, grid, stream, values, is_captured=True)
+        if found is None:
+            CHECKED.add_bare_captured()
+        return found
+
+    def look_again(self) -> None:
+        """Look at the next launch, whatever rest there was."""
+        self.submit = self._submit_bare
+        self.next_action = UNLESS_TIMED.get
+
     def _prepared(
-        self, kernel: NativeKernel, grid: Grid, stream: int, values: tuple[Any, ...]
+        self,
+        kernel: NativeKernel,
+        grid: Grid,
+        stream: int,
+        values: tuple[Any, ...],
+        is_captured: bool = False,
     ) -> CheckedLaunch | None:
         """Return the launch with its table, or None if there can be none."""
         failure = None
+        prepare = CheckedLaunch.prepare_captured if is_captured else CheckedLaunch.prepare
         try:
             arguments = PassedArguments(self.src.fn.arg_names, values)
             if KNOBS.check_launches == "all":
@@ -209,12 +240,14 @@ class CheckedKernel(CompiledKernel):
             fitting = self._checked.fitting(kernel, arguments)
             if fitting is None:
                 return None
-            return CheckedLaunch.prepare(fitting, self._memory, grid, stream, arguments)
+            return prepare(fitting, self._memory, grid, stream, arguments)
         except Exception as error:
             failure = error
         self._checked.give_up(failure)
         other = self._checked.kernel()
-        return None if other is None else self._prepared(other, grid, stream, values)
+        if other is None:
+            return None
+        return self._prepared(other, grid, stream, values, is_captured)
 
     def _is_wanted(self, grid: Grid, values: tuple[Any, ...]) -> bool:
         """Whether a launch is of a kind that has its turn; settles what comes next."""
@@ -232,7 +265,18 @@ class CheckedKernel(CompiledKernel):
             # Counts launches down without a Python function.
             left = chain(repeat(NextAction.SUBMIT, rest), repeat(NextAction.LOOK))
             self.next_action = left.__next__
+            _RESTING.add(self)
         return is_wanted
+
+
+# Kernels whose launches are counted down.
+_RESTING: WeakSet[CheckedKernel] = WeakSet()
+
+
+def look_at_captures() -> None:
+    """Look at the next launches of all kernels: a CUDA graph is about to be captured."""
+    while _RESTING:
+        _RESTING.pop().look_again()
 
 
 class CheckedKernels:

@@ -92,6 +92,7 @@ class CheckedLaunch:
         table: all zero.
         records: for values that are watched; None where none is.
         known: of memory; None where the kernel loads no pointers.
+        is_captured: whether it becomes part of a CUDA graph, so that each replay is a launch.
     """
 
     def __init__(
@@ -105,7 +106,9 @@ class CheckedLaunch:
         table: CheckTable,
         records: CheckRecords | None,
         known: LaunchMemory | None,
+        is_captured: bool = False,
     ) -> None:
+        self._is_captured = is_captured
         self._kernel = kernel
         self._build = build
         self._memory = memory
@@ -150,6 +153,36 @@ class CheckedLaunch:
             return None
         return CheckedLaunch(kernel, build, memory, grid, stream, arguments, table, records, known)
 
+    @staticmethod
+    def prepare_captured(
+        kernel: NativeKernel,
+        memory: CheckMemory,
+        grid: Grid,
+        stream: int,
+        arguments: PassedArguments,
+    ) -> CheckedLaunch | None:
+        """Return a launch for a graph, with a table of its own.
+
+        Returns:
+            None if all tables are taken, or the kernel reads or writes more than a table: a map of
+            memory, which replays would find old, or records of values.
+
+        Raises:
+            TkError: the device has no memory for tables.
+        """
+        plan = kernel.binary.checks
+        assert plan is not None
+        assert kernel.src.checks is not None
+        build = LaunchNeeds.of(plan, kernel.src.checks)
+        if build.record_bytes or build.counters_bytes or build.takes_map:
+            return None
+        table = memory.begin_captured(build.slots_bytes)
+        if table is None:
+            return None
+        return CheckedLaunch(
+            kernel, build, memory, grid, stream, arguments, table, None, None, is_captured=True
+        )
+
     def launch(self, values: tuple[Any, ...], passed: tuple[Any, ...]) -> None:
         """Make the launch, with hooks around it if there are any.
 
@@ -157,7 +190,7 @@ class CheckedLaunch:
             values: a value for each parameter.
             passed: what a bare kernel's `submit` takes.
         """
-        if self._build.may_need_look:
+        if self._build.may_need_look and not self._is_captured:
             self._held = self._hold(values)
         if HOOKS.launch:
             self._kernel.launch_hooked(self._grid, self._stream, values, passed, self)
@@ -192,7 +225,8 @@ class CheckedLaunch:
             checks = (*checks, counters, self._records.address)
         try:
             ran: NativeKernel | None = self._kernel.submit(x, y, z, stream, *passed, checks)
-            self._memory.end(self._table, stream)
+            if not self._is_captured:
+                self._memory.end(self._table, stream)
         except BaseException:
             self._memory.drop(self._table)
             if self._records is not None:
@@ -215,7 +249,10 @@ class CheckedLaunch:
             self._order_of_threads(plan),
             self._build.further_kinds,
         )
-        CHECKED.add(pending)
+        if self._is_captured:
+            CHECKED.add_captured(pending)
+        else:
+            CHECKED.add(pending)
         return ran
 
     def _order_of_threads(self, plan: CheckPlan) -> Callable[[], ThreadOrder | None] | None:

@@ -16,6 +16,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from time import perf_counter
@@ -65,6 +66,8 @@ class CheckedLaunches:
     def renew_locks(self) -> None:
         """Forget the parent's launches in a forked child."""
         self._pending: deque[PendingLaunch] = deque()
+        # Launches in CUDA graphs, each of which may be replayed until the end.
+        self._in_graphs: list[PendingLaunch] = []
         self._reading = threading.Lock()
         self._counting = threading.Lock()
         self._checked = self._captured = self._lost = 0
@@ -95,6 +98,36 @@ class CheckedLaunches:
         self._pending.append(pending)
         self._conclude_at_exit()
 
+    def add_captured(self, pending: PendingLaunch) -> None:
+        """Keep a checked launch that became part of a graph."""
+        with self._counting:
+            self._checked += 1
+            if id(pending.plan) not in self._plans:
+                self._plans[id(pending.plan)] = pending.plan
+                self._tests += access_tests(pending.plan.tests)
+        self._show(pending)
+        self._in_graphs.append(pending)
+        self._conclude_at_exit()
+
+    def collect_replays(self) -> None:
+        """Report what replays of graphs have found, of those that have ended."""
+        for pending in tuple(self._in_graphs):
+            try:
+                found = pending.memory.read_captured(pending.table)
+            except TkError:
+                # The crash is reported as such.
+                self._in_graphs.clear()
+                return
+            if found.count(0) != len(found):
+                self._report(pending, found, may_look=False, where=", in a replay of a CUDA graph")
+
+    def _settle_replays(self) -> None:
+        """Wait for replays of graphs, and report what they found."""
+        for memory in {id(one.memory): one.memory for one in self._in_graphs}.values():
+            with suppress(TkError):
+                memory.wait()
+        self.collect_replays()
+
     def replaced(self, plan: CheckPlan) -> None:
         """Note another build of a kernel, whose tests of accesses are counted already."""
         with self._counting:
@@ -114,8 +147,8 @@ class CheckedLaunches:
                 SHOWN.put(ShownKernel(number, pending.kernel, _judged_sites(pending)))
         pending.memory.show(pending.table, pending.launch_id, number, len(plan.sites))
 
-    def add_captured(self) -> None:
-        """Count a launch that became part of a graph, and so was not checked."""
+    def add_bare_captured(self) -> None:
+        """Count a launch that became part of a graph, and is not checked."""
         with self._counting:
             self._captured += 1
         self._conclude_at_exit()
@@ -131,6 +164,7 @@ class CheckedLaunches:
     def settle(self) -> None:
         """Wait for all launches, and report them."""
         self._read(waits=len(self._pending))
+        self._settle_replays()
 
     def may_save(self, kernel: str) -> bool:
         """Whether a launch is among the first of a kernel, of which memory may be saved."""
@@ -156,7 +190,7 @@ class CheckedLaunches:
 
     def conclude(self) -> None:
         """Wait for all launches, report them, and say how many there were."""
-        self._read(waits=len(self._pending))
+        self.settle()
         counts = LaunchCounts(self._checked, self._captured)
         if counts != self._recorded:
             HOOKS.record(counts.since(self._recorded))
@@ -181,7 +215,7 @@ class CheckedLaunches:
         To be called where the process ends with them. It waits for no launch, and for no thread:
         the main one may wait for the device, and be reading.
         """
-        for pending in tuple(self._pending):
+        for pending in (*self._pending, *self._in_graphs):
             try:
                 self._report_seen(pending)
             except Exception as error:
@@ -203,7 +237,7 @@ class CheckedLaunches:
 
     @property
     def counts(self) -> LaunchCounts:
-        """Numbers of launches that were checked, and of those that were captured instead."""
+        """Numbers of launches that were checked, and of those that were captured unchecked."""
         return LaunchCounts(self._checked, self._captured)
 
     def _read(self, waits: int) -> None:
@@ -296,13 +330,16 @@ class CheckedLaunches:
             pending.context.run(report, fault)
         return judged is not None and judged.unseen is None
 
-    def _report(self, pending: PendingLaunch, table: bytes, may_look: bool = True) -> Set[str]:
+    def _report(
+        self, pending: PendingLaunch, table: bytes, may_look: bool = True, where: str = ""
+    ) -> Set[str]:
         """Report what a launch left in its table.
 
         Args:
             pending: the launch.
             table: its slots.
             may_look: whether it may be run again on the host, which takes one that ended.
+            where: what is added to the messages of faults.
 
         Returns:
             The checks that it was looked at for on the host.
@@ -326,7 +363,8 @@ class CheckedLaunches:
             self._failures.add(failure)
             tell(f"kernel {pending.kernel}: a closer look at a launch failed: {failure}")
         for fault in faults:
-            pending.context.run(report, fault)
+            shown = replace(fault, message=fault.message + where) if where else fault
+            pending.context.run(report, shown)
         return looked_at
 
     def _conclude_at_exit(self) -> None:

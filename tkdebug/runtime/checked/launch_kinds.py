@@ -65,6 +65,10 @@ class LaunchKinds:
             self._take_rest()
         return False
 
+    def has_seen(self, kind: Hashable) -> bool:
+        """Whether a launch of a kind was checked."""
+        return kind in self._seen
+
     def _checked(self) -> bool:
         self._checked_at = self._launches
         self._quiet = 0
@@ -92,14 +96,24 @@ def depends_on_data(module: Module) -> bool:
     Args:
         module: the Tile IR, whose ops carry the numbers of their sites.
     """
+    if sites_depend_on_data(module):
+        return True
     values_matter = {"nan", "inf"}.intersection(tt.Func(module.function).check_symptoms)
     return any(
-        (OpView(op).site is not None and _comes_of_loads(_tested(op)))
         # Whether memory was written may differ in each launch.
-        or OpView(op).value_site is not None
+        OpView(op).value_site is not None
         or (values_matter and stores_floats(op) and _comes_of_loads((stored(op),)))
         for op in module.walk()
     )
+
+
+def sites_depend_on_data(module: Module) -> bool:
+    """Whether what a site of a kernel tests, such as an address or a mask, was loaded.
+
+    Args:
+        module: the Tile IR, whose ops carry the numbers of their sites.
+    """
+    return any(OpView(op).site is not None and _comes_of_loads(_tested(op)) for op in module.walk())
 
 
 def _comes_of_loads(tested: Iterable[Value]) -> bool:

@@ -38,6 +38,8 @@ from tkdebug.runtime.cuda.device import Device
 from tkdebug.runtime.device.platform import Allocations, CheckRecords, CheckTable
 
 MOST_TABLES = 256
+# Tables of launches in CUDA graphs, which may be replayed until the process ends.
+MOST_CAPTURED = 1024
 _SMALLEST_BYTES = 1 << 12
 _ALIGNMENT = 16
 # Made together, as the driver takes a while for each piece of memory.
@@ -270,6 +272,8 @@ class CudaCheckMemory:
         """Forget the parent's tables in a forked child, where CUDA is not to be used."""
         self._lock = threading.Lock()
         self._free: dict[int, list[_Table]] = {}
+        self._free_captured: dict[int, list[_Table]] = {}
+        self._captured = 0
         self._stream: int | None = None
         self._made = 0
         self._free_records: list[_Records] = []
@@ -300,8 +304,39 @@ class CudaCheckMemory:
             self._do("cuMemcpyHtoDAsync", self._calls.fill, table.behind, host, len(behind), stream)
         return table
 
+    def begin_captured(self, slots_bytes: int) -> CheckTable | None:
+        """Return a table of zeros for a launch that a graph captures; it is never free again."""
+        capacity = _capacity(slots_bytes)
+        if not self._device.maps_host_memory or capacity > _MOST_SHOWN:
+            return None
+        with self._lock:
+            if self._captured >= MOST_CAPTURED:
+                return None
+            self._captured += 1
+            free = self._free_captured.setdefault(capacity, [])
+            if not free:
+                free += self._make(capacity)
+            table = free.pop()
+        table.use(slots_bytes, 0)
+        there, here = table.header
+        with self._apart() as stream:
+            self._do("cuMemcpyHtoDAsync", self._calls.fill, there, here, _WORD_BYTES, stream)
+            self._do("cuMemsetD8Async", self._calls.zero, table.address, 0, slots_bytes, stream)
+        return table
+
+    def read_captured(self, table: CheckTable) -> bytes:
+        """Return what a captured launch has reported since it was last asked; zeros for nothing."""
+        assert isinstance(table, _Table)
+        seen = table.seen()
+        return seen if seen.count(0) == len(seen) else table.found(self.fetch)
+
+    def wait(self) -> None:
+        """Wait for all that the device has to do."""
+        with self._relaxed():
+            driver_api.call("cuCtxSynchronize")
+
     def _take(self, size_bytes: int) -> _Table | None:
-        capacity = max(_SMALLEST_BYTES, 1 << (size_bytes - 1).bit_length())
+        capacity = _capacity(size_bytes)
         with self._lock:
             free = self._free.setdefault(capacity, [])
             if free:
@@ -320,23 +355,18 @@ class CudaCheckMemory:
         return first
 
     def _make(self, capacity_bytes: int) -> list[_Table]:
-        mode = ctypes.c_int(_RELAXED)
-        with self._device.entered():
-            # Allocating is forbidden while some thread captures, but for one that is relaxed.
-            self._calls.exchange_capture_mode(ctypes.addressof(mode))
-            try:
-                is_mapped = bool(self._device.maps_host_memory) and capacity_bytes <= _MOST_SHOWN
-                # What the host sees, followed by a copy.
-                stride = HEADER_BYTES + (1 + is_mapped) * capacity_bytes
-                there = HEADER_BYTES + capacity_bytes
-                address = int(driver_api.call("cuMemAlloc", there * _MADE_TOGETHER))
-                memory = _HostMemory(stride * _MADE_TOGETHER, is_mapped)
-                tables = [
-                    _Table(address + place * there, memory, place * stride, capacity_bytes)
-                    for place in range(_MADE_TOGETHER)
-                ]
-            finally:
-                self._calls.exchange_capture_mode(ctypes.addressof(mode))
+        # Allocating is forbidden while some thread captures, but for one that is relaxed.
+        with self._relaxed():
+            is_mapped = bool(self._device.maps_host_memory) and capacity_bytes <= _MOST_SHOWN
+            # What the host sees, followed by a copy.
+            stride = HEADER_BYTES + (1 + is_mapped) * capacity_bytes
+            there = HEADER_BYTES + capacity_bytes
+            address = int(driver_api.call("cuMemAlloc", there * _MADE_TOGETHER))
+            memory = _HostMemory(stride * _MADE_TOGETHER, is_mapped)
+            tables = [
+                _Table(address + place * there, memory, place * stride, capacity_bytes)
+                for place in range(_MADE_TOGETHER)
+            ]
         if memory.descriptor >= 0:
             SHOWN.put(SharedTables(memory.descriptor, stride))
         return tables
@@ -367,14 +397,9 @@ class CudaCheckMemory:
     def read(self, table: CheckTable, wait: bool = False) -> bytes | None:
         """Return the table as its launch left it, or None before the launch has ended."""
         assert isinstance(table, _Table)
-        with self._device.entered():
-            mode = ctypes.c_int(_RELAXED)
-            self._calls.exchange_capture_mode(ctypes.addressof(mode))
-            try:
-                ask = self._calls.synchronize if wait else self._calls.query
-                status = ask(table.event)
-            finally:
-                self._calls.exchange_capture_mode(ctypes.addressof(mode))
+        with self._relaxed():
+            ask = self._calls.synchronize if wait else self._calls.query
+            status = ask(table.event)
         if status == driver_api.NOT_READY:
             return None
         if status:
@@ -409,14 +434,9 @@ class CudaCheckMemory:
             for place, one in enumerate(self._free_records):
                 if one.capacity_bytes >= size_bytes:
                     return self._free_records.pop(place)
-        mode = ctypes.c_int(_RELAXED)
         try:
-            with self._device.entered():
-                self._calls.exchange_capture_mode(ctypes.addressof(mode))
-                try:
-                    return _Records(size_bytes)
-                finally:
-                    self._calls.exchange_capture_mode(ctypes.addressof(mode))
+            with self._relaxed():
+                return _Records(size_bytes)
         except TkError:
             with self._lock:
                 self._used_records -= 1
@@ -449,18 +469,29 @@ class CudaCheckMemory:
         """Copy the device's memory as it is now, by a stream that waits for no other."""
         found = bytearray(size_bytes)
         place = ctypes.addressof((ctypes.c_char * size_bytes).from_buffer(found))
+        with self._apart() as stream:
+            self._do("cuMemcpyDtoHAsync", self._calls.copy, place, address, size_bytes, stream)
+        return found
+
+    @contextlib.contextmanager
+    def _apart(self) -> Iterator[int]:
+        """Give a stream that waits for no other, and wait for what was put on it."""
+        with self._relaxed():
+            if self._stream is None:
+                self._stream = int(driver_api.call("cuStreamCreate", _NON_BLOCKING))
+            yield self._stream
+            driver_api.call("cuStreamSynchronize", self._stream)
+
+    @contextlib.contextmanager
+    def _relaxed(self) -> Iterator[None]:
+        """Enter the device, where what is done breaks no capture of a graph."""
         mode = ctypes.c_int(_RELAXED)
         with self._device.entered():
             self._calls.exchange_capture_mode(ctypes.addressof(mode))
             try:
-                if self._stream is None:
-                    self._stream = int(driver_api.call("cuStreamCreate", _NON_BLOCKING))
-                stream = self._stream
-                self._do("cuMemcpyDtoHAsync", self._calls.copy, place, address, size_bytes, stream)
-                driver_api.call("cuStreamSynchronize", stream)
+                yield
             finally:
                 self._calls.exchange_capture_mode(ctypes.addressof(mode))
-        return found
 
     def _give_back(self, table: _Table) -> None:
         with self._lock:
@@ -470,6 +501,10 @@ class CudaCheckMemory:
         status = function(*arguments)
         if status:
             raise driver_api.cuda_error(status, f"checked launch: {name}")
+
+
+def _capacity(size_bytes: int) -> int:
+    return max(_SMALLEST_BYTES, 1 << (size_bytes - 1).bit_length())
 
 
 @cache

@@ -217,6 +217,33 @@ class CheckMemory(Protocol):
         """Give up a table that was not ended, or that cannot be read."""
         ...
 
+    def begin_captured(self, slots_bytes: int) -> CheckTable | None:
+        """Return a table of zeros for a launch that a graph captures; it is never free again.
+
+        Returns:
+            None where there are too many, or the host cannot see what a launch writes.
+
+        Raises:
+            TkError: the device has no memory for it.
+        """
+        ...
+
+    def read_captured(self, table: CheckTable) -> bytes:
+        """Return what a captured launch has reported since it was last asked; zeros for nothing.
+
+        Raises:
+            TkError: a launch failed.
+        """
+        ...
+
+    def wait(self) -> None:
+        """Wait for all that the device has to do.
+
+        Raises:
+            TkError: some of it failed.
+        """
+        ...
+
     def begin_records(self, size_bytes: int) -> CheckRecords | None:
         """Return memory for records of one launch, or None while the most is in use.
 
