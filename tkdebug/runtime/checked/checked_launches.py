@@ -66,8 +66,9 @@ class CheckedLaunches:
     def renew_locks(self) -> None:
         """Forget the parent's launches in a forked child."""
         self._pending: deque[PendingLaunch] = deque()
-        # Launches in CUDA graphs, each of which may be replayed until the end.
-        self._in_graphs: list[PendingLaunch] = []
+        # Launches in CUDA graphs, each of which may be replayed until the end, and the slots of
+        # their tables that were reported.
+        self._in_graphs: list[tuple[PendingLaunch, set[int]]] = []
         self._reading = threading.Lock()
         self._counting = threading.Lock()
         self._checked = self._captured = self._lost = 0
@@ -106,24 +107,25 @@ class CheckedLaunches:
                 self._plans[id(pending.plan)] = pending.plan
                 self._tests += access_tests(pending.plan.tests)
         self._show(pending)
-        self._in_graphs.append(pending)
+        self._in_graphs.append((pending, set()))
         self._conclude_at_exit()
 
     def collect_replays(self) -> None:
         """Report what replays of graphs have found, of those that have ended."""
-        for pending in tuple(self._in_graphs):
+        for pending, reported in tuple(self._in_graphs):
             try:
                 found = pending.memory.read_captured(pending.table)
             except TkError:
                 # The crash is reported as such.
                 self._in_graphs.clear()
                 return
-            if found.count(0) != len(found):
-                self._report(pending, found, may_look=False, where=", in a replay of a CUDA graph")
+            new = _new_slots(found, reported)
+            if new.count(0) != len(new):
+                self._report(pending, new, may_look=False, where=", in a replay of a CUDA graph")
 
     def _settle_replays(self) -> None:
         """Wait for replays of graphs, and report what they found."""
-        for memory in {id(one.memory): one.memory for one in self._in_graphs}.values():
+        for memory in {id(one.memory): one.memory for one, _ in self._in_graphs}.values():
             with suppress(TkError):
                 memory.wait()
         self.collect_replays()
@@ -215,7 +217,7 @@ class CheckedLaunches:
         To be called where the process ends with them. It waits for no launch, and for no thread:
         the main one may wait for the device, and be reading.
         """
-        for pending in (*self._pending, *self._in_graphs):
+        for pending in (*self._pending, *(one for one, _ in self._in_graphs)):
             try:
                 self._report_seen(pending)
             except Exception as error:
@@ -372,6 +374,15 @@ class CheckedLaunches:
             self._is_registered = True
             # After the recorder's, so that it runs before it.
             atexit.register(self.conclude)
+
+
+def _new_slots(table: bytes, reported: set[int]) -> bytes:
+    """Return a table with zeros in slots that were reported before, and note the others."""
+    size = table_bytes(1)
+    slots = [table[at : at + size] for at in range(0, len(table), size)]
+    new = {at for at, slot in enumerate(slots) if slot.count(0) != len(slot)} - reported
+    reported |= new
+    return b"".join(slot if at in new else bytes(len(slot)) for at, slot in enumerate(slots))
 
 
 def _judged_sites(pending: PendingLaunch) -> tuple[SiteText, ...]:
