@@ -321,7 +321,8 @@ HEAD = """# Costs of native checks
 
 Written by `python bench/native_checks.py --markdown bench/RESULTS.md`: kernels of the native
 benchmark, and two gathers, bare and with bounds, assertions, assumptions, stored NaNs and
-infinities, wrapped offsets, divisions and shifts checked on every launch. Device times of launches in CUDA graphs,
+infinities, wrapped offsets, divisions and shifts checked on every
+launch. Device times of launches in CUDA graphs,
 replayed in turn in one process; medians. Registers are those of the two builds. Compile times, at
 most {limit}x, are by the clock, of code that is not on the disk, of the build that first launches
 wait for, and medians of {compiles} to {most} in turn; a kernel whose launches are all checked gets
