@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from tkdebug.advice.facts import KernelFacts
 from tkdebug.advice.findings import Finding, Launch
+from tkdebug.advice.line_times import line_shares
 from tkdebug.advice.machines import MACHINES, MEMORY_SHARE, Machine, measured_machine, newest
 from tkdebug.advice.model import (
     Work,
@@ -27,6 +28,7 @@ from tkdebug.advice.records import (
     TINY_NS,
     LaunchCost,
     LineCost,
+    LineTime,
     Remark,
     ranked,
 )
@@ -121,7 +123,7 @@ class Verdict:
     """Records to keep of a launch."""
 
     cost: LaunchCost
-    lines: tuple[LineCost, ...]
+    lines: tuple[LineCost | LineTime, ...]
     remarks: tuple[Remark, ...]
 
 
@@ -161,8 +163,8 @@ def judge(facts: KernelFacts, machine: Machine, launch_id: int) -> Verdict:
         _of_grid(launch, finding, before_s, after_s, now, launch_id)
         for finding, before_s, after_s in grid_findings(launch)
     ]
-    cost, lines = _cost(launch, now, launch_id), tuple(_lines(facts, launch_id))
-    return Verdict(cost, lines, tuple(ranked(remarks)))
+    lines = *_lines(facts, launch_id), *_times(launch, launch_id)
+    return Verdict(_cost(launch, now, launch_id), lines, tuple(ranked(remarks)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +293,19 @@ def _cost(launch: Launch, now: Times, launch_id: int) -> LaunchCost:
 
 def _nanoseconds(times: Mapping[str, float]) -> Mapping[str, float]:
     return {name: round(seconds * _S_TO_NS, 1) for name, seconds in times.items()}
+
+
+def _times(launch: Launch, launch_id: int) -> Iterator[LineTime]:
+    facts = launch.facts
+    shares = line_shares(facts, launch.work, launch.machine)
+    issued = {line.frame: line.by_pipe.get("issue", 0.0) for line in facts.code}
+    places: dict[tuple[str, int], tuple[float, float]] = {}
+    for frame in {**shares, **issued}:
+        share, count = places.get((frame.file, frame.line), (0.0, 0.0))
+        added = share + shares.get(frame, 0.0), count + issued.get(frame, 0.0)
+        places[frame.file, frame.line] = added
+    for (file, line), (share, count) in sorted(places.items()):
+        yield LineTime(facts.kernel, facts.kernel_hash, launch_id, file, line, share, count)
 
 
 def _lines(facts: KernelFacts, launch_id: int) -> Iterator[LineCost]:

@@ -170,3 +170,22 @@ class LineCost:
     needed_sectors: float
     width_bytes: int
     conflicts: float
+
+
+@stored("line_times", indices=("kernel_hash",))
+@dataclass(frozen=True, slots=True)
+class LineTime:
+    """The part of a launch's predicted time that is a line's.
+
+    Attributes:
+        share: of the launch's time, 0 to 1; those of a launch add up to 1.
+        instructions: of warps that the launch executes there.
+    """
+
+    kernel: str
+    kernel_hash: str
+    launch_id: int
+    file: str
+    line: int
+    share: float
+    instructions: float

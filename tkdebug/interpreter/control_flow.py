@@ -60,7 +60,9 @@ def run_for(run: Evaluator, view: scf.For, *operands: TileValue) -> Sequence[Til
     lower, upper, step, *carried = operands
     if isinstance(lower, int) and isinstance(upper, int) and isinstance(step, int):
         body = view.op.regions[0]
-        for position in range(lower, upper, _checked_step(view.op, step)):
+        positions = range(lower, upper, _checked_step(view.op, step))
+        for number, position in enumerate(positions):
+            run.rounds[view.op] = number, position
             carried = list(run.run_region(body, [position, *carried]))
         return carried
     return _run_divergent_for(run, view, lower, upper, step, carried)
@@ -104,6 +106,7 @@ def _run_divergent_for(
             if trip >= shortest:
                 inside = trips > trip
                 run.active = inside if outer is None else outer & inside
+            run.rounds[view.op] = trip, position
             results = run.run_region(view.op.regions[0], [position, *carried])
             if inside is not None:
                 results = [

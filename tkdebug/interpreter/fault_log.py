@@ -5,10 +5,12 @@ How they read is `tkdebug.compiler.faults`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -21,8 +23,16 @@ from tkdebug.findings.reporting import report
 from tkdebug.interpreter.memory.address_registry import ADDRESSES
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.touched import Touched
-from tkdebug.records.events import Fault, FaultKind
+from tkdebug.records.events import Fault, FaultExtent, FaultKind
 
+if TYPE_CHECKING:
+    from tkdebug.interpreter.memory.bad_elements import BadElements
+
+_Key = tuple[FaultKind, int, "str | None"]
+# Runs of programs that a fault's extent has at most.
+_MOST_RUNS = 512
+# A larger grid's bad elements are not counted by program.
+_MOST_PROGRAMS = 1 << 20
 _MISLEADING = ("offset-overflow", "negative-remainder")
 
 
@@ -31,6 +41,25 @@ def _is_earlier(fault: Fault, known: Fault) -> bool:
     if fault.program_id is None or known.program_id is None:
         return False
     return fault.program_id[::-1] < known.program_id[::-1]
+
+
+def _joined(
+    first: FaultExtent | None, one: FaultExtent | None, other: FaultExtent | None
+) -> FaultExtent | None:
+    """Return the extent of the first offender, over the offsets of both."""
+    if first is None or one is None or other is None:
+        return first
+    return replace(first, low=min(one.low, other.low), high=max(one.high, other.high))
+
+
+def _runs(counts: torch.Tensor) -> Iterator[tuple[int, int, int]]:
+    """Yield runs of programs with equally many bad elements: the first, how many, of each."""
+    begin = 0
+    values, lengths = counts.unique_consecutive(return_counts=True)
+    for value, length in zip(values.tolist(), lengths.tolist(), strict=True):
+        if value:
+            yield begin, length, value
+        begin += length
 
 
 class FaultLog:
@@ -58,7 +87,9 @@ class FaultLog:
         self.kernel = kernel
         self.launch_id = launch_id
         self.grid = grid
-        self._faults: dict[tuple[FaultKind, int, str | None], Fault] = {}
+        self._faults: dict[_Key, Fault] = {}
+        # Bad elements by number of the program.
+        self._programs: dict[_Key, torch.Tensor] = {}
         # For accesses by an offset that wrapped or is a negative remainder, the op that made it.
         self._misled: dict[Operation, Operation] = {}
         self.freed_at: Callable[[int], str | None] = ADDRESSES.freed_at
@@ -71,7 +102,8 @@ class FaultLog:
             self._faults[key] = fault
         else:
             first = fault if _is_earlier(fault, known) else known
-            self._faults[key] = replace(first, count=known.count + fault.count)
+            extent = _joined(first.extent, fault.extent, known.extent)
+            self._faults[key] = replace(first, count=known.count + fault.count, extent=extent)
 
     def bad_access(
         self,
@@ -81,6 +113,7 @@ class FaultLog:
         offender: Offender,
         count: int,
         mask: Value | None,
+        bad: BadElements | None = None,
     ) -> None:
         """Record an access outside a tensor, or between its elements."""
         text = messages.bad_access(
@@ -95,7 +128,27 @@ class FaultLog:
             freed=None if buffer is not None else self.freed_at(offender.index or 0),
             negative=self._negative_source(op) if (offender.index or 0) < 0 else None,
         )
-        self.record(op, text, offender, count)
+        fault = self.fault(op, text, offender, count)
+        if bad is not None:
+            fault = replace(fault, extent=bad.extent)
+            self._count_programs((fault.kind, op.id, fault.tensor), bad)
+        self.add(fault)
+
+    def _count_programs(self, key: _Key, bad: BadElements) -> None:
+        programs = math.prod(self.grid)
+        if programs > _MOST_PROGRAMS:
+            return
+        if key not in self._programs:
+            self._programs[key] = torch.zeros(programs, dtype=torch.int64)
+        self._programs[key].index_add_(0, bad.programs.cpu(), bad.counts.cpu())
+
+    def _with_programs(self, key: _Key, fault: Fault) -> Fault:
+        counts, extent = self._programs.get(key), fault.extent
+        if counts is None or extent is None:
+            return fault
+        runs = tuple(itertools.islice(_runs(counts), _MOST_RUNS))
+        number = int(counts.count_nonzero())
+        return replace(fault, extent=replace(extent, programs=runs, bad_programs=number))
 
     def _negative_source(self, op: Operation) -> str | None:
         """Say that the tensor which an access takes its offset from has negative numbers."""
@@ -347,10 +400,11 @@ class FaultLog:
     def take_over(self, other: FaultLog) -> None:
         """Have the faults of another log."""
         self._faults, self._misled = dict(other._faults), dict(other._misled)
+        self._programs = {key: counts.clone() for key, counts in other._programs.items()}
 
     def publish(self) -> list[Fault]:
         """Hand the faults to the hooks, if they are to be reported, and return them."""
-        faults = list(self._faults.values())
+        faults = [self._with_programs(key, fault) for key, fault in self._faults.items()]
         for fault in faults if self.is_reported else ():
             report(fault)
         return faults

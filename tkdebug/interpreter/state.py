@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.faults.facts import Offender
+from tkdebug.compiler.ir import Operation
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.memory.buffers import Buffer
@@ -59,6 +60,7 @@ class EvaluatorState(TileForms):
         index: the algebra of integer tiles.
         masks: the algebra of masks.
         access: reads and writes through offsets that were found legal.
+        rounds: number and variable of the round that a loop is in.
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -71,6 +73,7 @@ class EvaluatorState(TileForms):
         self.strict_ieee = batch.strict_ieee
         self.scheduler = batch.scheduler
         self.active: Tensor | None = None
+        self.rounds: dict[Operation, tuple[int, TileValue]] = {}
         self.lanes = 1
         self.masks = MaskAlgebra(self)
         self.index = IndexAlgebra(self, self.masks)

@@ -400,6 +400,70 @@ class Cause:
     facts: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class LoopRound:
+    """The round of a loop in which something happened.
+
+    Attributes:
+        name: of the loop's variable, "" where it has none.
+        value: of that variable.
+        number: of the round, from 0.
+        line: of the loop.
+    """
+
+    name: str
+    value: int
+    number: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class FaultExtent:
+    """The bad elements of an access: in the tensor, in the tile, in the grid.
+
+    The tile, its boxes and rounds are of the first offender; the rest is of the launch.
+
+    Attributes:
+        shape: of the tensor as passed.
+        strides: in elements.
+        element_type: such as "float16".
+        first_elem: of its allocation, the tensor's first element.
+        allocation_elems: of its allocation.
+        low: the lowest bad offset from the tensor's first element.
+        high: the highest.
+        tile: shape of what is accessed, () for one element.
+        tile_start: offset of the tile's first element.
+        tile_steps: offsets between its elements by axis; () where they are not the same.
+        boxes: of bad elements in the tile: (first, end) by axis.
+        is_exact: whether the boxes hold nothing else.
+        bad_elems: of the tile.
+        programs: runs of programs, x fastest: (first, how many, bad elements of each).
+        bad_programs: programs that have bad elements, also those for which there are no runs.
+        rounds: of the loops around it, outermost first.
+        mask: its text, None without one.
+        mask_axes: axes of the tile along which the mask is not the same.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    element_type: str
+    first_elem: int
+    allocation_elems: int
+    low: int
+    high: int
+    tile: tuple[int, ...]
+    tile_start: int
+    tile_steps: tuple[int, ...]
+    boxes: tuple[tuple[tuple[int, int], ...], ...]
+    is_exact: bool
+    bad_elems: int
+    programs: tuple[tuple[int, int, int], ...] = ()
+    bad_programs: int = 0
+    rounds: tuple[LoopRound, ...] = ()
+    mask: str | None = None
+    mask_axes: tuple[int, ...] = ()
+
+
 @stored("faults")
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -419,6 +483,7 @@ class Fault:
         count: bad accesses of this (kind, op, tensor) in this launch.
         state: "ignored" by a comment in the source, "known" by the baseline, else "open".
         cause: of a "mismatch", as far as it is known.
+        extent: which elements are bad, where an access was looked at element by element.
     """
 
     kind: Annotated[FaultKind, OPEN]
@@ -438,6 +503,7 @@ class Fault:
     hint: str | None = None
     state: Annotated[FaultState, OPEN] = "open"
     cause: Annotated[Cause | None, REPEATED] = None
+    extent: Annotated[FaultExtent | None, REPEATED] = field(default=None, compare=False)
 
     @property
     def is_open(self) -> bool:

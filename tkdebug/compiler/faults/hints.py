@@ -195,6 +195,11 @@ def _free_axis(op: Operation, mask: Value, lane: tuple[int, ...]) -> int | None:
     return None
 
 
+def mask_axes(mask: Value) -> tuple[int, ...]:
+    """Return the axes of the tile along which a mask may differ, as far as broadcasts tell."""
+    return tuple(axis for axis, varies in enumerate(_varying_axes(mask, {})) if varies)
+
+
 def _varies_by_program(mask: Value) -> bool:
     """Whether a mask may differ between programs or turns of a loop."""
     seen, pending = {mask}, [mask]

@@ -79,6 +79,11 @@ class Buffer:
         sizes = zip(self.tensor.stride(), self.tensor.shape, strict=True)
         return any(stride == 0 and size > 1 for stride, size in sizes)
 
+    @property
+    def allocation_elems(self) -> int:
+        """Elements of its allocation, as the pointer counts them."""
+        return self._storage.nbytes() // self.itemsize
+
     def overlaps(self, other: Buffer) -> bool:
         """Whether the two allocations share bytes."""
         start, start2 = self.storage_key, other.storage_key

@@ -17,6 +17,7 @@ from tkdebug.compiler.dialects import tt, ttg, ttng
 from tkdebug.compiler.dialects.interfaces import MaskedAccess
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.memory.bad_elements import bad_elements
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.pointers import offsets_of
 from tkdebug.interpreter.numerics.scans import any_true
@@ -193,4 +194,5 @@ def _report(
         offender,
         int(whole.sum()),
         access.mask_value,
+        bad_elements(run, access, whole, offsets, programs, row),
     )
