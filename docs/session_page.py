@@ -15,7 +15,7 @@ from tkdebug.findings.baseline import KnownFault
 from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.records import TABLES
 from tkdebug.instrument.session_file.tables import APPLICATION_ID, SCHEMA_VERSION, Stamp, table_of
-from tkdebug.records.events import ArgumentInfo, OpFacts, Rewrite
+from tkdebug.records.events import ArgumentInfo, Cause, FaultExtent, LoopRound, OpFacts, Rewrite
 from tkdebug.records.storage import storage_of
 
 PAGE = Path(__file__).with_name("session.md")
@@ -61,7 +61,10 @@ class Remark:
     text: str
 ```
 """
-IN_JSON = (Frame, ArgumentInfo, Rewrite, OpFacts, KnownFault, ActivityTotal)
+IN_JSON = (
+    *(Frame, ArgumentInfo, Rewrite, OpFacts, KnownFault, ActivityTotal),
+    *(FaultExtent, LoopRound, Cause),
+)
 NESTED = re.compile(r"\b(?:\w+\.)+(\w+)")
 
 

@@ -16,6 +16,7 @@ from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.sites.table import SYMPTOMS, Report, packed_symptoms, table_bytes
 from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.memory.bad_elements import BadElements
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.checked_access import is_block
 
@@ -83,13 +84,14 @@ class CheckRecorder(FaultLog):
         offender: Offender,
         count: int,
         mask: Value | None,
+        bad: BadElements | None = None,
     ) -> None:
         """Report what a site's access did; what no probe tests stays a fault."""
         number = OpView(op).site
         site = None if number is None else self._plan.sites[number]
         is_tested = site is not None and (site.is_loaded or buffer is not None)
         if site is None or site.bound is None or site.kind != kind or not is_tested:
-            super().bad_access(op, kind, buffer, offender, count, mask)
+            super().bad_access(op, kind, buffer, offender, count, mask, bad)
             return
         assert offender.index is not None
         self._times += 1

@@ -69,6 +69,8 @@ def test_json_report_has_schema_1(recorded, script):
     assert launched["grid"] == [3, 2, 1]
     assert launched["duration_ns"] == 1_500_000
     assert launched["num_warps"] == 4
+    assert (launched["id"], launched["seq"]) == (data["faults"][0]["launch_id"], 1)
+    assert launched["variant"] == data["faults"][0]["variant"] == "hash of add_kernel"[:12]
     assert data["faults"] == [
         {
             "kind": "oob-load",
@@ -90,6 +92,11 @@ def test_json_report_has_schema_1(recorded, script):
             "severity": "error",
             "state": "open",
             "cause": None,
+            "launch_id": launched["id"],
+            "process": os.getpid(),
+            "launches": 2,
+            "variant": launched["variant"],
+            "extent": None,
         }
     ]
 

@@ -163,8 +163,8 @@ def judge(facts: KernelFacts, machine: Machine, launch_id: int) -> Verdict:
         _of_grid(launch, finding, before_s, after_s, now, launch_id)
         for finding, before_s, after_s in grid_findings(launch)
     ]
-    lines = *_lines(facts, launch_id), *_times(launch, launch_id)
-    return Verdict(_cost(launch, now, launch_id), lines, tuple(ranked(remarks)))
+    lines: list[LineCost | LineTime] = [*_lines(facts, launch_id), *_times(launch, launch_id)]
+    return Verdict(_cost(launch, now, launch_id), tuple(lines), tuple(ranked(remarks)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,11 +55,11 @@ def _joined(
 def _runs(counts: torch.Tensor) -> Iterator[tuple[int, int, int]]:
     """Yield runs of programs with equally many bad elements: the first, how many, of each."""
     begin = 0
-    values, lengths = counts.unique_consecutive(return_counts=True)
-    for value, length in zip(values.tolist(), lengths.tolist(), strict=True):
-        if value:
-            yield begin, length, value
-        begin += length
+    ends = (counts.diff().nonzero().reshape(-1) + 1).tolist()
+    for end in (*ends, len(counts)):
+        if count := int(counts[begin]):
+            yield begin, end - begin, count
+        begin = end
 
 
 class FaultLog:

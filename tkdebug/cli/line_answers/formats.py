@@ -320,6 +320,7 @@ def _head_data(kernel: KernelLines) -> dict[str, object]:
     return {
         "name": kernel.name,
         "hash": kernel.hash or None,
+        "variant": kernel.variant or None,
         "signature": kernel.signature or None,
         "file": kernel.file or None,
         "line": kernel.line or None,

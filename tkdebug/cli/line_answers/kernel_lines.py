@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tkdebug.compiler.targets.backend import Backend
 from tkdebug.errors import Frame, TkError, UsageError
+from tkdebug.instrument.home.variants import variant_key
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.session import Session
 from tkdebug.linemap.line_table import LineTable, Trace
@@ -87,6 +88,7 @@ class KernelLines:
 
     Attributes:
         name: as the script calls it.
+        variant: key of its specialisation, as in all reports; "" when not known.
         signature: its parameters' types, "" when not known.
         options: num_warps and the like that differ from kernel to kernel.
         file: its source file, "" when not known.
@@ -106,6 +108,7 @@ class KernelLines:
     table: LineTable
     stages: tuple[Stage, ...]
     source_line: Callable[[str, int], str | None]
+    variant: str = ""
 
     @property
     def build(self) -> str:
@@ -187,6 +190,7 @@ def _of_recorded(
         table=table,
         stages=tuple(stages),
         source_line=source_line,
+        variant=variant_key(kernel),
     )
 
 

@@ -19,6 +19,8 @@ from tkdebug.instrument.analyses.stalls import recorded_stalls
 from tkdebug.instrument.analyses.timelines import recorded_timelines
 from tkdebug.instrument.analyses.watched_values import recorded_values
 from tkdebug.instrument.device_records import ActivityTotal, GpuState
+from tkdebug.instrument.home.json_text import plain
+from tkdebug.instrument.home.variants import Variants
 from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.recording.nvml import slowdown_names
 from tkdebug.instrument.records import FaultGroup, Launch
@@ -47,8 +49,10 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
         "checked_launches": _checked(session),
     }
     yield json_text(head)[:-1]
-    yield from _listed("launches", map(_launch, session.launch_fields(_LAUNCH_FIELDS)))
-    yield from _listed("faults", map(fault_object, faults))
+    variants = Variants.of(session)
+    launches = (_launch(fields, variants) for fields in session.launch_fields(_LAUNCH_FIELDS))
+    yield from _listed("launches", launches)
+    yield from _listed("faults", (_fault(session, variants, group) for group in faults))
     yield from _listed("tunings", map(_tuning, recorded_tunings(session)))
     yield from _listed("others", map(_other, session.other_totals()[1]))
     yield from _listed("origins", map(_origin, origin_totals(session)))
@@ -179,12 +183,17 @@ _LAUNCH_FIELDS = (
     "scopes",
     "time_source",
     "device_start_ns",
+    "id",
+    "seq",
+    "stream",
+    "device_stream",
+    "kernel_hash",
 )
 
 
-def _launch(fields: tuple[object, ...]) -> dict[str, object]:
+def _launch(fields: tuple[object, ...], variants: Variants) -> dict[str, object]:
     """A launch by the values of `_LAUNCH_FIELDS`; its object has the place of its options."""
-    kernel, grid, duration_ns, options, *others = fields
+    kernel, grid, duration_ns, options, *others, kernel_hash = fields
     assert isinstance(options, dict)
     return {
         "kernel": kernel,
@@ -193,7 +202,22 @@ def _launch(fields: tuple[object, ...]) -> dict[str, object]:
         "num_warps": options.get("num_warps"),
         "num_stages": options.get("num_stages"),
         "num_ctas": options.get("num_ctas"),
-        **dict(zip(_LAUNCH_FIELDS[4:], others, strict=True)),
+        **dict(zip(_LAUNCH_FIELDS[4:-1], others, strict=True)),
+        "variant": variants.key_of(str(kernel_hash)),
+    }
+
+
+def _fault(session: Session, variants: Variants, group: FaultGroup) -> dict[str, object]:
+    """A fault with the launch that had it first."""
+    launch = session.launch_of(group.first.process, group.fault.launch_id)
+    extent = group.fault.extent
+    return {
+        **fault_object(group),
+        "launch_id": group.fault.launch_id or None,
+        "process": group.first.process,
+        "launches": group.launches,
+        "variant": None if launch is None else variants.key_of(launch.kernel_hash),
+        "extent": None if extent is None else plain(extent),
     }
 
 

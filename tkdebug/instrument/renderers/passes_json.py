@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tkdebug.instrument.home.variants import variant_key
 from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.passes.diff import OpChange, OpRef, PassDiff, text_diff
 from tkdebug.instrument.passes.kernel_passes import LineLife
@@ -27,6 +28,7 @@ def _kernel(report: KernelReport) -> dict[str, object]:
     shown: dict[str, object] = {
         "kernel": kernel.name,
         "hash": kernel.hash,
+        "variant": variant_key(kernel),
         "signature": kernel.signature,
         "options": dict(kernel.options),
         "file": kernel.file,

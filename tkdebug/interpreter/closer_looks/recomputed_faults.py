@@ -25,6 +25,7 @@ from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.interpreter.evaluator import Evaluator, Plan, Step
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.memory.bad_elements import BadElements
 from tkdebug.interpreter.memory.buffer_access import plain_mask
 from tkdebug.interpreter.memory.checked_access import Access, checked, narrowed
 from tkdebug.interpreter.memory.descriptors import descriptor_access
@@ -152,10 +153,11 @@ class _OnlyKinds(FaultLog):
         offender: Offender,
         count: int,
         mask: Value | None,
+        bad: BadElements | None = None,
     ) -> None:
         """Record it, if it is what was looked for."""
         if self._kinds.get(op.id) == kind:
-            super().bad_access(op, kind, buffer, offender, count, mask)
+            super().bad_access(op, kind, buffer, offender, count, mask, bad)
 
 
 def _slice_plan(module: Module, part: Slice, accesses: frozenset[Operation]) -> Plan:
