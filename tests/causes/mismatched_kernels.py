@@ -82,6 +82,15 @@ def two_mistakes(x_ptr, o_ptr, factor, N: tl.constexpr):
     tl.store(o_ptr + row, tl.sum(x * x, axis=0) * factor)
 
 
+@tkdebug.jit
+def locked_add(data_ptr, lock_ptr):
+    i = tl.arange(0, 16)
+    while tl.atomic_cas(lock_ptr, 0, 1) == 1:
+        pass
+    tl.store(data_ptr + i, tl.load(data_ptr + i) + 1.0)
+    tl.atomic_xchg(lock_ptr, 0)
+
+
 def mismatch(faults):
     """The only mismatch among faults."""
     (fault,) = (fault for fault in faults if fault.kind == "mismatch")

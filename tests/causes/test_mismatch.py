@@ -11,6 +11,7 @@ from marked_lines import line_of
 from mismatched_kernels import mismatch
 
 import tkdebug
+from tkdebug.compat.around_torch.failed_comparisons import watch_failures
 from tkdebug.knobs import scope
 
 line = partial(line_of, kernels)
@@ -36,7 +37,7 @@ GPU = pytest.param("cuda", marks=pytest.mark.gpu, id="gpu")
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", GPU])
 def test_an_edit_that_fixes_the_launch_is_named_with_its_line(faults, device):
-    x, s = torch.randn(N, N, device=device), torch.randn(N, device=device)
+    x, s = torch.randn(N, N).to(device), torch.randn(N).to(device)
     out = torch.empty_like(x)
     scaled(x, s, out)
     with pytest.raises(AssertionError):
@@ -63,6 +64,20 @@ def test_a_comparison_that_holds_is_no_fault(faults):
     torch.testing.assert_close(softmax(x, kernels.right_softmax), torch.softmax(x, 1))
     assert torch.allclose(softmax(x, kernels.right_softmax), torch.softmax(x, 1), atol=1e-6)
     assert faults == []
+
+
+def test_comparisons_that_the_interpreter_makes_are_not_the_scripts():
+    data, lock, failed = torch.zeros(16), torch.zeros(1, dtype=torch.int32), []
+    stop = watch_failures(failed.append)
+    try:
+        kernels.locked_add[(4,)](data, lock)
+        assert failed == []
+        assert not torch.allclose(data, torch.zeros(16))
+        assert torch.equal(data, torch.ones(16)) is False
+    finally:
+        stop()
+    assert [each.function for each in failed] == ["torch.equal"]
+    assert data.tolist() == [4.0] * 16
 
 
 def test_an_element_that_no_launch_wrote_is_no_fault(faults):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.process.named_files import source_lines
 from tkdebug.process.tracebacks import is_own_file
 
+# Functions here are watched by other modules, too, whose frames lie between.
+_WATCHING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 Tolerances = tuple[float, float, bool]
 Failed = Callable[[Comparison], None]
 
@@ -180,6 +183,8 @@ def _hand_on(
 ) -> None:
     frame: FrameType | None = sys._getframe(2)  # noqa: SLF001
     while frame is not None and is_own_file(frame.f_code.co_filename):
+        if compared.fails is not None and not frame.f_code.co_filename.startswith(_WATCHING):
+            return  # a comparison that tkdebug makes for itself, as the interpreter does
         frame = frame.f_back
     caller = _caller(frame)
     if caller is None or (compared.fails is not None and caller is not frame):
@@ -259,15 +264,25 @@ def _frame(frame: FrameType) -> Frame:
 
 def _expected_answer(frame: FrameType) -> bool | None:
     """Return the answer that an assertion around the call wants, or None without one."""
-    try:
-        tree = ast.parse("".join(source_lines(frame.f_code.co_filename, frame.f_globals)))
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assert):
-            if node.lineno <= frame.f_lineno <= (node.end_lineno or node.lineno):
-                return _wanted(node.test)
+    source = "".join(source_lines(frame.f_code.co_filename, frame.f_globals))
+    for first, last, wanted in _assertions(source):
+        if first <= frame.f_lineno <= last:
+            return wanted
     return None
+
+
+@functools.lru_cache(maxsize=8)
+def _assertions(source: str) -> tuple[tuple[int, int, bool | None], ...]:
+    """Return the first and last line of each assertion, and the answer that it wants."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+    return tuple(
+        (node.lineno, node.end_lineno or node.lineno, _wanted(node.test))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assert)
+    )
 
 
 def _wanted(test: ast.expr) -> bool | None:
