@@ -11,6 +11,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,17 +23,21 @@ _BLOCK_BYTES = 512
 _SEGMENT_BYTES = 2 << 20
 
 
+@dataclass(slots=True)
 class _Account:
     """Bytes in use, in this process.
 
     Changed by single statements, which no other thread and no finaliser comes between.
     """
 
-    current = 0
-    peak = 0
-    allocated = 0
+    current: int = 0
+    peak: int = 0
+    allocated: int = 0
     # The most in use since the cache was last emptied: the allocator keeps that much.
-    kept = 0
+    kept: int = 0
+
+
+_ACCOUNT = _Account()
 
 
 class Allocation:
@@ -43,13 +48,16 @@ class Allocation:
     def __init__(self, size_bytes: int) -> None:
         size_bytes = -(-size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES
         self._size_bytes = size_bytes
-        _Account.current += size_bytes
-        _Account.allocated += size_bytes
-        _Account.peak = max(_Account.peak, _Account.current)
-        _Account.kept = max(_Account.kept, _Account.current)
+        account = _ACCOUNT
+        account.current += size_bytes
+        account.allocated += size_bytes
+        if account.current > account.peak:
+            account.peak = account.current
+        if account.current > account.kept:
+            account.kept = account.current
 
     def __del__(self) -> None:
-        _Account.current -= self._size_bytes
+        _ACCOUNT.current -= self._size_bytes
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
@@ -77,33 +85,33 @@ def mem_get_info(device: object = None) -> tuple[int, int]:
 
 def memory_allocated(device: object = None) -> int:
     """Bytes in use."""
-    return _Account.current
+    return _ACCOUNT.current
 
 
 def max_memory_allocated(device: object = None) -> int:
     """The most bytes in use since `reset_peak_memory_stats`."""
-    return _Account.peak
+    return _ACCOUNT.peak
 
 
 def memory_reserved(device: object = None) -> int:
     """Bytes that CUDA's allocator would hold on to."""
-    return -(-_Account.kept // _SEGMENT_BYTES) * _SEGMENT_BYTES
+    return -(-_ACCOUNT.kept // _SEGMENT_BYTES) * _SEGMENT_BYTES
 
 
 def reset_peak_memory_stats(device: object = None) -> None:
     """Begin the peak again."""
-    _Account.peak = _Account.current
+    _ACCOUNT.peak = _ACCOUNT.current
 
 
 def empty_cache() -> None:
     """Hold on to nothing that is not in use."""
-    _Account.kept = _Account.current
+    _ACCOUNT.kept = _ACCOUNT.current
 
 
 def memory_stats(device: object = None) -> dict[str, Any]:
     """The figures above by torch's names; others are 0."""
     stats: dict[str, Any] = defaultdict(int)
-    current, peak, allocated = _Account.current, _Account.peak, _Account.allocated
+    current, peak, allocated = _ACCOUNT.current, _ACCOUNT.peak, _ACCOUNT.allocated
     for kind in ("allocated_bytes", "active_bytes", "requested_bytes"):
         stats[f"{kind}.all.current"] = current
         stats[f"{kind}.all.peak"] = peak
@@ -117,8 +125,8 @@ def memory_stats(device: object = None) -> dict[str, Any]:
 def memory_summary(device: object = None, abbreviated: bool = False) -> str:
     """The figures in words."""
     return (
-        f"CUDA memory, where 'cuda' runs on the CPU: {_Account.current} bytes in use, "
-        f"{_Account.peak} at most, {memory_reserved()} reserved"
+        f"CUDA memory, where 'cuda' runs on the CPU: {_ACCOUNT.current} bytes in use, "
+        f"{_ACCOUNT.peak} at most, {memory_reserved()} reserved"
     )
 
 

@@ -1,8 +1,9 @@
 # ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
 """Random numbers of the stand-in's device, apart from the CPU's.
 
-The state of a generator is a seed and an offset, as a GPU's Philox has them. Each operation draws
-from a generator of the CPU that begins at both, and moves the offset on as a GPU would.
+The state of a generator is a seed and an offset, as a GPU's Philox has them. `random_kernels` draws
+the numbers that a GPU would; an operation that is not there draws from a generator of the CPU that
+begins at both, and moves the offset on as a GPU would.
 """
 
 from __future__ import annotations
@@ -14,16 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tkdebug.compat.cuda_standin.device_record import PROPERTIES
+from tkdebug.compat.cuda_standin.philox import WORDS_OF_CALL, calls_of
 from tkdebug.compat.cuda_standin.tensors import announce, is_cuda_device, tensors_in
 from tkdebug.compat.cuda_standin.torch_internals import CPU, address_of, give_cuda_device
 
-_STATE_BYTES = 16
+_SEED_BYTES, _STATE_BYTES = 8, 16
 _UNSIGNED = 2**64
 _DEFAULT_SEED = 67280421310721
 # Of a Weyl sequence: offsets next to each other begin far apart.
 _ODD = 0x9E3779B97F4A7C15
-_BLOCK, _UNROLLED = 256, 4
 _new: Any = torch._C.Generator.__new__
 _by_address: weakref.WeakValueDictionary[int, Generator] = weakref.WeakValueDictionary()
 
@@ -90,10 +90,12 @@ class Generator(torch._C.Generator):
             return self
         if new_state.device != CPU or new_state.dtype != torch.uint8:
             raise TypeError("expected a torch.ByteTensor, but got " + new_state.type())
-        if new_state.numel() != _STATE_BYTES:
+        if new_state.numel() not in (_SEED_BYTES, _STATE_BYTES):
             raise RuntimeError("RNG state is wrong size")
-        seed, offset = new_state.contiguous().view(torch.int64).tolist()
-        self._seed, self._offset = seed % _UNSIGNED, offset
+        # A state of old has a seed alone.
+        seed, *offset = new_state.contiguous().view(torch.int64).tolist()
+        self.set_offset(*offset or (0,))
+        self._seed = seed % _UNSIGNED
         return self
 
     def get_offset(self) -> int:
@@ -101,8 +103,14 @@ class Generator(torch._C.Generator):
         return self._offset if self._on_cuda else int(super().get_offset())
 
     def set_offset(self, offset: int) -> Generator:
-        """Draw from a place on."""
+        """Draw from a place on.
+
+        Raises:
+            RuntimeError: threads of a GPU cannot begin there.
+        """
         if self._on_cuda:
+            if offset % WORDS_OF_CALL:
+                raise RuntimeError("offset must be a multiple of 4")
             self._offset = offset
         else:
             super().set_offset(offset)
@@ -120,15 +128,16 @@ class Generator(torch._C.Generator):
         """Return another generator with this state."""
         return Generator(self.device).set_state(self.get_state())
 
+    def taken(self, calls: int) -> tuple[int, int]:
+        """Return a seed and the first call of each thread of an operation that makes so many."""
+        first_call = self._offset // WORDS_OF_CALL
+        self._offset += calls * WORDS_OF_CALL
+        return self._seed, first_call
+
     def drawn(self, count: int) -> Any:
         """Return a generator of the CPU for one operation that makes `count` numbers."""
-        seed = (self._seed + _ODD * (self._offset + 1)) % _UNSIGNED
-        blocks_of_all = PROPERTIES.multi_processor_count * (
-            PROPERTIES.max_threads_per_multi_processor // _BLOCK
-        )
-        threads = _BLOCK * max(1, min(blocks_of_all, -(-count // _BLOCK)))
-        self._offset += (max(0, count - 1) // (threads * _UNROLLED) + 1) * _UNROLLED
-        return self._numbers.manual_seed(seed)
+        seed, first_call = self.taken(calls_of(count))
+        return self._numbers.manual_seed((seed + _ODD * (first_call + 1)) % _UNSIGNED)
 
 
 def _default_generator() -> Generator:

@@ -12,16 +12,14 @@ import torch
 from torch import Tensor
 
 from tkdebug.compat.cuda_standin.attention import ATTENTION
-from tkdebug.compat.cuda_standin.device_memory import is_out_of_memory, out_of_memory
-from tkdebug.compat.cuda_standin.generators import chosen
 from tkdebug.compat.cuda_standin.gpu_alerts import report_wait
-from tkdebug.compat.cuda_standin.tensors import host, no_such_device, place, resize
-from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS, is_pinned
+from tkdebug.compat.cuda_standin.random_kernels import RANDOM
+from tkdebug.compat.cuda_standin.tensors import host, made, no_such_device, place, resize
+from tkdebug.compat.cuda_standin.torch_internals import CPU_KEYS, is_pinned
 from tkdebug.runtime.launch.graph_capture import capture_in_force, refuse_while_capturing
 
 Kernel = Callable[..., Any]
 _ATEN = torch.ops.aten
-_LEAST_HALF = 2.0**-24
 _determinism: Any = torch.utils.deterministic
 # Done over the memory as a whole, though they are made of other operators.
 AS_A_WHOLE = frozenset(("convolution", "convolution_backward", "convolution_overrideable"))
@@ -78,48 +76,6 @@ def refused(name: str) -> Kernel:
     return refuse
 
 
-def _made(op: Any, *sizes: Any, device: Any, **options: Any) -> Tensor:
-    if device is not None and device.index not in (None, 0, -1):
-        raise no_such_device(device.index)
-    options.pop("pin_memory", None)
-    try:
-        return place(op.redispatch(CPU_KEYS, *sizes, device=CPU, **options))
-    except RuntimeError as error:
-        if is_out_of_memory(error):
-            raise out_of_memory(error) from None
-        raise
-
-
-def _empty(size: Any, device: Any = None, **options: Any) -> Tensor:
-    return _made(_ATEN.empty.memory_format, size, device=device, **options)
-
-
-def _empty_strided(size: Any, stride: Any, device: Any = None, **options: Any) -> Tensor:
-    return _made(_ATEN.empty_strided.default, size, stride, device=device, **options)
-
-
-def _zeros(size: Any, device: Any = None, **options: Any) -> Tensor:
-    return _made(_ATEN.zeros.default, size, device=device, **options)
-
-
-def _drawn(op: Any) -> Kernel:
-    def draw(size: Any, generator: Any = None, device: Any = None, **options: Any) -> Tensor:
-        numbers = chosen(generator).drawn(math.prod(size))
-        return _made(op, size, generator=numbers, device=device, **options)
-
-    return draw
-
-
-def _exponential(self: Tensor, lambd: float = 1, *, generator: Any = None) -> Tensor:
-    """Fill a tensor with numbers that, as a GPU's, are never 0: halves are not, either."""
-    of_cpu, numbers = host(self), chosen(generator).drawn(self.numel())
-    with torch._C.DisableTorchFunction():
-        of_cpu.exponential_(lambd, generator=numbers)
-        if of_cpu.dtype is torch.float16:
-            of_cpu.clamp_(min=_LEAST_HALF / lambd)
-    return self
-
-
 def _on_host(tensor: Tensor) -> Tensor:
     return host(tensor) if tensor.is_cuda else tensor
 
@@ -149,6 +105,14 @@ def _copy_from(self: Tensor, dst: Tensor, non_blocking: bool = False) -> Tensor:
     return _copy(dst, self)
 
 
+def _allclose(self: Tensor, other: Tensor, *tolerances: Any, **options: Any) -> Any:
+    if self.is_cuda and other.is_cuda:
+        self, other = host(self), host(other)
+    with torch._C.DisableTorchFunction():
+        return _allclose_on_cpu(CPU_KEYS, self, other, *tolerances, **options)
+
+
+_allclose_on_cpu = _ATEN.allclose.default._handle.redispatch_boxed
 _function_modes = torch._C._len_torch_function_stack
 _clone_on_cpu = _ATEN.clone.default._handle.redispatch_boxed
 _copy_on_cpu = _ATEN._to_copy.default._handle.redispatch_boxed
@@ -349,15 +313,16 @@ def _set(op: Any) -> Kernel:
 
 # By the operators' names in `aten`.
 SPECIAL: Mapping[str, Kernel] = {
-    "empty.memory_format": _empty,
-    "empty_strided": _empty_strided,
-    "_efficientzerotensor": _zeros,
-    "zeros": _zeros,
-    "rand": _drawn(_ATEN.rand.generator),
-    "rand.generator": _drawn(_ATEN.rand.generator),
-    "randn": _drawn(_ATEN.randn.generator),
-    "randn.generator": _drawn(_ATEN.randn.generator),
-    "exponential_": _exponential,
+    "empty.memory_format": made(_ATEN.empty.memory_format),
+    "empty_strided": made(_ATEN.empty_strided.default),
+    "_efficientzerotensor": made(_ATEN.zeros.default),
+    "zeros": made(_ATEN.zeros.default),
+    "ones": made(_ATEN.ones.default),
+    "full": made(_ATEN.full.default),
+    "arange": made(_ATEN.arange.default),
+    "arange.start": made(_ATEN.arange.start),
+    "arange.start_step": made(_ATEN.arange.start_step),
+    "scalar_tensor": made(_ATEN.scalar_tensor.default),
     "clone": _clone,
     # Memory of CUDA tensors here is not shared until it is written.
     "_lazy_clone": _clone,
@@ -369,6 +334,7 @@ SPECIAL: Mapping[str, Kernel] = {
     "set_.source_Storage": _set(_ATEN.set_.source_Storage),
     "set_.source_Storage_storage_offset": _set(_ATEN.set_.source_Storage_storage_offset),
     "set_.source_Tensor": _set(_ATEN.set_.source_Tensor),
+    "allclose": _allclose,
     "histc": _histc,
     "histc.out": _histc_out,
     "_softmax": _softmax(torch.softmax),
@@ -389,6 +355,7 @@ SPECIAL: Mapping[str, Kernel] = {
     "_thnn_fused_gru_cell_backward": _gru_cell_backward,
     "_fused_rms_norm_backward": _rms_norm_backward,
     **ATTENTION,
+    **RANDOM,
     "_fused_sdp_choice": lambda *args, **kwargs: 0,
     **dict.fromkeys(
         (

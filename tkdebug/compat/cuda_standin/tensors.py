@@ -16,7 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tkdebug.compat.cuda_standin.device_memory import Allocation
+from tkdebug.compat.cuda_standin.device_memory import (
+    Allocation,
+    is_out_of_memory,
+    out_of_memory,
+)
 from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS, move_memory, with_device
 from tkdebug.compat.replacements import TOLD_VARIABLE
 from tkdebug.interpreter.memory.host_views import HOST_MEMORY, viewed
@@ -61,6 +65,24 @@ def place(tensor: Tensor) -> Tensor:
     setattr(memory, _ALLOCATION, Allocation(storage.nbytes()))
     setattr(storage, HOST_MEMORY, memory)
     return made
+
+
+def made(op: Any) -> Callable[..., Tensor]:
+    """Return a kernel of an operator that makes a tensor of none."""
+    make = op._handle.redispatch_boxed
+
+    def run(*arguments: Any, device: Any = None, **options: Any) -> Tensor:
+        if device is not None and device.index not in (None, 0, -1):
+            raise no_such_device(device.index)
+        options.pop("pin_memory", None)
+        try:
+            return place(make(CPU_KEYS, *arguments, device=CPU, **options))
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise out_of_memory(error) from None
+            raise
+
+    return run
 
 
 def host(tensor: Tensor) -> Tensor:
