@@ -34,6 +34,7 @@ _HELP_ORDER = (
     "report",
     "compare",
     "passes",
+    "bisect",
     "lines",
     "advise",
     "ceilings",

@@ -29,6 +29,7 @@ from tkdebug.knobs.values import (
     parse_mlir_dump,
     parse_mode,
     parse_names,
+    parse_opt_level,
     parse_path,
     parse_print_elements,
     parse_python,
@@ -378,6 +379,18 @@ class Knobs(KnobSet):
         True,
         bool,
         "native products and sums become FMA where a launch does not say enable_fp_fusion",
+    )
+    llvm_opt_level = Knob[int](
+        {"TKDEBUG_LLVM_OPT": parse_opt_level},
+        3,
+        int,
+        "LLVM's optimisation level for native kernels, 0 to 3",
+    )
+    ptxas_opt_level = Knob[int](
+        {"TKDEBUG_PTXAS_OPT": parse_opt_level},
+        3,
+        int,
+        "ptxas's optimisation level for native kernels, 0 to 3",
     )
     fp32_default = Knob["str | None"](
         {

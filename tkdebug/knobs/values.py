@@ -114,6 +114,17 @@ def parse_print_elements(text: str) -> int:
     return int(text)
 
 
+def parse_opt_level(text: str) -> int:
+    """An optimisation level.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if text.strip() not in {"0", "1", "2", "3"}:
+        raise ValueError("0, 1, 2 or 3")
+    return int(text)
+
+
 def parse_watches(text: str) -> tuple[str, ...]:
     """Watched values, with semicolons between them."""
     return tuple(part.strip() for part in text.split(";") if part.strip())

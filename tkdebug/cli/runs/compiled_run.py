@@ -222,7 +222,7 @@ def _record(program: Program, path: Path, target: str | None, asked: AskedRun) -
             "checks": KNOBS.checks or (NO_CHECKS,),
         }
     )
-    with _stdout_to_stderr(), knobs:
+    with stdout_to_stderr(), knobs:
         recorder.start()
         os.environ[SESSION_VARIABLE] = str(recorder.path)
         status = 1
@@ -237,7 +237,7 @@ def _record(program: Program, path: Path, target: str | None, asked: AskedRun) -
 
 
 @contextlib.contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
+def stdout_to_stderr() -> Iterator[None]:
     """Send what is written to stdout, child processes' output included, to stderr."""
     if sys.stdout is None:  # closed before the process began: nothing is led elsewhere
         yield

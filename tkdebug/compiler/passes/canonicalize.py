@@ -430,7 +430,7 @@ def _use_from_here(hint: Operation, rewriter: Rewriter) -> None:
         return
     later = set(block.operations[block.operations.index(hint) + 1 :])
     for user in list(value.uses):
-        if _is_within(user, block, later):
+        if _is_within(user, block, later) and rewriter.begins(user, "use-hint"):
             user.replace_operand(value, hint.result)
             rewriter.record_change(user, "use-hint")
 

@@ -39,7 +39,7 @@ class EliminateCommonSubexpressions:
                 continue
             # Hashing a key is most of the work: once for each op.
             kept = known.setdefault(_key(op), op)
-            if kept is not op:
+            if kept is not op and rewriter.begins(op, "merge-equal"):
                 rewriter.merge(op, kept, "merge-equal")
 
 

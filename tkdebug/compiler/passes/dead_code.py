@@ -74,14 +74,14 @@ def _sweep(block: Block, live: _Liveness, rewriter: Rewriter) -> None:
             for region in op.regions:
                 for inner in region.blocks:
                     _sweep(inner, live, rewriter)
-        elif not is_terminator(op):
+        elif not is_terminator(op) and rewriter.begins(op, "erase-dead"):
             rewriter.erase(op, "erase-dead")
 
 
 def _drop_dead_values(junction: Junction, live: _Liveness, rewriter: Rewriter) -> None:
     tied = junction.tied()
     kept = [place for place, each in enumerate(tied) if each.values[0] in live.values]
-    if len(kept) == len(tied):
+    if len(kept) == len(tied) or not rewriter.begins(junction.op, "drop-dead-carried-values"):
         return
     junction.keep(kept)
     if None in junction.targets:

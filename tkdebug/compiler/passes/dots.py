@@ -36,7 +36,7 @@ class RaiseToDot:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every reduction."""
         for op in list(module.walk()):
-            if tt.Reduce.matches(op):
+            if tt.Reduce.matches(op) and rewriter.begins(op, "form-dot"):
                 _raise(op, rewriter)
         rewriter.commit()
 
@@ -90,7 +90,7 @@ class FoldAddIntoAccumulator:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every addition."""
         for op in list(module.walk()):
-            if op.name in _ADDITIONS:
+            if op.name in _ADDITIONS and rewriter.begins(op, "accumulate"):
                 _accumulate(op, rewriter)
         rewriter.commit()
 
@@ -158,7 +158,7 @@ class SplitDotPrecision:
         for op in list(module.walk()):
             if tt.Dot.matches(op) and element_of(tt.Dot(op).a.type) == ir.F32:
                 products = _PRODUCTS.get(str(tt.Dot(op).input_precision))
-                if products is not None:
+                if products is not None and rewriter.begins(op, self.name):
                     _split(op, OpBuilder(rewriter, op, self.name), *products)
         rewriter.commit()
 
@@ -208,7 +208,7 @@ class WidenDotOperands:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every dot."""
         for op in list(module.walk()):
-            if tt.Dot.matches(op) and self._lacks(op):
+            if tt.Dot.matches(op) and self._lacks(op) and rewriter.begins(op, "widen-fp8"):
                 _widen(op, OpBuilder(rewriter, op, "widen-fp8"))
         rewriter.commit()
 

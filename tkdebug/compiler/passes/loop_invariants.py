@@ -38,7 +38,7 @@ class HoistLoopInvariants:
         for region in loop.regions:
             for block in region.blocks:
                 for op in block.operations:
-                    if _is_invariant(op, inside):
+                    if _is_invariant(op, inside) and rewriter.begins(op, "hoist"):
                         rewriter.move_before(op, loop, "hoist")
 
 

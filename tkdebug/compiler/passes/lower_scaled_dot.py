@@ -49,7 +49,7 @@ class LowerScaledDot:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Lower one by one."""
         for op in list(module.walk()):
-            if tt.DotScaled.matches(op):
+            if tt.DotScaled.matches(op) and rewriter.begins(op, _RULE):
                 _lower(op, OpBuilder(rewriter, op, _RULE))
         rewriter.commit()
 

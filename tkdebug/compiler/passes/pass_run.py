@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tkdebug.compiler.ir.core import Module
-from tkdebug.compiler.rewriting.rewriter import PassRemark, Rewriter, RewriteRecord
+from tkdebug.compiler.rewriting.rewriter import (
+    PassRemark,
+    RewriteCounter,
+    Rewriter,
+    RewriteRecord,
+)
 
 if TYPE_CHECKING:
     from tkdebug.plugins import Plugin
@@ -70,9 +75,14 @@ class PassRun:
 RunCallback = Callable[[PassRun, Module], None]
 
 
-def run_pass(pass_: Pass, module: Module, on_run: RunCallback | None) -> PassRun:
+def run_pass(
+    pass_: Pass,
+    module: Module,
+    on_run: RunCallback | None,
+    counter: RewriteCounter | None = None,
+) -> PassRun:
     """Run one pass, unguarded; where it raises, `on_run` hears of that first."""
-    rewriter = Rewriter(module, pass_.name)
+    rewriter = Rewriter(module, pass_.name, counter)
     start_ns = time.perf_counter_ns()
     try:
         pass_.run(module, rewriter)

@@ -409,6 +409,8 @@ class SelectTensorMaps:
         for op in makers:
             maps = launch if launch.knows(op) else kernel
             reason = maps.reason(op) or telling if self.host_tma_descriptors else _UNFIT
+            if reason is None and not rewriter.begins(op, "use-tensor-maps"):
+                reason = _UNFIT
             if reason is None:
                 maps.choose(op, rewriter)
             else:

@@ -36,6 +36,8 @@ class UnrollLoops:
         for op in reversed(list(module.walk())):
             if not scf.For.matches(op) or _FACTOR not in op.attributes:
                 continue
+            if not rewriter.begins(op, _RULE):
+                continue
             factor = op.attributes.pop(_FACTOR)
             rewriter.record_change(op, _RULE)
             if isinstance(factor, int) and factor > 1:

@@ -59,14 +59,58 @@ class PassRemark:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class BegunRewrite:
+    """A rewrite that a pass was about to do.
+
+    Attributes:
+        number: among those of the pass, from 1 on.
+        op: the rewritten op, as it was when the rewrite began.
+        first_record: how many records there were.
+    """
+
+    number: int
+    rule: str
+    op: str
+    op_id: int
+    location: Location
+    first_record: int
+
+
+class RewriteCounter:
+    """Numbers the rewrites of a pass, and drops those after a limit, as LLVM's debug counters do.
+
+    Args:
+        limit: the number of the last one that is done; None for no limit.
+
+    Attributes:
+        begun: those that are done, and tries that came to nothing.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
+        self.begun: list[BegunRewrite] = []
+
+    def allows(self, op: Operation, rule: str, records: int) -> bool:
+        """Count a rewrite; the result says whether it may be done."""
+        number = len(self.begun) + 1
+        if self._limit is not None and number > self._limit:
+            return False
+        self.begun.append(BegunRewrite(number, rule, op.name, op.id, op.location, records))
+        return True
+
+
 class Rewriter:
     """The only way in which passes change a module."""
 
-    def __init__(self, module: Module, pass_name: str) -> None:
+    def __init__(
+        self, module: Module, pass_name: str, counter: RewriteCounter | None = None
+    ) -> None:
         self.module = module
         self.pass_name = pass_name
         self.records: list[RewriteRecord] = []
         self.remarks: list[PassRemark] = []
+        self._counter = counter
         self._built: list[Operation] = []
         # Ops waiting for their place before an anchor, which is in the list of the same block,
         # erased from it, or waiting itself.
@@ -79,6 +123,10 @@ class Rewriter:
     def remark(self, op: Operation, kind: str, reason: str) -> None:
         """Say why `op` did not get the optimisation `kind`; if said again, the last counts."""
         self.remarks.append(PassRemark(self.pass_name, op.id, kind, reason))
+
+    def begins(self, op: Operation, rule: str) -> bool:
+        """Whether a rewrite of `op` may be done; passes ask before each that may be left out."""
+        return self._counter is None or self._counter.allows(op, rule, len(self.records))
 
     # Changes
 
@@ -412,7 +460,7 @@ def apply_patterns(
         affected = [user for result in op.results for user in result.uses]
         for pattern in patterns[op.name]:
             first_new = len(rewriter.records)
-            if not pattern.apply(op, rewriter):
+            if not rewriter.begins(op, pattern.rule) or not pattern.apply(op, rewriter):
                 continue
             budget -= 1
             if budget < 0:

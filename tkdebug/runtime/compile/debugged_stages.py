@@ -104,7 +104,7 @@ def run_to_stage(
 
     note_arguments(src, module)
     left = run
-    for is_gpu, pass_ in _passes(src, module, stage):
+    for is_gpu, pass_ in passes_of(src, module, stage):
         (done,) = PassManager((pass_,), verify_each=False, print_after=()).run(module)
         yield done, other_rounds(pass_)
         if is_gpu == (stage == "gpu-ir") and pass_.name == pass_name:
@@ -116,7 +116,14 @@ def run_to_stage(
         raise UsageError(f"{pass_name} runs {times} with the options of this kernel, got run {run}")
 
 
-def _passes(src: Specialization, module: Module, stage: str) -> Iterator[tuple[bool, Pass]]:
+def passes_of(src: Specialization, module: Module, stage: str) -> Iterator[tuple[bool, Pass]]:
+    """Yield the passes up to a stage, each with whether it is one to GPU IR.
+
+    Args:
+        src: what is compiled.
+        module: which they are run on as they come.
+        stage: "tile-ir" or "gpu-ir".
+    """
     for pass_ in tile_passes():
         yield False, pass_
     if stage == "gpu-ir":

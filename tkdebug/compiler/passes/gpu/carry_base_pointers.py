@@ -52,7 +52,7 @@ class CarryBasePointers:
         for loop in [op for op in module.walk() if scf.For.matches(op)]:
             for each in iter_args(loop):
                 carried = _Carried.of(each)
-                if carried is not None:
+                if carried is not None and rewriter.begins(loop, "carry-base"):
                     carried.split(rewriter)
             rewriter.commit()
 

@@ -59,6 +59,8 @@ class CoalesceAccesses:
             groups.setdefault(access.group, []).append(access)
         _adopt_scattered(groups)
         for group in groups.values():
+            if not rewriter.begins(group[0].op, "choose-layout"):
+                continue
             layout = _layout(group, warps, warp_size)
             for access in group:
                 OpView(access.op).layout = layout

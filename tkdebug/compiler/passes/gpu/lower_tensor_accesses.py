@@ -32,7 +32,8 @@ class LowerTensorLoads:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Lower every load."""
         for op in [op for op in module.walk() if op.name == LOAD]:
-            _lower_load(op, rewriter)
+            if rewriter.begins(op, _RULE):
+                _lower_load(op, rewriter)
         rewriter.commit()
 
 
@@ -69,7 +70,8 @@ class LowerTensorStores:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Lower every store."""
         for op in [op for op in module.walk() if op.name == STORE]:
-            _lower_store(op, rewriter)
+            if rewriter.begins(op, _RULE):
+                _lower_store(op, rewriter)
         rewriter.commit()
 
 

@@ -42,6 +42,8 @@ class SinkPastLoops:
             sunk = _sinkable(ops[:place], set(ops[place + 1 :]), loop.block)
             if not sunk or _words(_leaves(sunk, set(ops[place:]))) > _words(_results(sunk)):
                 continue
+            if not rewriter.begins(loop, "sink"):
+                continue
             for op in sunk:
                 rewriter.move_before(op, ops[place + 1], "sink")
             rewriter.commit()
@@ -112,7 +114,7 @@ class RematerialisePastLoops:
         for op in ops[last + 1 :]:
             for operand in dict.fromkeys(op.operands):
                 chain = _chain(operand, before, in_loops | known.keys())
-                if _is_worth_it(operand, chain):
+                if _is_worth_it(operand, chain) and rewriter.begins(op, _RULE):
                     _clone(op, chain, known, rewriter)
             if any(operand in known for operand in op.operands):
                 op.operands = tuple(known.get(operand, operand) for operand in op.operands)

@@ -146,6 +146,8 @@ class PipelineLoops:
         """Pipeline every innermost loop that loads."""
         infos = analyse(module.function)
         for loop in [op for op in module.walk() if scf.For.matches(op)]:
+            if not rewriter.begins(loop, "pipeline"):
+                continue
             if self._widen(module, loop, infos, rewriter):
                 infos = analyse(module.function)
             self._pipeline(loop, infos, rewriter)

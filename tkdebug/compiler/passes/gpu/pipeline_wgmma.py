@@ -49,7 +49,7 @@ class PipelineWgmma:
             if not dots or any(DotLike(dot).max_num_imprecise_acc is not None for dot in dots):
                 continue
             plan = _planned(loop, dots)
-            if plan is not None:
+            if plan is not None and rewriter.begins(loop, "make-asynchronous"):
                 _make_asynchronous(loop, dots, plan, rewriter)
                 rewriter.commit()
 

@@ -86,7 +86,7 @@ class PrefetchOperands:
             op for op in module.walk() if scf.For.matches(op) and scf.For(op).pipelined is not None
         ]:
             target = _target(loop)
-            if target is not None:
+            if target is not None and rewriter.begins(loop, "prefetch"):
                 _Prefetch(target, rewriter, lasting).build()
                 rewriter.commit()
 

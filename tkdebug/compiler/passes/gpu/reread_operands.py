@@ -38,7 +38,11 @@ class RereadOperands:
         for loop in [op for op in module.walk() if scf.For.matches(op)]:
             for dot in [op for op in loop.regions[0].block.operations if tt.Dot.matches(op)]:
                 for operand in dict.fromkeys(tt.Dot(dot).factors):
-                    if _lasts(operand, loop) and _words(loop, dot, operand) > self.registers:
+                    if (
+                        _lasts(operand, loop)
+                        and _words(loop, dot, operand) > self.registers
+                        and rewriter.begins(dot, "reread-operand")
+                    ):
                         _reread(operand, dot, rewriter)
         rewriter.commit()
 

@@ -50,7 +50,7 @@ class SelectTensorCores:
         """Annotate every dot."""
         num_warps = tt.Func(module.function).num_warps
         for op in module.walk():
-            if tt.Dot.matches(op):
+            if tt.Dot.matches(op) and rewriter.begins(op, "select-unit"):
                 self._annotate(op, num_warps, rewriter)
                 for access in self._accesses(op):
                     OpView(access).layout = tt.Dot(op).layout

@@ -53,7 +53,8 @@ class SinkConversions:
         """Look at every block."""
         for block in list(_blocks(module)):
             for stretch in _stretches(block):
-                self._delay(stretch, rewriter)
+                if rewriter.begins(stretch[0], _RULE):
+                    self._delay(stretch, rewriter)
         rewriter.commit()
 
     def _delay(self, stretch: Sequence[Operation], rewriter: Rewriter) -> None:

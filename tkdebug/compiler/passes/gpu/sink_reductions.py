@@ -131,8 +131,9 @@ class SinkReductions:
         loops = [op for op in module.walk() if scf.For.matches(op)]
         for loop in sorted(loops, key=_depth, reverse=True):
             for found in list(_sums(loop, self.rescaled)):
-                _defer(found, rewriter)
-                rewriter.commit()
+                if rewriter.begins(found.terms[0].reduce, _RULE):
+                    _defer(found, rewriter)
+                    rewriter.commit()
 
 
 def _depth(op: Operation) -> int:

@@ -28,6 +28,8 @@ from tkdebug.linemap.nvidia.ptx_locations import PtxLine, rewrite_locations
 
 __all__ = ["CodegenError", "NativeCode", "assemble", "emit_ptx", "generate", "start_worker"]
 
+# Of LLVM and of ptxas.
+_USUAL_LEVELS = (3, 3)
 _SHARE_OF_TIMEOUT = 0.9
 _THREADS = re.compile(r"^(\.(?:reqntid|maxntid) [\d, ]+)$", re.MULTILINE)
 _OP_ID = re.compile(r"^\s*\.loc\s+\d+\s+(\d+)\s", re.MULTILINE)
@@ -67,6 +69,8 @@ def generate(
     """
     options = f"{max_registers} {shared_bytes} {ptx_versions(target)[1]} {KNOBS.debug_info}"
     options += " checked" if is_checked else ""
+    levels = (int(KNOBS.llvm_opt_level), int(KNOBS.ptxas_opt_level))
+    options += "" if levels == _USUAL_LEVELS else f" {levels}"
     options += " lasting" if is_lasting else ""
     parts = (llvm_ir, kernel, target.name, options)
     key = code_cache.key_of((*parts, _text_of(locations, entry)))
@@ -111,7 +115,13 @@ def _emit(
 ) -> tuple[str, list[tuple[str, int]]]:
     start = time.perf_counter_ns()
     least, wanted = ptx_versions(target)
-    header = {"task": "ptx", "cpu": target.name, "ptx_version": wanted, "least_ptx_version": least}
+    header = {
+        "task": "ptx",
+        "cpu": target.name,
+        "ptx_version": wanted,
+        "least_ptx_version": least,
+        "opt_level": int(KNOBS.llvm_opt_level),
+    }
     try:
         answer, body = _ask(header, llvm_ir.encode())
     except WorkerDied as death:
@@ -169,7 +179,8 @@ def assemble(
         CodegenError: ptxas refuses the text.
     """
     start = time.perf_counter_ns()
-    options = [f"-arch={target.name}", "-lineinfo", "-O3", "-verbose", "-no-cache"]
+    options = [f"-arch={target.name}", "-lineinfo", f"-O{int(KNOBS.ptxas_opt_level)}"]
+    options += ["-verbose", "-no-cache"]
     if max_registers is not None:
         options.append(f"-maxrregcount={max_registers}")
         ptx = _with_register_limit(ptx, max_registers)

@@ -56,7 +56,12 @@ class LlvmStage:
         self._libdevice = Libdevice(find_libdevice())
 
     def emit_ptx(
-        self, text: str, cpu: str, ptx_version: int, announce: Callable[[str], None]
+        self,
+        text: str,
+        cpu: str,
+        ptx_version: int,
+        announce: Callable[[str], None],
+        opt_level: int = 3,
     ) -> tuple[str, dict[str, int]]:
         """PTX of the module, and the time each step took.
 
@@ -65,6 +70,7 @@ class LlvmStage:
             cpu: `sm_90a`.
             ptx_version: 87 for PTX 8.7.
             announce: called with the name of each step before it begins.
+            opt_level: 0 to 3.
 
         Raises:
             StageError: LLVM's parser or verifier refuses the text.
@@ -84,13 +90,14 @@ class LlvmStage:
             announce(name)
 
         step("parse")
-        machine = self._target.create_target_machine(cpu=cpu, features=f"+ptx{ptx_version}", opt=3)
+        features = f"+ptx{ptx_version}"
+        machine = self._target.create_target_machine(cpu=cpu, features=features, opt=opt_level)
         context = llvm.create_context()
         module = _parse(text, machine, context)
         step("libdevice")
         self._libdevice.link_into(module, context)
         step("optimise")
-        _optimise(module, machine)
+        _optimise(module, machine, opt_level)
         step("emit")
         ptx = machine.emit_assembly(module)
         times["emit"] = time.perf_counter_ns() - start
@@ -112,10 +119,10 @@ def _parse(text: str, machine: llvm.TargetMachine, context: llvm.ContextRef) -> 
     return module
 
 
-def _optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+def _optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine, opt_level: int) -> None:
     from llvmlite import binding as llvm
 
-    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    tuning = llvm.create_pipeline_tuning_options(speed_level=opt_level)
     # Vector accesses are written out by the lowering; what these two find beyond them costs
     # registers and packs values that mma and wgmma want apart.
     tuning.loop_vectorization = False

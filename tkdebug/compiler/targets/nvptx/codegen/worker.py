@@ -64,7 +64,11 @@ class Worker:
                 )
                 ptx_version = self._newest_ptx(wanted, least, str(header["cpu"]))
                 ptx, times = stage.emit_ptx(
-                    body.decode(), str(header["cpu"]), ptx_version, self.announce
+                    body.decode(),
+                    str(header["cpu"]),
+                    ptx_version,
+                    self.announce,
+                    int(str(header.get("opt_level", 3))),
                 )
                 return {"status": "ok", "times_ns": times}, ptx.encode()
             case "cubin":

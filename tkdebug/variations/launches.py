@@ -1,0 +1,186 @@
+"""Launches of a script whose inputs are kept, so that they can run again and again.
+
+Invariant: a kept launch has memory of its own; the script's is never written.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.interpreter.memory.host_views import host_view
+from tkdebug.runtime.arguments.specialize import alignment_key
+
+if TYPE_CHECKING:
+    from tkdebug.records.events import LaunchRecord
+    from tkdebug.runtime.compile.specialization import Specialization
+    from tkdebug.runtime.launch.grid import Grid
+    from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
+
+# Fills an allocation's copy: gets the copy as bytes.
+Fill = Callable[[Tensor], None]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLaunch:
+    """A launch with its inputs as they were before it.
+
+    Attributes:
+        number: among the script's launches, from 1 on.
+        values: one for each parameter; their tensors are in memory of the launch's own.
+    """
+
+    kernel: InterpretedKernel
+    grid: Grid
+    number: int
+    values: tuple[Any, ...]
+
+    @property
+    def src(self) -> Specialization:
+        """The specialization of its kernel."""
+        return self.kernel.src
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self.kernel.name
+
+    def fresh(self, fill: Fill | None = None) -> tuple[Any, ...]:
+        """Return the values on copies of all memory.
+
+        Args:
+            fill: alters each copy.
+        """
+        return tuple(_moved(self.values, _Copies(fill)))
+
+    def tensors(self, values: tuple[Any, ...]) -> dict[str, Tensor]:
+        """Return the tensors of values that `fresh` gave, by the names of parameters."""
+        found: dict[str, Tensor] = {}
+        for name, value in zip(self.src.fn.arg_names, values, strict=True):
+            _collect(name, value, found)
+        return found
+
+
+class LaunchKeeper:
+    """Keeps the first launch of each kernel, as a `LaunchDebugger` that stops nowhere.
+
+    Args:
+        kernel: name or pattern of those that are kept; None for all.
+        most_bytes: of inputs that are kept.
+        each: whether every launch counts, not only the first of its kind.
+
+    Attributes:
+        kept: in the order of the script.
+        names: of all kernels that were launched.
+        passed_over: kernels whose inputs were too large to keep.
+    """
+
+    def __init__(self, kernel: str | None, most_bytes: int, each: bool = False) -> None:
+        self.kept: list[KeptLaunch] = []
+        self.names: dict[str, None] = {}
+        self.passed_over: dict[str, None] = {}
+        self._kernel = kernel
+        self._left = most_bytes
+        self._each = each
+        self._seen: set[object] = set()
+        self._launches = 0
+
+    def launch(
+        self,
+        kernel: object,
+        grid: Grid,
+        values: tuple[Any, ...],
+        record: LaunchRecord | None,
+    ) -> bool:
+        """Keep a launch that is about to run; it is not run here."""
+        from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
+
+        assert isinstance(kernel, InterpretedKernel)
+        self._launches += 1
+        self.names[kernel.name] = None
+        if self._kernel is not None and not fnmatchcase(kernel.name, self._kernel):
+            return False
+        key = (kernel.src.hash, alignment_key(kernel.src.fn.params, values))
+        if key in self._seen and not self._each:
+            return False
+        self._seen.add(key)
+        size_bytes = _size_bytes(values)
+        if size_bytes > self._left:
+            self.passed_over[kernel.name] = None
+            return False
+        self._left -= size_bytes
+        own = tuple(_moved(values, _Copies(None)))
+        self.kept.append(KeptLaunch(kernel, grid, self._launches, own))
+        return False
+
+
+class _Copies:
+    """Copies of allocations, one for each.
+
+    Args:
+        fill: alters each.
+    """
+
+    def __init__(self, fill: Fill | None) -> None:
+        self._fill = fill
+        self._made: dict[int, Tensor] = {}
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """Return the tensor in the copy of its allocation."""
+        with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
+            tensor = host_view(tensor)
+            storage = tensor.untyped_storage()
+            made = self._made.get(storage.data_ptr())
+            if made is None:
+                whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
+                made = whole.set_(storage, 0, (storage.nbytes(),), (1,)).clone()
+                if self._fill is not None:
+                    self._fill(made)
+                self._made[storage.data_ptr()] = made
+            out = torch.empty(0, dtype=tensor.dtype, device=storage.device)
+            own = made.untyped_storage()
+            return out.set_(own, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+
+
+def _moved(values: tuple[Any, ...], copies: _Copies) -> list[Any]:
+    return [_moved_value(value, copies) for value in values]
+
+
+def _moved_value(value: Any, copies: _Copies) -> Any:
+    if isinstance(value, Tensor):
+        return copies.of(value)
+    if isinstance(value, tuple):
+        moved = _moved(value, copies)
+        return value.__class__(*moved) if hasattr(value, "_fields") else tuple(moved)
+    if isinstance(getattr(value, "base", None), Tensor):
+        described = copy.copy(value)
+        described.base = copies.of(value.base)
+        return described
+    return value
+
+
+def _collect(name: str, value: Any, found: dict[str, Tensor]) -> None:
+    tensor = getattr(value, "base", value)
+    if isinstance(value, Tensor):
+        found[name] = value
+    elif isinstance(value, tuple):
+        for place, item in enumerate(value):
+            _collect(f"{name}[{place}]", item, found)
+    elif isinstance(tensor, Tensor):
+        found[name] = tensor
+
+
+def _size_bytes(values: tuple[Any, ...]) -> int:
+    found: dict[str, Tensor] = {}
+    _collect("", values, found)
+    sizes: Mapping[int, int] = {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        for tensor in found.values()
+    }
+    return sum(sizes.values())

@@ -1,0 +1,121 @@
+"""Below tkdebug's IR: which of LLVM, ptxas and contraction makes native code differ.
+
+The kernel's last GPU IR, interpreted, is what native code is to give. Where it gives something
+else, it is compiled again with one of the optimisations left out, and then with none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tkdebug.compiler.targets.registered_backends import target_of
+from tkdebug.errors import TkError
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.compile.debugged_stages import source_for_gpu, usual_target
+from tkdebug.runtime.device.driver import driver
+from tkdebug.variations.outcomes import Outcome, Tolerance, difference
+
+if TYPE_CHECKING:
+    from tkdebug.variations.launches import KeptLaunch
+
+# Two pipelines that have little in common: with bulk copies and warpgroup dots, and without.
+_WITHOUT_GPU = ("sm_90a", "sm_80")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A way to make machine code of GPU IR.
+
+    Attributes:
+        name: in reports.
+        llvm: LLVM's optimisation level.
+        ptxas: that of ptxas.
+        contracts: whether products and sums become FMA.
+    """
+
+    name: str
+    llvm: int = 3
+    ptxas: int = 3
+    contracts: bool = True
+
+
+USUAL = Level("as usual")
+# Each leaves out one thing; the last one all.
+LEVELS = (
+    Level("contraction (FMA)", contracts=False),
+    Level("ptxas -O3", ptxas=0),
+    Level("LLVM -O3", llvm=0),
+    Level("several of contraction, LLVM -O3 and ptxas -O3 together", 0, 0, contracts=False),
+)
+
+# Runs a launch natively at a level.
+Runner = Callable[[Level], Outcome]
+
+
+def targets(asked: str | None) -> tuple[str, ...]:
+    """Return the architectures whose passes are looked at: the one that is asked for, or all."""
+    if asked is not None:
+        return (asked,)
+    if usual_target() is not None:
+        return _WITHOUT_GPU
+    return (target_of(driver.active.get_current_target().arch).name,)
+
+
+def below_ir(expected: Outcome, run: Runner, tolerance: Tolerance) -> str:
+    """Say what the levels below GPU IR do to a result, in one line.
+
+    Args:
+        expected: what the last GPU IR gives, interpreted.
+        run: runs the launch natively.
+        tolerance: of floats.
+    """
+    usual = _difference(run, USUAL, expected, tolerance)
+    if usual is None:
+        return "native code gives what its GPU IR does"
+    for level in LEVELS:
+        if _difference(run, level, expected, tolerance) is None:
+            return f"native code differs, and does not without {level.name}: {usual}"
+    return (
+        "native code differs below the GPU IR at every optimisation level, so in the lowering to "
+        f"LLVM IR or in an instruction of the GPU: {usual}"
+    )
+
+
+def _difference(run: Runner, level: Level, expected: Outcome, tolerance: Tolerance) -> str | None:
+    try:
+        found = difference(run(level), expected, tolerance)
+    except TkError as error:
+        return f"it does not compile ({str(error).splitlines()[0]})"
+    return None if found is None else found.text
+
+
+def native_runner(launch: KeptLaunch, target: str) -> Runner | None:
+    """Return what runs a launch on the GPU here; None without one of that architecture.
+
+    Args:
+        launch: whose inputs are on that GPU.
+        target: the architecture.
+    """
+    if usual_target() is not None or targets(None) != (target,):
+        return None
+    if any(not tensor.is_cuda for tensor in launch.tensors(launch.values).values()):
+        return None
+    src = source_for_gpu(launch.src, target, launch.values)
+
+    def run(level: Level) -> Outcome:
+        from tkdebug.runtime.compile.native_compilation import compile_native_kernel
+
+        fuses = src.options.enable_fp_fusion and level.contracts
+        chosen = replace(src, options=replace(src.options, enable_fp_fusion=fuses))
+        values: tuple[Any, ...] = launch.fresh()
+        with KNOBS.scope(llvm_opt_level=level.llvm, ptxas_opt_level=level.ptxas):
+            kernel = compile_native_kernel(chosen, torch.cuda.current_device())
+            kernel.launch(launch.grid, values)
+            torch.cuda.synchronize()
+        return Outcome(launch.tensors(values), launch.grid)
+
+    return run

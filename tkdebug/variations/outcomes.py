@@ -1,0 +1,258 @@
+"""Outcomes of launches: the memory that they leave, their faults, and how two of them differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.causes.rerun import Budget, OutOfTimeError, deadline
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.ir import ScalarType
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.errors import TkError
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.launch import run_module, run_programs
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.arguments.specialize import runtime_values
+from tkdebug.runtime.compile.debugged_stages import values_for
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.ir import Module
+    from tkdebug.interpreter.observers import Observer
+    from tkdebug.records.events import Fault
+    from tkdebug.runtime.launch.grid import Grid
+    from tkdebug.variations.launches import KeptLaunch
+
+# Relative to the larger of an element and the root mean square of its tensor: what other orders of
+# summation, and roundings to that type on the way, may come to.
+_TOLERANCES = {"f64": 1e-10, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2}
+# Types of which a rounding on the way is most of what an element is.
+_COARSEST = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a run.
+
+    Attributes:
+        tensors: by the names of parameters.
+        faults: its errors.
+        failure: why it did not end; "" where it did.
+    """
+
+    tensors: Mapping[str, Tensor]
+    grid: Grid
+    faults: tuple[Fault, ...] = ()
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first element in which a run differs from another one.
+
+    Attributes:
+        what: "value", "fault" or "failure".
+        text: in words.
+        tensor: parameter that leads to the element; "" for none.
+        index: of the element.
+        place: of the element in its allocation, in elements.
+        program: linear number of a fault's; None where it is not known.
+    """
+
+    what: str
+    text: str
+    tensor: str = ""
+    index: tuple[int, ...] = ()
+    place: int = 0
+    got: str = ""
+    expected: str = ""
+    program: int | None = None
+
+
+def run_kept(
+    launch: KeptLaunch,
+    module: Module,
+    budget: Budget,
+    *,
+    observers: Sequence[Observer] = (),
+    programs: Sequence[range] | None = None,
+    values: tuple[Any, ...] | None = None,
+) -> Outcome:
+    """Interpret a module for a kept launch, on memory of its own.
+
+    Args:
+        launch: whose grid and inputs count.
+        module: Tile IR or GPU IR of its kernel, which no longer changes.
+        budget: of processor time.
+        observers: who looks on.
+        programs: those that run; None for all.
+        values: of `launch.fresh`; None for new ones.
+
+    Raises:
+        OutOfTimeError: the time is over.
+    """
+    values = launch.fresh() if values is None else values
+    given = values_for(module, runtime_values(launch.src.specs, values))
+    tensors = launch.tensors(values)
+    looking = [*deadline(budget, module), *observers]
+    try:
+        with KNOBS.scope(checks=("none",)):
+            log = FaultLog(launch.name, 0, launch.grid, is_reported=False)
+            if programs is not None:
+                run_programs(module, given, launch.grid, programs, log, (), looking)
+                found = log.publish()
+            else:
+                found = run_module(
+                    module, given, launch.grid, log=log, is_reported=False, observers=looking
+                )
+    except (OutOfTimeError, KeyboardInterrupt):
+        raise
+    except TkError as error:
+        return Outcome(tensors, launch.grid, failure=_first_line(error))
+    except Exception as error:  # what a wrong pass leaves may fail in any way
+        reason = f"{type(error).__name__}: {_first_line(error)}"
+        return Outcome(tensors, launch.grid, failure=reason)
+    return Outcome(tensors, launch.grid, tuple(one for one in found if one.severity == "error"))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """The differences that arithmetic explains.
+
+    Attributes:
+        relative: of floats; 0.0 where each bit counts.
+    """
+
+    relative: float = 0.0
+
+    @staticmethod
+    def of(module: Module) -> Tolerance:
+        """Return what passes may change in the results of a kernel, by its Tile IR.
+
+        Bits count unless floats are summed up: passes may change the order in which.
+        """
+        sums, types = False, set()
+        for op in module.walk():
+            floats = [str(ir.element_of(value.type)) for value in op.results if _is_float(value)]
+            sums |= op.name in _SUMS and any(map(_is_float, op.operands))
+            if op.name not in _EXACT:
+                types.update(floats)
+        if not sums:
+            return Tolerance()
+        return Tolerance(max((_TOLERANCES.get(name, _COARSEST) for name in types), default=0.0))
+
+    def differing(self, got: Tensor, expected: Tensor) -> Tensor:
+        """Return where two tensors of one shape and dtype differ by more: bool."""
+        if not got.dtype.is_floating_point:
+            return got != expected
+        if got.element_size() == 1:
+            return got.view(torch.uint8) != expected.view(torch.uint8)
+        a, b = got.double(), expected.double()
+        differ = (a != b) & ~(a.isnan() & b.isnan())
+        if not self.relative or not bool(differ.any()):
+            return differ
+        finite = a.isfinite() & b.isfinite()
+        among = b[finite]
+        scale = float(among.square().mean().sqrt()) if among.numel() else 0.0
+        allowed = self.relative * torch.maximum(b.abs(), torch.full_like(b, scale))
+        return differ & (~finite | ((a - b).abs() > allowed))
+
+
+_SUMS = names_of(tt.Dot, tt.DotScaled, tt.Reduce, tt.Scan, tt.AtomicRmw)
+# These round nothing.
+_EXACT = names_of(
+    *(tt.Load, tt.DescriptorLoad, tt.Splat, tt.Broadcast, tt.ExpandDims, tt.Trans, tt.Reshape),
+    *(tt.Join, tt.Split, tt.Cat, arith.Constant, arith.Select, arith.ExtF),
+)
+
+
+def _is_float(value: Any) -> bool:
+    element = ir.element_of(value.type)
+    return isinstance(element, ScalarType) and element.is_float
+
+
+def difference(got: Outcome, expected: Outcome, tolerance: Tolerance) -> Difference | None:
+    """Return the first difference between two runs, or None if arithmetic explains all.
+
+    Args:
+        got: the run that is looked at.
+        expected: what it should come to.
+        tolerance: of floats.
+    """
+    if got.failure != expected.failure:
+        if got.failure:
+            return Difference("failure", f"it cannot be run: {got.failure}")
+        return Difference("failure", f"it runs; before, it could not: {expected.failure}")
+    known = {fault.kind for fault in expected.faults}
+    for fault in got.faults:
+        if fault.kind not in known:
+            place = f"{fault.file}:{fault.line}: " if fault.frames else ""
+            text = f"it has a fault that it had not: {place}{fault.kind}: {fault.message}"
+            return Difference("fault", text, program=_linear(fault.program_id, got.grid))
+    for name, tensor in expected.tensors.items():
+        found = _tensor_difference(name, got.tensors[name], tensor, tolerance)
+        if found is not None:
+            return found
+    for name, tensor in expected.tensors.items():
+        found = _difference_around(name, got.tensors[name], tensor)
+        if found is not None:
+            return found
+    return None
+
+
+def _linear(program: tuple[int, int, int] | None, grid: Grid) -> int | None:
+    if program is None:
+        return None
+    x, y, z = program
+    return x + grid[0] * (y + grid[1] * z)
+
+
+def _tensor_difference(
+    name: str, got: Tensor, expected: Tensor, tolerance: Tolerance
+) -> Difference | None:
+    bad = tolerance.differing(got, expected)
+    count = int(bad.sum())
+    if not count:
+        return None
+    index = tuple(int(axis[0]) for axis in bad.nonzero(as_tuple=True))
+    strides = map(int, expected.stride())
+    place = int(expected.storage_offset()) + sum(
+        i * stride for i, stride in zip(index, strides, strict=True)
+    )
+    shown = f"{name}[{', '.join(map(str, index))}]" if index else name
+    a, b = number_text(got[index].item()), number_text(expected[index].item())
+    of = f"; {count:,} of {bad.numel():,} elements differ" if bad.numel() > 1 else ""
+    return Difference("value", f"{shown} is {a}, it was {b}{of}", name, index, place, a, b)
+
+
+def _difference_around(name: str, got: Tensor, expected: Tensor) -> Difference | None:
+    """The first byte that differs in the allocation of a tensor that is the same."""
+    outside = _bytes(got) != _bytes(expected)
+    if not torch.equal(got, expected) or not bool(outside.any()):
+        return None
+    byte = int(outside.nonzero()[0])
+    text = f"memory around {name} differs, at byte {byte:,} of its allocation"
+    return Difference("value", text, name, (), byte // expected.element_size())
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    storage = tensor.untyped_storage()
+    whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    return whole.set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def number_text(value: Any) -> str:
+    """Return a number as reports show it."""
+    if isinstance(value, float):
+        return f"{value:.9g}" if math.isfinite(value) else str(value)
+    return str(value)
