@@ -14,7 +14,7 @@ from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers.sarif import DESCRIPTIONS
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
-from tkdebug.records.events import FaultKind
+from tkdebug.records.events import Cause, FaultKind, SourceEdit
 from tkdebug.records.hook_chain import HOOKS
 
 SOURCE = "import tl\n\n\tx = tl.load(p + offs)\n"
@@ -155,3 +155,49 @@ def test_junit_of_a_run_without_end_is_an_error(tmp_path):
 
 def test_every_kind_of_fault_has_a_description():
     assert set(DESCRIPTIONS) == set(get_args(FaultKind))
+
+
+def applied(text, change):
+    """The text after the replacements of a SARIF fix, whole lines each."""
+    lines = text.splitlines(keepends=True)
+    for one in change["replacements"]:
+        region = one["deletedRegion"]
+        assert (region["startColumn"], region["endColumn"]) == (1, 1)
+        lines[region["startLine"] - 1 : region["endLine"] - 1] = [one["insertedContent"]["text"]]
+    return "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fixed"),
+    [
+        (("x = a - b",), ("x = a + b",), "def k():\n\tx = a + b\n\tif x:\n\t\ty = x\n"),
+        (("if x:", "y = x"), ("if a:", "y = a"), "def k():\n\tx = a - b\n\tif a:\n\t\ty = a\n"),
+        (("x = a - b",), (), "def k():\n\tif x:\n\t\ty = x\n"),
+        # The indents of what comes are not known, or the line is another by now.
+        (("if x:", "y = x"), ("y = x",), None),
+        (("x = b - a",), ("x = a + b",), None),
+    ],
+)
+def test_sarif_has_the_edits_that_fix_a_mismatch(tmp_path, before, after, fixed):
+    text = "def k():\n\tx = a - b\n\tif x:\n\t\ty = x\n"
+    script, path = tmp_path / "k.py", tmp_path / "run.tkd"
+    script.write_text(text)
+    recorder = Recorder(path, script="k.py", output=False).start()
+    first = launch("k")
+    line = 3 if before[0].startswith("if") else 2
+    cause = Cause("fixes", (SourceEdit(str(script), line, before, after),))
+    HOOKS.fault(fault(script, kernel="k", kind="mismatch", cause=cause, launch_id=first.id))
+    recorder.stop(1)
+    log = json.loads(report(path, "sarif"))
+    (result,) = log["runs"][0]["results"]
+    if fixed is None:
+        assert "fixes" not in result
+        return
+    ((change,),) = [one["artifactChanges"] for one in result["fixes"]]
+    assert (
+        change["artifactLocation"] == result["locations"][0]["physicalLocation"]["artifactLocation"]
+    )
+    assert applied(text, change) == fixed
+    from jsonschema import Draft4Validator
+
+    assert [error.message for error in Draft4Validator(sarif_schema()).iter_errors(log)] == []

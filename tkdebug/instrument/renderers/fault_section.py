@@ -27,15 +27,19 @@ def fault_source(session: Session, group: FaultGroup) -> str | None:
     fault = group.fault
     if fault.file is None or fault.line is None:
         return None
-    return session.source_line(fault.file, fault.line) or _kernel_line(session, group)
+    return source_line(session, fault.file, fault.line)
 
 
-def _kernel_line(session: Session, group: FaultGroup) -> str | None:
-    fault = group.fault
+def source_line(session: Session, file: str, line: int) -> str | None:
+    """Return a line as it was when the script ran, None when that is not known."""
+    return session.source_line(file, line) or _kernel_line(session, file, line)
+
+
+def _kernel_line(session: Session, file: str, line: int) -> str | None:
     for kernel in session.kernels():
         lines = kernel.source.splitlines()
-        if kernel.file == fault.file and fault.line is not None:
-            offset = fault.line - kernel.line
+        if kernel.file == file:
+            offset = line - kernel.line
             if 0 <= offset < len(lines):
                 return lines[offset]
     return None

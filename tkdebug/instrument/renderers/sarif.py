@@ -19,9 +19,9 @@ from urllib.parse import quote
 from tkdebug.errors import Frame, shown_path, start_folder
 from tkdebug.instrument.analyses.known_faults import baseline_outcome, identities
 from tkdebug.instrument.records import FaultGroup, RunInfo
-from tkdebug.instrument.renderers.fault_section import fault_source, offender_text
+from tkdebug.instrument.renderers.fault_section import fault_source, offender_text, source_line
 from tkdebug.instrument.session import Session
-from tkdebug.records.events import Fault
+from tkdebug.records.events import Fault, SourceEdit
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -140,6 +140,9 @@ def _result(session: Session, group: FaultGroup, rule: int) -> dict[str, object]
             "launches": group.launches,
         },
     }
+    edits = () if fault.cause is None else fault.cause.edits
+    if fixes := [fix for fix in (_fix(session, edit) for edit in edits) if fix is not None]:
+        result["fixes"] = fixes
     if not fault.frames:
         return result
     *callers, _ = fault.frames
@@ -153,6 +156,31 @@ def _result(session: Session, group: FaultGroup, rule: int) -> dict[str, object]
     frames = [_location(frame) for frame in (fault.frames[-1], *chain)]
     result["stacks"] = [{"frames": [{"location": location} for location in frames]}]
     return result
+
+
+def _fix(session: Session, edit: SourceEdit) -> dict[str, object] | None:
+    """Return an edit as an editor applies it, whole lines.
+
+    Returns:
+        None where its lines are not as they were, or the indents of the new ones are not known.
+    """
+    places = range(edit.line, edit.line + len(edit.before))
+    lines = [source_line(session, edit.file, place) or "" for place in places]
+    if not lines or [line.strip() for line in lines] != list(edit.before):
+        return None
+    indents = [line[: len(line) - len(line.lstrip())] for line in lines]
+    if len(edit.after) != len(indents):
+        if len(set(indents)) > 1:
+            return None
+        indents = indents[:1] * len(edit.after)
+    new = (f"{indent}{line}\n" for indent, line in zip(indents, edit.after, strict=True))
+    region = {"startLine": edit.line, "startColumn": 1, "endLine": places[-1] + 1, "endColumn": 1}
+    replacement = {"deletedRegion": region, "insertedContent": {"text": "".join(new)}}
+    change = {"artifactLocation": _artifact(edit.file), "replacements": [replacement]}
+    return {
+        "description": {"text": "with this edit the launch agrees with what was expected"},
+        "artifactChanges": [change],
+    }
 
 
 def _suppressions(group: FaultGroup) -> list[dict[str, str]]:
