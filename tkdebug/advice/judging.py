@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from tkdebug.advice.facts import KernelFacts
 from tkdebug.advice.findings import Finding, Launch
 from tkdebug.advice.line_times import line_shares
-from tkdebug.advice.machines import MACHINES, MEMORY_SHARE, Machine, measured_machine, newest
+from tkdebug.advice.machines import (
+    MACHINES,
+    MEMORY_SHARE,
+    Machine,
+    fp32_flops_per_s,
+    measured_machine,
+    newest,
+)
 from tkdebug.advice.model import (
     Work,
     grid_s,
@@ -288,7 +295,16 @@ def _cost(launch: Launch, now: Times, launch_id: int) -> LaunchCost:
                 "overlapped": program.overlapped,
             }
         ),
+        ceilings_per_s=_ceilings(launch),
     )
+
+
+def _ceilings(launch: Launch) -> dict[str, float]:
+    facts, machine, tensor_s = launch.facts, launch.machine, launch.work.tensor_s
+    found = {"memory": machine.dram_bytes_per_s * MEMORY_SHARE, "fp32": fp32_flops_per_s(machine)}
+    if tensor_s:
+        found["tensor cores"] = facts.tensor_flops / tensor_s
+    return found
 
 
 def _nanoseconds(times: Mapping[str, float]) -> Mapping[str, float]:

@@ -118,6 +118,11 @@ _TENSOR_BITS = {"tensor fp16": 16, "tensor tf32": TF32_BITS, "tensor fp8": 8}
 _FLOPS_OF_A_WARP = 64  # an FMA of 32 threads
 
 
+def fp32_flops_per_s(machine: Machine) -> float:
+    """Return the flops a second of its fp32 units, all of them in fused multiply-adds."""
+    return machine.cycles_per_s * machine.warps_per_cycle["fp32"] * _FLOPS_OF_A_WARP
+
+
 @dataclass(frozen=True, slots=True)
 class Ceiling:
     """One figure.

@@ -108,6 +108,8 @@ class LaunchCost:
         launched_bound: the resource that takes longest of the grid as it is.
         launched_share: of its time in `grid_ns`.
         program_ns: times of one program from its begin to its end, by activity.
+        ceilings_per_s: bytes and flops a second that "memory", "tensor cores" (for its products)
+            and "fp32" reach at most.
     """
 
     kernel: str
@@ -136,6 +138,7 @@ class LaunchCost:
     launched_bound: str = ""
     launched_share: float = 0.0
     program_ns: Mapping[str, float] = field(default_factory=dict)
+    ceilings_per_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def is_small(self) -> bool:

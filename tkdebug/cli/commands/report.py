@@ -43,6 +43,13 @@ class ReportCommand(Command):
             help=f"{SESSION_HELP}; of a folder of such runs, its ranks side by side",
         )
         parser.add_argument(
+            "after",
+            type=Path,
+            nargs="?",
+            metavar="after.tkd",
+            help="a later run, to show both beside each other; of the format html",
+        )
+        parser.add_argument(
             "--format",
             choices=WithPlugins(REPORT_FORMATS, "tkdebug.renderers"),
             metavar="FORMAT",
@@ -58,6 +65,8 @@ class ReportCommand(Command):
         from tkdebug.instrument.session import Session
 
         path, output = options.session, options.output
+        if options.after is not None:
+            return _report_two(path, options.after, output, options.format)
         # `os.path` takes what cannot be looked at, such as a name of 300 letters, for no folder.
         if os.path.isdir(path):
             return _report_ranks(path, output, options.format, options.kernel)
@@ -74,6 +83,25 @@ class ReportCommand(Command):
 
 
 COMMAND = ReportCommand()
+
+
+def _report_two(before: Path, after: Path, output: Path | None, asked: str | None) -> int:
+    """Report two runs on one page."""
+    from tkdebug.cli.places import check_writable, put_out
+    from tkdebug.instrument.renderers.page import render_comparison
+    from tkdebug.instrument.session import Session
+
+    format_name = asked or ("text" if output is None else _format_of(output))
+    if format_name != "html":
+        raise UsageError(
+            f"--format {format_name}: two runs are shown as html; "
+            f"`tkdebug compare {before} {after}` has text and json"
+        )
+    if output is not None:
+        check_writable("-o", output, {"the session": before, "the later session": after})
+    with Session.open(before) as earlier, Session.open(after) as later:
+        put_out(render_comparison(earlier, later), output)
+    return 0
 
 
 def _report_ranks(folder: Path, output: Path | None, asked: str | None, kernel: str | None) -> int:

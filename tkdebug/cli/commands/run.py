@@ -119,8 +119,8 @@ def _add_ways(parser: argparse.ArgumentParser) -> None:
         "--report",
         type=Path,
         metavar="FILE",
-        help="write a report there, also when the script dies; its format by its name: .json, "
-        ".txt, .csv, .sarif, or .xml for JUnit",
+        help="write a report there, also when the script dies; its format by its name: .html, "
+        ".json, .txt, .csv, .sarif, or .xml for JUnit",
     )
     parser.add_argument(
         "--report-format",

@@ -500,20 +500,15 @@ def _same_signs(row: str) -> Iterator[tuple[int, int, str]]:
 def roofline(cost: LaunchCost, name: str, measured_ns: float | None) -> Picture | None:
     """Return a launch's rate beside what its bytes and its products allow.
 
-    The ceilings are those of the prediction: bytes in the time that memory takes, flops in the time
-    that tensor cores or fp32 units take. None where the launch has no flops or bytes.
+    The ceilings are those of the prediction. None where the launch has no flops or bytes.
     """
     flops, moved = cost.flops + cost.tensor_flops, cost.read_bytes + cost.written_bytes
     time_ns = measured_ns or cost.grid_ns
-    memory_ns = cost.resources_ns.get("memory", 0.0)
-    unit, unit_flops = "tensor cores", cost.tensor_flops
-    if not unit_flops:
-        unit, unit_flops = "fp32 instructions", cost.flops
-    unit_ns = cost.resources_ns.get(unit, 0.0)
-    if not (flops and moved and time_ns and memory_ns and unit_ns):
+    unit = "tensor cores" if cost.tensor_flops else "fp32"
+    bandwidth = cost.ceilings_per_s.get("memory", 0.0) / 1e9  # bytes/ns
+    peak = cost.ceilings_per_s.get(unit, 0.0) / 1e9  # flops/ns
+    if not (flops and moved and time_ns and bandwidth and peak):
         return None
-    bandwidth = moved / memory_ns  # bytes/ns is GB/s
-    peak = unit_flops / unit_ns  # flops/ns is GFLOP/s
     intensity, rate = flops / moved, flops / time_ns
     top = min(peak, intensity * bandwidth)
     left, right = math.log10(intensity) - 1.6, math.log10(max(intensity, peak / bandwidth)) + 1

@@ -47,6 +47,7 @@ REPORTS = (
     Format("speedscope", "speedscope"),
     Format("hatchet", "hatchet"),
     Format("csv", "csv_format", ".csv"),
+    Format("html", "page", ".html"),
     Format("model", "model_json"),
 )
 # Of `tkdebug passes`; of other commands but for HTML.
