@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tkdebug.compat.interactive import install
     from tkdebug.compat.recording import record
     from tkdebug.errors import CompileError, LaunchError, TkError, UnsupportedError
+    from tkdebug.precision.interactive import numerics
     from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
     from tkdebug.runtime.arguments.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret
     from tkdebug.runtime.benchmark import testing
@@ -55,6 +56,7 @@ _WHERE = {
     "load_ipython_extension": "tkdebug.compat.interactive",
     "mode": "tkdebug.runtime.device.modes",
     "next_power_of_2": "tkdebug.runtime.jit.constexpr_function",
+    "numerics": "tkdebug.precision.interactive",
     "record": "tkdebug.compat.recording",
     "reinterpret": "tkdebug.runtime.arguments.tensor_stand_ins",
     "set_allocator": "tkdebug.runtime.launch.allocation",
@@ -97,6 +99,7 @@ __all__ = [
     "language",
     "mode",
     "next_power_of_2",
+    "numerics",
     "record",
     "reinterpret",
     "set_allocator",

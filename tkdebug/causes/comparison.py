@@ -161,15 +161,23 @@ def _wide(tensor: Tensor) -> Tensor:
     return tensor if tensor.is_complex() else tensor.to(torch.float64)
 
 
+# As torch.testing has them.
+_TOLERANCES = {
+    torch.float16: (1e-3, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-5),
+    torch.float32: (1.3e-6, 1e-5),
+    torch.complex64: (1.3e-6, 1e-5),
+    torch.float64: (1e-7, 1e-7),
+    torch.complex128: (1e-7, 1e-7),
+}
+
+
+def tolerances_of_type(dtype: torch.dtype) -> tuple[float, float]:
+    """Return the relative and absolute tolerance that torch.testing takes for a dtype."""
+    return _TOLERANCES.get(dtype, (0.0, 0.0))
+
+
 def tolerances_of(*tensors: Tensor) -> tuple[float, float]:
     """Return the relative and absolute tolerance that torch.testing takes for some tensors."""
-    known = {
-        torch.float16: (1e-3, 1e-5),
-        torch.bfloat16: (1.6e-2, 1e-5),
-        torch.float32: (1.3e-6, 1e-5),
-        torch.complex64: (1.3e-6, 1e-5),
-        torch.float64: (1e-7, 1e-7),
-        torch.complex128: (1e-7, 1e-7),
-    }
-    each = [known.get(tensor.dtype, (0.0, 0.0)) for tensor in tensors]
+    each = [tolerances_of_type(tensor.dtype) for tensor in tensors]
     return max(rtol for rtol, _ in each), max(atol for _, atol in each)

@@ -23,8 +23,6 @@ _EXACT = CONTROL_FLOW | names_of(
     *(tt.ExpandDims, tt.Trans, tt.Reshape, tt.Join, tt.Split, tt.Cat, arith.Constant),
     *(arith.Select, arith.CmpF, arith.ExtF),
 )
-_WIDE = ("f16", "bf16", "f32", "f64")
-
 Place = tuple[str, int]
 
 
@@ -72,6 +70,21 @@ def lift(module: Module, line: Place | None = None) -> None:
     rewriter.commit()
 
 
+def widen_floats(module: Module) -> None:
+    """Give every float of a kernel the type f64, also where ops mean nothing in it.
+
+    Args:
+        module: Tile IR, of which nothing was derived; changed in place. Who runs its ops leaves out
+            those that look at the bits of floats.
+    """
+    ops = module.walk()
+    for value in _values(ops):
+        value.type = _lifted(value.type, least_bits=0)
+    for op in ops:
+        if arith.Constant.matches(op):
+            _as_written(op)
+
+
 def rounding_lines(module: Module) -> list[Place]:
     """Return the places whose ops round floats, in program order."""
     return list(dict.fromkeys(_place(op) for op in module.walk() if _rounds(op)))
@@ -103,23 +116,27 @@ def _is_float(type_: ir.Type) -> bool:
     return isinstance(element, ir.ScalarType) and element.is_float
 
 
-def _lifted(type_: ir.Type) -> ir.Type:
+def _lifted(type_: ir.Type, least_bits: int = 16) -> ir.Type:
+    if isinstance(type_, ir.TokenType):
+        return type_
     if isinstance(type_, DescriptorType):
-        block = _lifted(type_.block)
+        block = _lifted(type_.block, least_bits)
         assert isinstance(block, TensorType)
         return DescriptorType(block)
     element = ir.element_of(type_)
-    lifted = _lifted_element(element)
+    lifted = _lifted_element(element, least_bits)
     return type_ if lifted is element else ir.with_element(type_, lifted)
 
 
-def _lifted_element(element: ir.ScalarType | PointerType) -> ir.ScalarType | PointerType:
+def _lifted_element(
+    element: ir.ScalarType | PointerType, least_bits: int
+) -> ir.ScalarType | PointerType:
     if isinstance(element, PointerType):
-        pointee = _lifted_element(element.pointee)
+        pointee = _lifted_element(element.pointee, least_bits)
         return element if pointee is element.pointee else PointerType(pointee)
     if not element.is_float:
         return element
-    if element.name not in _WIDE:
+    if element.bits < least_bits:
         raise NotLiftableError(f"{element} is narrower than f16")
     return ir.F64
 

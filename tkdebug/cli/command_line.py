@@ -37,6 +37,7 @@ _HELP_ORDER = (
     "bisect",
     "lines",
     "advise",
+    "numerics",
     "ceilings",
     "crash",
     "doctor",

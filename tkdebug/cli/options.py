@@ -83,6 +83,16 @@ def add_triton(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_reference(parser: argparse.ArgumentParser) -> None:
+    """Add `--reference`."""
+    parser.add_argument(
+        "--reference",
+        metavar="MODULE:FUNCTION",
+        help="a function of some of the kernel's parameters, by name, that gives what its output "
+        "should be",
+    )
+
+
 def add_compiler(parser: argparse.ArgumentParser) -> None:
     """Add `--compiler`, which changes the knob of that name."""
     parser.add_argument(

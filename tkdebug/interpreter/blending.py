@@ -13,6 +13,7 @@ from tkdebug.interpreter.memory.pointers import affine_of, buffers_of, byte_addr
 from tkdebug.interpreter.memory.shared_buffers import blend_views
 from tkdebug.interpreter.tiles.masks import is_whole
 from tkdebug.interpreter.tiles.program_bases import Base
+from tkdebug.interpreter.tiles.side_by_side import SideBySide, sides_of, worlds_of
 from tkdebug.interpreter.tiles.values import (
     AddressTile,
     AffineTile,
@@ -142,6 +143,8 @@ def blend(run: Evaluator, test: Tensor, a: TileValue, b: TileValue, type_: ir.Ty
     """Per program `a` where `test` (P,), else `b`."""
     if a is b or (isinstance(a, int) and isinstance(b, int) and a == b):
         return a
+    if isinstance(a, SideBySide) or isinstance(b, SideBySide):
+        return _blend_sides(run, test, sides_of(a), sides_of(b), type_)
     if isinstance(a, DescriptorTile):
         return _blend_descriptors(run, test, a, b)
     if isinstance(a, PointerTile | AddressTile):
@@ -166,6 +169,21 @@ def blend(run: Evaluator, test: Tensor, a: TileValue, b: TileValue, type_: ir.Ty
     column = test.reshape(-1, *(1,) * len(shape))
     first, second = run.dense(a, type_), run.dense(b, type_)
     return blend_pending(run, test, first, second, torch.where(column, first, second))
+
+
+def _blend_sides(
+    run: Evaluator, test: Tensor, a: SideBySide, b: SideBySide, type_: ir.Type
+) -> SideBySide:
+    actual = blend(run, test, a.actual, b.actual, type_)
+    if a.exact is None and b.exact is None:
+        return SideBySide(actual)
+    column = test.reshape(-1, *(1,) * len(ir.shape_of(type_)))
+    worlds = {
+        world: torch.where(column, a.in_world(run, type_, world), b.in_world(run, type_, world))
+        for world in worlds_of(a, b)
+    }
+    exact = torch.where(column, a.in_fp64(run, type_), b.in_fp64(run, type_))
+    return SideBySide(actual, exact, worlds)
 
 
 def _blend_pointers(

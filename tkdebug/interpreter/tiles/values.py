@@ -12,7 +12,8 @@ A tile of shape S in P programs is one of
 - `RepeatedTile`: a tile on its way into a dot, that several programs have alike;
 - `PointerTile`: a buffer and an integer tile of element offsets into it;
 - `AddressTile`: pointers without one known buffer, as byte addresses;
-- `BufferView`: a buffer in shared memory, or a part of one.
+- `BufferView`: a buffer in shared memory, or a part of one;
+- `SideBySide`: a float tile with what it would be in fp64, where somebody keeps both.
 
 Invariant: an AffineTile's values fit its IR type; a BoxMask is neither everywhere true nor
 everywhere false by its constant bounds (those are the ints 1 and 0).
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tkdebug.interpreter.memory.buffers import Buffer
+    from tkdebug.interpreter.tiles.side_by_side import SideBySide
 
 
 class AffineTile:
@@ -292,4 +294,5 @@ TileValue = Union[
     AddressTile,
     DescriptorTile,
     BufferView,
+    "SideBySide",
 ]

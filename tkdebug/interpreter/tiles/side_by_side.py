@@ -1,0 +1,82 @@
+"""A float tile side by side: as a kernel has it, in fp64, and in fp64 under single causes of error.
+
+Rules see none of this: who keeps such tiles runs each op once for every side of them
+(`tkdebug.precision`). They only pass control flow, which hands on and blends whatever it carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.ir import Type
+from tkdebug.compiler.ir import types as ir
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.tiles.forms import TileForms
+    from tkdebug.interpreter.tiles.values import TileValue
+
+
+class SideBySide:
+    """The sides of a float tile.
+
+    Attributes:
+        actual: what the kernel has.
+        exact: what it would have in fp64; None where that is `actual`, bit for bit.
+        worlds: what it would have in fp64 if nothing but one cause made errors, by cause; those
+            that are missing have `exact`.
+    """
+
+    __slots__ = ("_wide", "actual", "exact", "worlds")
+
+    def __init__(
+        self,
+        actual: TileValue,
+        exact: Tensor | None = None,
+        worlds: Mapping[Hashable, Tensor] | None = None,
+    ) -> None:
+        self.actual = actual
+        self.exact = exact
+        self.worlds: Mapping[Hashable, Tensor] = worlds or {}
+        self._wide: Tensor | None = None
+
+    def widened(self, run: TileForms, type_: Type) -> Tensor:
+        """Return what the kernel has, as fp64."""
+        if self._wide is None:
+            self._wide = widened(run, self.actual, type_)
+        return self._wide
+
+    def in_fp64(self, run: TileForms, type_: Type) -> Tensor:
+        """Return what it would have in fp64."""
+        return self.widened(run, type_) if self.exact is None else self.exact
+
+    def in_world(self, run: TileForms, type_: Type, world: Hashable) -> Tensor:
+        """Return what it would have under the errors of one cause."""
+        found = self.worlds.get(world)
+        return self.in_fp64(run, type_) if found is None else found
+
+
+def widened(run: TileForms, value: TileValue, type_: Type) -> Tensor:
+    """Return the floats of a plain tile as fp64; axes of extent 1 may stand for more."""
+    tensor = run.dense(value, type_)
+    element = ir.element_of(type_)
+    if isinstance(element, ir.ScalarType) and element.bits == 8:
+        from tkdebug.interpreter.numerics import fp8
+
+        tensor = fp8.convert(tensor, element.name, "f32", run.dtypes, False)
+    return tensor.to(torch.float64)
+
+
+def sides_of(value: TileValue) -> SideBySide:
+    """Return the sides of a tile; a plain one is exact."""
+    return value if isinstance(value, SideBySide) else SideBySide(value)
+
+
+def worlds_of(*values: TileValue) -> Iterator[Hashable]:
+    """Yield the worlds in which some of the tiles differ from fp64, each once."""
+    yield from dict.fromkeys(
+        world for value in values if isinstance(value, SideBySide) for world in value.worlds
+    )

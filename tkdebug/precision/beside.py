@@ -1,0 +1,394 @@
+"""A launch in fp64 beside itself: each op runs once as it is, and once for every side of its tiles.
+
+For each float there is what the kernel has (`actual`), what it would be in fp64 (`exact`), and what
+it would be in fp64 if only one cause of error at one line were there (a world). An op's own error is
+its result less the same op in fp64 on the operands that it really got; a world takes the errors of
+its own ops over, so that all worlds' differences from fp64 add up to the kernel's to first order.
+
+Integers, masks, addresses and branches are the kernel's on every side. Invariant: `actual` is what
+the kernel computes without any of this, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tkdebug.causes.fp64 import widen_floats
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import ElementFunction, MemoryAccess
+from tkdebug.compiler.dialects.table import is_terminator
+from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
+from tkdebug.compiler.ir.op_view import OpView, names_of
+from tkdebug.compiler.ir.parser import parse_module
+from tkdebug.compiler.ir.printer import print_module
+from tkdebug.errors import UnsupportedError
+from tkdebug.interpreter.evaluator import Evaluator, Plan, Rule
+from tkdebug.interpreter.plan import planned
+from tkdebug.interpreter.rules import RULES
+from tkdebug.interpreter.tiles.side_by_side import SideBySide, sides_of, worlds_of
+from tkdebug.interpreter.tiles.values import TileValue
+from tkdebug.precision.error_causes import EXACT
+from tkdebug.precision.memory_beside import MemoryBeside
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Step
+    from tkdebug.interpreter.observers import Observer
+    from tkdebug.precision.op_errors import OpErrors
+
+# Bits of floats, and code that is no Tile IR: what these give is taken as exact.
+_OPAQUE = names_of(tt.Bitcast, tt.ElementwiseInlineAsm, tt.DotScaled)
+# Bits of floats that are put together to at most so much more or less are rounded by that.
+_ROUNDS_TO = 2.0**-5
+_INTEGER_OPS = names_of(arith.IntegerBinary, arith.IntegerCast, arith.Select, tt.Rearrangement)
+# What torch raises for types that a function does not take.
+_REFUSED = (UnsupportedError, RuntimeError, TypeError)
+
+
+class Beside:
+    """The ops of a kernel, and how each runs on every side.
+
+    Args:
+        module: Tile IR of the kernel.
+        errors: takes what each op does to its operands.
+        memory: of the launch.
+
+    Attributes:
+        unfollowed: ops whose errors are not known, with why.
+    """
+
+    def __init__(self, module: Module, errors: OpErrors, memory: MemoryBeside) -> None:
+        self._module = module
+        self._errors = errors
+        self._memory = memory
+        self._twin = parse_module(print_module(module, locations=True))
+        widen_floats(self._twin)
+        self._twins = dict(zip(module.walk(), self._twin.walk(), strict=True))
+        self.unfollowed: dict[Operation, str] = {}
+        # Floats of which the bits were looked at last.
+        self._origins: dict[Value, SideBySide] = {}
+
+    def plan(self, observers: Sequence[Observer]) -> Plan:
+        """Return the plan by which an evaluator runs the kernel on all sides."""
+        own = planned(self._module, observers)
+        steps = dict(planned(self._twin).steps)
+        for block, each in own.steps.items():
+            # A function of elements runs as a whole, once for each side.
+            inside = ElementFunction.matches(block.parent_op)
+            steps[block] = each if inside else [self._step(step) for step in each]
+        return Plan(steps, own.attended_regions)
+
+    def _step(self, step: Step) -> Step:
+        rule, view, sources, defined, attended, dying = step
+        return self._rule(rule, view.op), view, sources, defined, attended, dying
+
+    def _rule(self, rule: Rule, op: Operation) -> Rule:
+        if op.name in CONTROL_FLOW or is_terminator(op):
+            return rule
+        takes = any(is_float(value.type) for value in op.operands)
+        gives = any(is_float(value.type) for value in op.results)
+        if MemoryAccess.matches(op):
+            return self._access(rule, op, takes)
+        if not takes and not gives:
+            return rule
+        if not gives:
+            return self._bits(rule, op) if tt.Bitcast.matches(op) else _plain(rule)
+        if op.name in _OPAQUE:
+            return self._opaque(rule, op)
+        return _Computed(rule, op, self._twins[op], self._errors, self.unfollowed)
+
+    def _opaque(self, rule: Rule, op: Operation) -> Rule:
+        plain, origin = _plain(rule), _origin_of_bits(op)
+
+        def apply(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
+            results = plain(run, view, *operands)
+            rounded = None if origin is None else self._origins.get(origin)
+            if rounded is not None and origin is not None:
+                made = self._rounded(run, op, rounded, origin.type, results[0])
+                if made is not None:
+                    return (made,)
+            self.unfollowed[op] = f"{op.name} is not followed in fp64"
+            return results
+
+        return apply
+
+    def _bits(self, rule: Rule, op: Operation) -> Rule:
+        """Bits of a float: what is made of them may be the float, rounded."""
+        (source,) = op.operands
+
+        def apply(run: Evaluator, view: OpView, operand: TileValue) -> Sequence[TileValue]:
+            sides = self._origins[source] = sides_of(operand)
+            return rule(run, view, sides.actual)
+
+        return apply
+
+    def _rounded(
+        self, run: Evaluator, op: Operation, origin: SideBySide, type_: ir.Type, result: TileValue
+    ) -> SideBySide | None:
+        """What bits were put together to, as a rounding of the float that they are of."""
+        before = origin.widened(run, type_)
+        made = SideBySide(result, origin.in_fp64(run, type_), origin.worlds)
+        after = made.widened(run, op.result.type)
+        if after.dim() != before.dim() or not bool(
+            ((after - before).abs() <= _ROUNDS_TO * before.abs()).all()
+        ):
+            return None
+        self._errors.made(run, op, op, 0, (), made, before)
+        return made
+
+    # Memory
+
+    def _access(self, rule: Rule, op: Operation, takes_floats: bool) -> Rule:
+        twin = self._twins[op]
+        if tt.Load.matches(op) or tt.DescriptorLoad.matches(op) or tt.DescriptorGather.matches(op):
+            return self._load(rule, op, twin) if is_float(op.result.type) else _plain(rule)
+        if not takes_floats:
+            return _plain(rule)
+        if tt.Store.matches(op) or tt.DescriptorStore.matches(op):
+            return self._store(rule, op, twin)
+        if tt.AtomicRmw.matches(op) and tt.AtomicRmw(op).kind == "fadd":
+            return self._atomic(rule, op, twin)
+        return self._overwriting(rule, op)
+
+    def _load(self, rule: Rule, op: Operation, twin: Operation) -> Rule:
+        memory, type_ = self._memory, op.result.type
+
+        def apply(
+            run: Evaluator, view: OpView, pointer: TileValue, *rest: TileValue
+        ) -> Sequence[TileValue]:
+            plain = [sides_of(value).actual for value in rest]
+            (actual,) = rule(run, view, pointer, *plain)
+            if not memory.is_beside(pointer):
+                return (SideBySide(actual),)
+            others = [sides_of(value) for value in rest]
+
+            def read(world: Hashable | None) -> Tensor:
+                given = [
+                    _on_side(run, value, operand.type, world)
+                    for value, operand in zip(others, op.operands[1:], strict=True)
+                ]
+                with _unwatched(run):
+                    (found,) = _run(run, twin, memory.pointer(pointer, world), *given)
+                return run.dense(found, twin.result.type)
+
+            worlds = {world: read(world) for world in memory.worlds_at(pointer)}
+            result = SideBySide(actual, read(None), worlds)
+            self._errors.loaded(run, op, type_, result)
+            return (result,)
+
+        return apply
+
+    def _store(self, rule: Rule, op: Operation, twin: Operation) -> Rule:
+        memory = self._memory
+
+        def apply(
+            run: Evaluator, view: OpView, pointer: TileValue, value: TileValue, *rest: TileValue
+        ) -> Sequence[TileValue]:
+            sides = sides_of(value)
+            is_beside = memory.begin(run, pointer)
+            rule(run, view, pointer, sides.actual, *rest)
+            if not is_beside:
+                self.unfollowed[op] = "memory behind a pointer that is no argument's"
+                return ()
+            with _unwatched(run):
+                for world in (*memory.worlds_at(pointer, worlds_of(value)), None):
+                    wide = _on_side(run, sides, op.operands[1].type, world)
+                    _run(run, twin, memory.pointer(pointer, world), wide, *rest)
+            return ()
+
+        return apply
+
+    def _atomic(self, rule: Rule, op: Operation, twin: Operation) -> Rule:
+        memory, errors = self._memory, self._errors
+
+        def apply(
+            run: Evaluator, view: OpView, pointer: TileValue, value: TileValue, *rest: TileValue
+        ) -> Sequence[TileValue]:
+            sides, type_ = sides_of(value), op.operands[1].type
+            is_beside = memory.begin(run, pointer)
+            before = memory.actual(run, pointer) if is_beside else None
+            (old,) = rule(run, view, pointer, sides.actual, *rest)
+            if before is None:
+                self.unfollowed[op] = "memory behind a pointer that is no argument's"
+                return (SideBySide(old),)
+            with _unwatched(run):
+                added = memory.pointer_to(pointer, before)
+                _run(run, twin, added, sides.widened(run, type_), *rest)
+                own = memory.actual(run, pointer) - before
+                parts = errors.of_memory(op, own)
+                worlds = (*memory.worlds_at(pointer, (*worlds_of(value), *parts)), None)
+                olds = {}
+                for world in worlds:
+                    wide = _on_side(run, sides, type_, world)
+                    (olds[world],) = _run(run, twin, memory.pointer(pointer, world), wide, *rest)
+                for world, part in parts.items():
+                    memory.add(pointer, world, part)
+            return (SideBySide(old, olds.pop(None), olds),)
+
+        return apply
+
+    def _overwriting(self, rule: Rule, op: Operation) -> Rule:
+        """What no side is known of: from there on memory is what the kernel has."""
+        memory = self._memory
+
+        def apply(
+            run: Evaluator, view: OpView, pointer: TileValue, *rest: TileValue
+        ) -> Sequence[TileValue]:
+            self.unfollowed[op] = f"{op.name} is not followed in fp64"
+            before = memory.actual(run, pointer) if memory.begin(run, pointer) else None
+            results = rule(run, view, pointer, *(sides_of(value).actual for value in rest))
+            if before is not None:
+                memory.take_over(run, pointer, before)
+            return results
+
+        return apply
+
+
+class _Computed:
+    """The rule of an op that computes floats, on all sides.
+
+    Args:
+        rule: as it is.
+        op: the op.
+        twin: the op in fp64.
+        errors: takes what it does.
+        unfollowed: takes the op where there is no fp64 of it.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        op: Operation,
+        twin: Operation,
+        errors: OpErrors,
+        unfollowed: dict[Operation, str],
+    ) -> None:
+        self._rule, self._op, self._twin = rule, op, twin
+        self._errors, self._unfollowed = errors, unfollowed
+        self._types = [value.type for value in op.operands]
+        self._is_exact = op.name in EXACT
+
+    def __call__(
+        self, run: Evaluator, view: OpView, *operands: TileValue
+    ) -> Sequence[TileValue]:
+        sides = [sides_of(value) for value in operands]
+        results = self._rule(run, view, *(side.actual for side in sides))
+        is_clean = all(side.exact is None for side in sides)
+        if is_clean and self._is_exact:
+            return [
+                SideBySide(result) if is_float(value.type) else result
+                for value, result in zip(self._op.results, results, strict=True)
+            ]
+        try:
+            return self._on_all_sides(run, sides, results, is_clean)
+        except _REFUSED as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            self._unfollowed[self._op] = f"{self._op.name} has no fp64: {reason}"
+            return results
+
+    def _on_all_sides(
+        self,
+        run: Evaluator,
+        sides: Sequence[SideBySide],
+        results: Sequence[TileValue],
+        is_clean: bool,
+    ) -> Sequence[TileValue]:
+        own = None if self._is_exact else self._evaluated(run, sides, lambda s, t: s.widened(run, t))
+        if is_clean:
+            assert own is not None
+            exact = own
+        else:
+            exact = self._evaluated(run, sides, lambda s, t: s.in_fp64(run, t))
+        worlds = {
+            world: self._evaluated(run, sides, lambda s, t, w=world: s.in_world(run, t, w))  # type: ignore[misc]
+            for world in worlds_of(*sides)
+        }
+        made: list[TileValue] = []
+        for place, value in enumerate(self._op.results):
+            if not is_float(value.type):
+                made.append(results[place])
+                continue
+            here = {world: each[place] for world, each in worlds.items()}
+            side = SideBySide(results[place], exact[place], here)
+            if own is not None:
+                self._errors.made(run, self._op, self._twin, place, sides, side, own[place])
+            made.append(side)
+        return made
+
+    def _evaluated(
+        self,
+        run: Evaluator,
+        sides: Sequence[SideBySide],
+        of_side: Callable[[SideBySide, ir.Type], Tensor],
+    ) -> list[Tensor]:
+        operands = [
+            of_side(side, type_) if is_float(type_) else side.actual
+            for side, type_ in zip(sides, self._types, strict=True)
+        ]
+        with _unwatched(run):
+            results = _run(run, self._twin, *operands)
+        return [
+            run.dense(result, value.type) if is_float(value.type) else result  # type: ignore[misc]
+            for result, value in zip(results, self._twin.results, strict=True)
+        ]
+
+
+def _origin_of_bits(op: Operation) -> Value | None:
+    """The float that a bitcast's integers were made of by integer arithmetic, if it is one."""
+    found: set[Value] = set()
+    worklist = list(op.operands) if tt.Bitcast.matches(op) else []
+    seen: set[Value] = set()
+    while worklist:
+        value = worklist.pop()
+        made = value.defining_op
+        if value in seen or made is None:
+            continue
+        seen.add(value)
+        if tt.Bitcast.matches(made) and is_float(made.operands[0].type):
+            found.add(made.operands[0])
+        elif made.name in _INTEGER_OPS:
+            worklist += made.operands
+    return found.pop() if len(found) == 1 else None
+
+
+def is_float(type_: ir.Type) -> bool:
+    """Whether a type is of floats."""
+    if isinstance(type_, ir.TokenType | ir.DescriptorType):
+        return False
+    element = ir.element_of(type_)
+    return isinstance(element, ir.ScalarType) and element.is_float
+
+
+def _run(run: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+    return RULES[op.name](run, OpView(op), *operands)
+
+
+def _plain(rule: Rule) -> Rule:
+    def apply(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
+        return rule(run, view, *(sides_of(value).actual for value in operands))
+
+    return apply
+
+
+def _on_side(
+    run: Evaluator, value: SideBySide, type_: ir.Type, world: Hashable | None
+) -> TileValue:
+    if not is_float(type_):
+        return value.actual
+    return value.in_fp64(run, type_) if world is None else value.in_world(run, type_, world)
+
+
+@contextmanager
+def _unwatched(run: Evaluator) -> Iterator[None]:
+    """Have observers see what the kernel does, and nothing else."""
+    followers, run.followers = run.followers, ()
+    try:
+        yield
+    finally:
+        run.followers = followers

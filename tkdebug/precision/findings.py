@@ -1,0 +1,281 @@
+"""From the errors of ops and the worlds of outputs to lines, shares and findings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.causes.comparison import tolerances_of_type
+from tkdebug.compiler.ir import Operation
+from tkdebug.precision.error_causes import Cause, cause_of
+from tkdebug.precision.measured import (
+    AgainstReference,
+    Finding,
+    KernelNumerics,
+    LineErrors,
+    Output,
+    Share,
+    Verdict,
+)
+from tkdebug.precision.op_errors import (
+    CANCELS,
+    AsFp32,
+    Flow,
+    OpError,
+    OpErrors,
+    Place,
+    Source,
+    place_of,
+    relative_error,
+    weights,
+)
+from tkdebug.process.named_files import source_line
+
+if TYPE_CHECKING:
+    from tkdebug.precision.looking import Written
+
+# Shares below this are no finding.
+_LEAST_SHARE = 0.02
+# A cancellation counts where the output's error, too, is that much larger than that of its operands.
+_REACHES_OUTPUT = CANCELS / 2
+_LEAST_FLOW = 0.5
+# Where so much of the error is of products that are rounded before they are added, an fma helps.
+_CONTRACTED = 0.8
+# Of at least so many roundings, the part that goes to one side where rounding is biased.
+_BIASED, _BIASED_OF = 0.9, 64
+_ROUNDING_CAUSES: tuple[Cause, ...] = ("storage type", "rounding")
+
+
+def kernel_numerics(
+    kernel: str,
+    launch: int,
+    grid: tuple[int, int, int],
+    programs: tuple[int, int],
+    errors: OpErrors,
+    written: Sequence[Written],
+    notes: Sequence[str],
+    seconds: float,
+) -> KernelNumerics:
+    """Return what a launch's errors come to.
+
+    Args:
+        kernel: its name.
+        launch: its id.
+        grid: programs along x, y, z.
+        programs: how many ran, and how many there are.
+        errors: of its ops.
+        written: the tensors that it wrote.
+        notes: what was left out.
+        seconds: of processor time that it took.
+    """
+    by_place = _by_place(errors.by_op)
+    biased = _biased(errors.by_op)
+    outputs, findings = [], []
+    for each in written:
+        worlds = dict(each.worlds())
+        exact = worlds.pop(None)
+        measure = _Measure(each.actual, exact, worlds)
+        output = _output(each, measure, exact, biased)
+        outputs.append(output)
+        findings += _findings(output, measure, by_place)
+    order = {output.name: output.error for output in outputs}
+    findings.sort(key=lambda finding: -order[finding.output])
+    ran, total = programs
+    return KernelNumerics(
+        kernel,
+        launch,
+        grid,
+        ran,
+        total,
+        tuple(sorted(outputs, key=lambda output: -output.error)),
+        tuple(_line(place, ops) for place, ops in by_place.items()),
+        tuple(findings),
+        tuple(notes),
+        seconds,
+    )
+
+
+class _Measure:
+    """The error of an output, and the part of it that each world makes."""
+
+    def __init__(self, actual: Tensor, exact: Tensor, worlds: Mapping[Any, Tensor]) -> None:
+        self.worlds = worlds
+        self.bad = ~actual.isfinite() & exact.isfinite()
+        self._good = actual.isfinite() & exact.isfinite()
+        self._exact = exact
+        self._weights = weights(exact)[self._good]
+        self.absolute = (actual - exact)[self._good]
+        self.relative = self.absolute * self._weights
+        self.error = _rms(self.relative)
+
+    def of(self, world: Any) -> Tensor:
+        """Return the relative errors of a world's finite elements."""
+        part = (self.worlds[world] - self._exact)[self._good]
+        return torch.nan_to_num(part, nan=0.0, posinf=0.0, neginf=0.0) * self._weights
+
+    def share(self, world: Any) -> float:
+        """Return the part of the error that a world makes, to first order."""
+        if bool(self.bad.any()):
+            return float((~self.worlds[world][self.bad].isfinite()).double().mean())
+        whole = float(self.relative.square().sum())
+        return float((self.of(world) * self.relative).sum()) / whole if whole else 0.0
+
+
+def _rms(values: Tensor) -> float:
+    return math.sqrt(float(values.square().mean())) if values.numel() else 0.0
+
+
+def _output(
+    written: Written, measure: _Measure, exact: Tensor, biased: frozenset[Source]
+) -> Output:
+    shares = []
+    for world in measure.worlds:
+        if isinstance(world, Source):
+            cause: Cause = "biased rounding" if world in biased else world.cause
+            without = _rms(measure.relative - measure.of(world))
+            shares.append(Share(*world.place, cause, measure.share(world), without))
+    shares.sort(key=lambda share: -abs(share.share))
+    absolute = measure.absolute
+    return Output(
+        written.name,
+        int(written.places.numel()),
+        measure.error,
+        float(absolute.abs().max()) if absolute.numel() else 0.0,
+        int(measure.bad.sum()),
+        tuple(shares),
+        math.fsum(share.share for share in shares),
+        _against_reference(written, exact),
+    )
+
+
+def _against_reference(written: Written, exact: Tensor) -> AgainstReference | None:
+    expected = written.expected
+    if expected is None:
+        return None
+    rtol, atol = tolerances_of_type(written.dtype)
+
+    def agrees(found: Tensor) -> bool:
+        return bool(torch.isclose(found, expected, rtol, atol, equal_nan=True).all())
+
+    verdict: Verdict = "agrees"
+    if not agrees(exact):
+        verdict = "formula"
+    elif not agrees(written.actual):
+        verdict = "precision"
+    each = (relative_error(found - expected, expected) for found in (written.actual, exact))
+    return AgainstReference(verdict, *each)
+
+
+def _findings(
+    output: Output, measure: _Measure, by_place: Mapping[Place, Sequence[OpError]]
+) -> list[Finding]:
+    found = []
+    cancelled = _cancellation(output, measure, by_place)
+    first = output.shares[0] if output.shares else None
+    if cancelled is not None and not (
+        first is not None and first.cause == "contraction" and first.share >= _CONTRACTED
+    ):
+        found.append(cancelled)
+    for share in output.shares:
+        if share.share < _LEAST_SHARE:
+            continue
+        tried = AsFp32(Place(share.file, share.line))
+        as_fp32 = None
+        if tried in measure.worlds and not output.not_finite:
+            as_fp32 = _rms(measure.of(tried))
+        found.append(
+            Finding(
+                *(output.name, share.file, share.line, share.cause, share.share),
+                _detail(share.cause),
+                as_fp32,
+            )
+        )
+    return found
+
+
+def _cancellation(
+    output: Output, measure: _Measure, by_place: Mapping[Place, Sequence[OpError]]
+) -> Finding | None:
+    """The line whose differences let the output's error grow most, if there is one."""
+    best: tuple[float, Place, float, float] | None = None
+    for world in measure.worlds:
+        if not isinstance(world, Flow) or output.not_finite:
+            continue
+        share = measure.share(world)
+        for op in by_place[world.place]:
+            if op.amplified < CANCELS or not op.brought:
+                continue
+            reaches = output.error / math.sqrt(op.brought / op.elements)
+            if share < _LEAST_FLOW or reaches < _REACHES_OUTPUT:
+                continue
+            if best is None or op.amplified > best[0]:
+                best = op.amplified, world.place, share, reaches
+    if best is None:
+        return None
+    amplified, place, share, _ = best
+    return Finding(
+        *(output.name, *place, "cancellation", share),
+        f"numbers that are nearly equal are subtracted: relative errors grow {amplified:.3g} times",
+    )
+
+
+_DETAILS: Mapping[Cause, str] = {
+    "storage type": "rounded to the type that it is kept in",
+    "accumulator type": "summed up in a type narrower than fp32",
+    "tf32": "factors of the product are cut to tf32",
+    "contraction": "the product is rounded before it is added; an fma would not",
+    "order of summation": "each partial sum is rounded",
+    "approximate function": "the function is approximated",
+    "cancellation": "numbers that are nearly equal are subtracted",
+    "overflow": "numbers are larger than the type's largest",
+    "underflow": "numbers are smaller than the type's smallest with all digits",
+    "biased rounding": "rounded to one side",
+    "rounding": "rounded",
+}
+
+
+def _detail(cause: Cause) -> str:
+    return _DETAILS[cause]
+
+
+def _by_place(by_op: Mapping[Operation, OpError]) -> dict[Place, list[OpError]]:
+    found: dict[Place, list[OpError]] = {}
+    for op, error in by_op.items():
+        found.setdefault(place_of(op), []).append(error)
+    return dict(sorted(found.items()))
+
+
+def _biased(by_op: Mapping[Operation, OpError]) -> frozenset[Source]:
+    """The lines and causes of rounding that goes to one side."""
+    sides: dict[Source, list[OpError]] = {}
+    for op, error in by_op.items():
+        cause = cause_of(op)
+        if cause in _ROUNDING_CAUSES:
+            sides.setdefault(Source(place_of(op), cause), []).append(error)
+    found = set()
+    for source, errors in sides.items():
+        moved = sum(error.moved for error in errors)
+        down = sum(error.downward for error in errors)
+        if moved >= _BIASED_OF and not (1 - _BIASED) * moved < down < _BIASED * moved:
+            found.add(source)
+    return frozenset(found)
+
+
+def _line(place: Place, ops: Sequence[OpError]) -> LineErrors:
+    counted = [op for op in ops if op.elements]
+    local = math.sqrt(math.fsum(op.local / op.elements for op in counted))
+    carried = max((math.sqrt(op.carried / op.elements) for op in counted), default=0.0)
+    lows = [op.low for op in ops if op.low is not None]
+    highs = [op.high for op in ops if op.high is not None]
+    return LineErrors(
+        *place,
+        source_line(*place).strip(),
+        local,
+        carried,
+        max((op.amplified for op in ops), default=0.0),
+        (min(lows), max(highs)) if lows else None,
+    )

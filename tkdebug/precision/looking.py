@@ -1,0 +1,343 @@
+"""Launches that are looked at: some of their programs run in fp64 beside themselves, on copies.
+
+Invariant: the script's memory is read and never written, and a launch runs as it would have.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.causes.rerun import Budget, Deadline, OutOfTimeError, on_one_thread
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import DotLike
+from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.arguments import Arguments, device_of
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.launch import Batches
+from tkdebug.interpreter.memory.host_views import host_view, memory_of
+from tkdebug.interpreter.memory_usage import written_arguments
+from tkdebug.interpreter.observers import Observer
+from tkdebug.interpreter.plan import Prepared
+from tkdebug.interpreter.scheduler import spin_loops
+from tkdebug.interpreter.torch_state import apart_from_the_script
+from tkdebug.precision.beside import Beside, is_float
+from tkdebug.precision.findings import kernel_numerics
+from tkdebug.precision.measured import KernelNumerics
+from tkdebug.precision.memory_beside import MemoryBeside
+from tkdebug.precision.op_errors import OpErrors, Place, place_of
+from tkdebug.precision.references import Answers, Reference, UnfitReferenceError
+from tkdebug.runtime.arguments.specialize import runtime_values
+from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.memory.buffers import Buffer
+    from tkdebug.interpreter.memory.observed_access import ObservedAccess
+    from tkdebug.interpreter.state import EvaluatorState
+    from tkdebug.records.events import LaunchRecord
+    from tkdebug.runtime.launch.grid import Grid
+
+# Programs of a launch that are looked at, where not all are.
+SAMPLED = 8
+# Lines of which it is measured what they would do in fp32.
+_MOST_TRIED = 6
+# Tiles of a batch in fp64 and in worlds, against the kernel's own.
+_MEMORY_FACTOR = 16
+
+
+class Looker:
+    """Looks at interpreted launches before they run; a `LaunchDebugger` that debugs none.
+
+    Args:
+        kernels: a pattern of the names of kernels; None for all.
+        launches: how many of each kernel are looked at.
+        whole: whether all programs of a launch are.
+        seconds: of processor time for each launch.
+        reference: says what outputs should be; None for nothing.
+
+    Attributes:
+        found: what was measured, in the order of launches.
+        unfit: why the reference could not be used, "" where it could.
+    """
+
+    def __init__(
+        self,
+        kernels: str | None,
+        launches: int = 1,
+        whole: bool = False,
+        seconds: float = 10.0,
+        reference: Reference | None = None,
+    ) -> None:
+        self._pattern = kernels
+        self._launches = launches
+        self._whole = whole
+        self._seconds = seconds
+        self._reference = reference
+        self._seen: dict[str, int] = {}
+        self.unfit = ""
+        self.found: list[KernelNumerics] = []
+
+    def launch(
+        self, kernel: object, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None
+    ) -> bool:
+        """Look at a launch that is about to run, and leave it to run."""
+        assert isinstance(kernel, InterpretedKernel)
+        name = kernel.name
+        if self._pattern is not None and not fnmatchcase(name, self._pattern):
+            return False
+        count = self._seen[name] = self._seen.get(name, 0) + 1
+        if count > self._launches:
+            return False
+        launch_id = count if record is None else record.id
+        answers: Answers | None = None
+        notes = []
+        if self._reference is not None:
+            named = dict(zip(kernel.src.fn.arg_names, values, strict=True))
+            try:
+                answers = Answers.of(self._reference, named)
+            except UnfitReferenceError as error:
+                self.unfit = str(error)
+                notes.append(self.unfit)
+        found = look(kernel, grid, values, launch_id, self._whole, self._seconds, answers)
+        if answers is not None and answers.unfit:
+            self.unfit = answers.unfit
+            notes.append(answers.unfit)
+        self.found.append(replace(found, notes=(*notes, *found.notes)))
+        return False
+
+
+def look(
+    kernel: InterpretedKernel,
+    grid: Grid,
+    values: Sequence[Any],
+    launch_id: int,
+    whole: bool,
+    seconds: float,
+    answers: Answers | None = None,
+) -> KernelNumerics:
+    """Run programs of a launch in fp64 beside themselves; return what that says.
+
+    Args:
+        kernel: what is launched.
+        grid: programs along x, y, z.
+        values: one for each parameter of the kernel's function.
+        launch_id: of its record.
+        whole: whether all programs run.
+        seconds: of processor time; programs that have not begun by then are left out.
+        answers: of a reference.
+    """
+    module, total = kernel.module, math.prod(grid)
+    begun = time.thread_time()
+    obstacle = _obstacle(module)
+    look_at = _Look(kernel, grid, values)
+    notes = [obstacle] if obstacle else []
+    ran = 0
+    if not obstacle:
+        with on_one_thread():
+            ran, ended = look_at.run(list(_chosen(total, whole)), Budget(seconds))
+        if ended:
+            notes.append(f"{ran} programs ran until {seconds:g} s of processor time were over")
+    return kernel_numerics(
+        kernel.name,
+        launch_id,
+        grid,
+        (ran, total),
+        look_at.errors,
+        look_at.written(answers),
+        [*notes, *look_at.left_out()],
+        time.thread_time() - begun,
+    )
+
+
+def _obstacle(module: Module) -> str:
+    """Why a launch is not looked at, "" where it is."""
+    if spin_loops(module):
+        return "its programs wait for each other; it was not looked at"
+    if written_arguments(module) is None:
+        return "it writes to memory that is no argument; it was not looked at"
+    if not any(is_float(value.type) for op in module.walk() for value in op.results):
+        return "it computes no floats"
+    return ""
+
+
+def _chosen(total: int, whole: bool) -> Iterable[range]:
+    """The programs that run: all together, or some, the first and the last among them."""
+    if whole or total <= 1:
+        yield range(total)
+        return
+    count = min(SAMPLED, total)
+    for place in range(count):
+        program = place * (total - 1) // (count - 1)
+        yield range(program, program + 1)
+
+
+class Written:
+    """An allocation of floats that programs wrote, and what it would be on each side.
+
+    Attributes:
+        name: of the parameter.
+        dtype: of its elements.
+        places: of the elements that were written.
+        actual: these elements, as fp64.
+        expected: what a reference says of these elements; None without one.
+    """
+
+    def __init__(self, buffer: Buffer, mask: Tensor, memory: MemoryBeside) -> None:
+        self.name = str(buffer.name)
+        self.dtype = buffer.tensor.dtype
+        self.places = mask.nonzero().reshape(-1)
+        self.actual = buffer.flat(self.dtype)[self.places].to(torch.float64)
+        self.expected: Tensor | None = None
+        self._buffer, self._memory = buffer, memory
+
+    def compare(self, answers: Answers, others: int) -> None:
+        """Take what a reference says of it; `others` is how many outputs there are beside it."""
+        answer = answers.fitting(self.name, self._buffer.tensor, others)
+        if answer is not None:
+            tensor = self._buffer.tensor
+            flat = torch.full(self._buffer.flat(self.dtype).shape, torch.nan, dtype=torch.float64)
+            own = flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+            own.copy_(host_view(answer))
+            self.expected = flat[self.places.cpu()].to(self.actual.device)
+
+    def worlds(self) -> Mapping[Any, Tensor]:
+        """Return the elements by world, None for fp64."""
+        flats = self._memory.flats(self._buffer)
+        return {world: flat[self.places] for world, flat in flats.items()}
+
+
+class _Stores(Observer):
+    """Notes which elements of which allocations are written."""
+
+    follows_accesses = True
+    is_passive = True
+    memory_factor = _MEMORY_FACTOR
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[int, int], tuple[Buffer, Tensor]] = {}
+
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a store."""
+        buffer = access.buffer
+        if not buffer.tensor.dtype.is_floating_point or access.itemsize != buffer.element_bytes:
+            return
+        key = buffer.storage_key, buffer.itemsize
+        if key not in self.found:
+            flat = buffer.flat(buffer.tensor.dtype)
+            self.found[key] = buffer, torch.zeros_like(flat, dtype=torch.bool)
+        _, mask = self.found[key]
+        slabs = access.hyperslabs()
+        if slabs is None:
+            mask[access.touch().places] = True
+            return
+        for slab in slabs:
+            slab.view(mask)[...] = True
+
+    atomic_done = written
+
+
+class _Look:
+    """One launch under way."""
+
+    def __init__(self, kernel: InterpretedKernel, grid: Grid, values: Sequence[Any]) -> None:
+        self._kernel, self._grid = kernel, grid
+        self._given = runtime_values(kernel.src.specs, values)
+        self.errors = OpErrors(frozenset(_narrow_places(kernel.module)))
+        self._memory = MemoryBeside()
+        self._stores = _Stores()
+        self._beside: Beside | None = None
+
+    def run(self, programs: Sequence[range], budget: Budget) -> tuple[int, bool]:
+        """Run programs; return how many ran, and whether time ended before all had."""
+        module, ran = self._kernel.module, 0
+        beside = self._beside = Beside(module, self.errors, self._memory)
+        log = FaultLog(self._kernel.name, 0, self._grid, is_reported=False)
+        observers = [self._stores, Deadline(budget)]
+        with apart_from_the_script(device_of(self._given)):
+            values = _on_copies(module, self._given)
+            launch = Batches(module, values, self._grid, log, None, observers)
+            launch.plan, launch.fusion = beside.plan(observers), Fusion()
+            for some in programs:
+                for begin in range(some.start, some.stop, launch.size):
+                    if ran and budget.used() >= 1:
+                        return ran, True
+                    count = min(launch.size, some.stop - begin)
+                    try:
+                        launch.run_batch(begin, count)
+                    except OutOfTimeError:
+                        return ran, True
+                    ran += count
+        return ran, False
+
+    def written(self, answers: Answers | None) -> list[Written]:
+        """Return the tensors of floats that were written."""
+        found = [
+            Written(buffer, mask, self._memory)
+            for buffer, mask in self._stores.found.values()
+            if self._memory.has(buffer)
+        ]
+        for each in found if answers is not None else ():
+            assert answers is not None
+            each.compare(answers, len(found) - 1)
+        return found
+
+    def left_out(self) -> list[str]:
+        """Say which lines are not followed in fp64."""
+        if self._beside is None:
+            return []
+        found: dict[tuple[Place, str], None] = {}
+        for op, why in self._beside.unfollowed.items():
+            found[place_of(op), why] = None
+        return [f"line {place.line}: {why}" for place, why in found]
+
+
+def _narrow_places(module: Module) -> list[Place]:
+    """The lines that would compute otherwise in fp32."""
+    found = dict.fromkeys(place_of(op) for op in module.walk() if _is_less_than_fp32(op))
+    return list(found)[:_MOST_TRIED]
+
+
+def _is_less_than_fp32(op: Operation) -> bool:
+    if tt.Load.matches(op) or tt.DescriptorLoad.matches(op):
+        return False
+    dot = DotLike.cast(op)
+    if dot is not None and dot.input_precision in (None, "tf32"):
+        return True
+    return any(is_float(value.type) and ir.element_of(value.type).bits < 32 for value in op.results)
+
+
+def _on_copies(module: Module, values: Sequence[Any]) -> list[Any]:
+    """Return values with what the kernel writes in copies of its own."""
+    prepared = Prepared.of(module)
+    written = Arguments(module, values, prepared.names, prepared.written).written
+    assert written is not None
+    own: dict[int, torch.UntypedStorage] = {}
+
+    def moved(value: Any) -> Any:
+        if isinstance(getattr(value, "base", None), Tensor):
+            described = copy.copy(value)
+            described.base = moved(value.base)
+            return described
+        if not isinstance(value, Tensor):
+            return value
+        tensor = host_view(value).detach()
+        storage = memory_of(tensor.untyped_storage())
+        address = storage.data_ptr()
+        if address not in written:
+            return value
+        if address not in own:
+            own[address] = storage.clone()
+        out = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        return out.set_(own[address], tensor.storage_offset(), tensor.shape, tensor.stride())
+
+    return [moved(value) for value in values]
