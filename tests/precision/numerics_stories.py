@@ -287,26 +287,70 @@ def launch_quantized():
     quantized[(1,)](torch.randn(256), torch.zeros(256), 256)
 
 
+@tkdebug.jit
+def approximate_tanh(x, o, N: tl.constexpr):
+    i = tl.arange(0, N)
+    v = tl.load(x + i)
+    t = tl.inline_asm_elementwise(  # here
+        "tanh.approx.f32 $0, $1;", "=f,f", [v], dtype=tl.float32, is_pure=True, pack=1
+    )
+    tl.store(o + i, t)
+
+
+def launch_approximate_tanh():
+    approximate_tanh[(1,)](torch.randn(256), torch.zeros(256), 256)
+
+
+@tkdebug.jit
+def truncated_integers(x, o, s, N: tl.constexpr):
+    i = tl.arange(0, N)
+    v = tl.load(x + i)
+    scale = tl.load(s)
+    low = (v / scale).to(tl.int8)  # here
+    tl.store(o + i, low.to(tl.float32) * scale)
+
+
+def launch_truncated_integers():
+    truncated_integers[(1,)](torch.randn(256), torch.zeros(256), torch.tensor([4 / 127]), 256)
+
+
+@tkdebug.jit
+def fused_difference(a, b, c, d, o, N: tl.constexpr):
+    i = tl.arange(0, N)
+    x, y = tl.load(a + i), tl.load(b + i)
+    z, w = tl.load(c + i), tl.load(d + i)
+    product = z * w
+    tl.store(o + i, tl.fma(x, y, -product))  # here
+
+
+def launch_fused_difference():
+    a, b = torch.rand(256) + 1, torch.rand(256) + 1
+    fused_difference[(1,)](a, b, b, a, torch.zeros(256), 256)
+
+
 STORIES = {
-    "half_product": "accumulator type",
-    "half_sum": "accumulator type",
-    "truncated_sum": "accumulator type",
+    "approximate_tanh": "approximate",
+    "truncated_integers": "biased",
+    "fused_difference": "contraction",
+    "half_product": "accumulator",
+    "half_sum": "accumulator",
+    "truncated_sum": "accumulator",
     "unscaled_softmax": "overflow",
     "one_pass_variance": "cancellation",
     "tf32_scores": "tf32",
-    "rounded_weights": "storage type",
+    "rounded_weights": "storage",
     "rotary": "cancellation",
-    "rounded_state": "storage type",
-    "toward_zero": "biased rounding",
-    "cut_bits": "biased rounding",
+    "rounded_state": "storage",
+    "toward_zero": "biased",
+    "cut_bits": "biased",
     "tiny_gradients": "underflow",
     "half_scores": "overflow",
-    "residual": "contraction",
-    "running_sum": "order of summation",
-    "long_index": "storage type",
-    "half_atomics": "accumulator type",
-    "half_reduction": "accumulator type",
-    "exponential": "approximate function",
-    "half_constant": "storage type",
-    "quantized": "storage type",
+    "residual": "cancellation",
+    "running_sum": "order",
+    "long_index": "storage",
+    "half_atomics": "accumulator",
+    "half_reduction": "accumulator",
+    "exponential": "approximate",
+    "half_constant": "storage",
+    "quantized": "storage",
 }

@@ -11,7 +11,7 @@ the kernel computes without any of this, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -34,8 +34,9 @@ from tkdebug.interpreter.plan import planned
 from tkdebug.interpreter.rules import RULES
 from tkdebug.interpreter.tiles.side_by_side import SideBySide, sides_of, worlds_of
 from tkdebug.interpreter.tiles.values import TileValue
-from tkdebug.precision.error_causes import EXACT
+from tkdebug.precision.error_causes import EXACT, approximated, rounds_to_one_side
 from tkdebug.precision.memory_beside import MemoryBeside
+from tkdebug.precision.op_errors import Unrounded, place_of
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Step
@@ -47,6 +48,16 @@ _OPAQUE = names_of(tt.Bitcast, tt.ElementwiseInlineAsm, tt.DotScaled)
 # Bits of floats that are put together to at most so much more or less are rounded by that.
 _ROUNDS_TO = 2.0**-5
 _INTEGER_OPS = names_of(arith.IntegerBinary, arith.IntegerCast, arith.Select, tt.Rearrangement)
+_INSTRUCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "ex2": torch.exp2,
+    "lg2": torch.log2,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "rcp": torch.reciprocal,
+}
 # What torch raises for types that a function does not take.
 _REFUSED = (UnsupportedError, RuntimeError, TypeError)
 
@@ -97,11 +108,21 @@ class Beside:
             return self._access(rule, op, takes)
         if not takes and not gives:
             return rule
+        if not gives and rounds_to_one_side(op):
+            return self._whole(_plain(rule), op)
         if not gives:
             return self._bits(rule, op) if tt.Bitcast.matches(op) else _plain(rule)
-        if op.name in _OPAQUE:
+        instruction = approximated(op)
+        if op.name in _OPAQUE and instruction is None:
             return self._opaque(rule, op)
-        return _Computed(rule, op, self._twins[op], self._errors, self.unfollowed)
+        computed = _Computed(rule, op, self._twins[op], self._errors, self.unfollowed)
+        if instruction is not None:
+            computed.function = _INSTRUCTIONS[instruction]
+        if rounds_to_one_side(op):
+            return self._whole(computed, op)
+        if arith.IntegerToFloat.matches(op):
+            return self._from_integer(computed, op)
+        return computed
 
     def _opaque(self, rule: Rule, op: Operation) -> Rule:
         plain, origin = _plain(rule), _origin_of_bits(op)
@@ -125,6 +146,37 @@ class Beside:
         def apply(run: Evaluator, view: OpView, operand: TileValue) -> Sequence[TileValue]:
             sides = self._origins[source] = sides_of(operand)
             return rule(run, view, sides.actual)
+
+        return apply
+
+    def _whole(self, rule: Rule, op: Operation) -> Rule:
+        """Numbers that become whole, toward one side: in a world they stay as they are."""
+        (source,), world = op.operands, Unrounded(place_of(op))
+
+        def apply(run: Evaluator, view: OpView, operand: TileValue) -> Sequence[TileValue]:
+            (result,) = rule(run, view, operand)
+            sides = sides_of(operand)
+            self._origins[source] = sides
+            if not is_float(op.result.type):
+                return (result,)
+            return (_in_world(run, op, result, world, sides.in_fp64(run, source.type)),)
+
+        return apply
+
+    def _from_integer(self, rule: Rule, op: Operation) -> Rule:
+        """Floats of integers: in a world they are the numbers that were made integers."""
+        cast = _origin_of_integer(op)
+
+        def apply(run: Evaluator, view: OpView, operand: TileValue) -> Sequence[TileValue]:
+            (result,) = rule(run, view, operand)
+            origin = None if cast is None else self._origins.get(cast.operands[0])
+            if cast is None or origin is None:
+                return (result,)
+            before = origin.in_fp64(run, cast.operands[0].type)
+            whole = sides_of(result).widened(run, op.result.type)
+            if whole.dim() != before.dim() or not bool(((whole - before).abs() < 1).all()):
+                return (result,)
+            return (_in_world(run, op, result, Unrounded(place_of(cast)), before),)
 
         return apply
 
@@ -272,6 +324,8 @@ class _Computed:
         self._rule, self._op, self._twin = rule, op, twin
         self._errors, self._unfollowed = errors, unfollowed
         self._types = [value.type for value in op.operands]
+        # What computes it in fp64, where its own rule does not.
+        self.function: Callable[[Tensor], Tensor] | None = None
         self._is_exact = op.name in EXACT
 
     def __call__(
@@ -331,12 +385,36 @@ class _Computed:
             of_side(side, type_) if is_float(type_) else side.actual
             for side, type_ in zip(sides, self._types, strict=True)
         ]
+        if self.function is not None:
+            return [self.function(operand) for operand in operands]  # type: ignore[arg-type]
         with _unwatched(run):
             results = _run(run, self._twin, *operands)
         return [
             run.dense(result, value.type) if is_float(value.type) else result  # type: ignore[misc]
             for result, value in zip(results, self._twin.results, strict=True)
         ]
+
+
+def _in_world(
+    run: Evaluator, op: Operation, result: TileValue, world: Unrounded, value: Tensor
+) -> SideBySide:
+    """A result that is something else in one more world."""
+    sides, type_ = sides_of(result), op.result.type
+    return SideBySide(sides.actual, sides.in_fp64(run, type_), {**sides.worlds, world: value})
+
+
+def _origin_of_integer(op: Operation) -> Operation | None:
+    """The conversion that made the integers of which floats are made, within limits if any."""
+    at: Operation | None = op.operands[0].defining_op
+    while at is not None and not arith.FloatToInteger.matches(at):
+        if arith.IntegerExtremum.matches(at):
+            made = [value.defining_op for value in at.operands]
+            at = next((each for each in made if each and not arith.Constant.matches(each)), None)
+        elif arith.IntegerCast.matches(at):
+            at = at.operands[0].defining_op
+        else:
+            return None
+    return at
 
 
 def _origin_of_bits(op: Operation) -> Value | None:

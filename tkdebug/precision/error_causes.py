@@ -7,27 +7,29 @@ the range of their type, rounding to one side, and differences of nearly equal n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Literal, get_args
 
 from tkdebug.compiler.dialects import arith, math, scf, tt
-from tkdebug.compiler.dialects.interfaces import DotLike, FloatOp, SameElements
-from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.dialects.interfaces import DotLike, SameElements
+from tkdebug.compiler.ir import Block, Operation, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import IterArg, iter_arg
 from tkdebug.compiler.ir.op_view import names_of
 
 Cause = Literal[
-    "storage type",
-    "accumulator type",
+    "storage",
+    "accumulator",
     "tf32",
     "contraction",
-    "order of summation",
-    "approximate function",
+    "order",
+    "approximate",
     "cancellation",
     "overflow",
     "underflow",
-    "biased rounding",
+    "biased",
     "rounding",
 ]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
@@ -50,22 +52,22 @@ def cause_of(op: Operation) -> Cause:
     is_narrow = _is_narrow(op)
     if op.name in _NARROWING:
         if tt.FpToFp.matches(op) and tt.FpToFp(op).rounding == "rtz":
-            return "biased rounding"
+            return "biased"
         added = arith.Binary.cast(op.operands[0].defining_op)
         is_sum = added is not None and added.op.name in _SUMS and _accumulates(added.op, op)
-        return "accumulator type" if is_sum else "storage type"
+        return "accumulator" if is_sum else "storage"
     if DotLike.matches(op) or tt.Atomic.matches(op) or _adds_up(op):
-        return "accumulator type" if is_narrow else "order of summation"
+        return "accumulator" if is_narrow else "order"
     if op.name in _SUMS and _accumulates(op, op):
-        return "accumulator type" if is_narrow else "order of summation"
+        return "accumulator" if is_narrow else "order"
     if is_narrow or arith.Constant.matches(op) or arith.IntegerToFloat.matches(op):
-        return "storage type"
-    if arith.MulF.matches(op) and _is_only_added(op):
+        return "storage"
+    if arith.MulF.matches(op) and fma_of(op) is not None:
         return "contraction"
-    if math.FloatFunction.matches(op) or tt.ExternElementwise.matches(op):
-        return "approximate function"
+    if math.FloatFunction.matches(op) or tt.ExternElementwise.matches(op) or approximated(op):
+        return "approximate"
     if arith.DivF.matches(op) and arith.DivF(op).approx:
-        return "approximate function"
+        return "approximate"
     return "rounding"
 
 
@@ -82,9 +84,17 @@ def _adds_up(op: Operation) -> bool:
     return any(inner.name in _SUMS for inner in op.walk()[1:])
 
 
-def _is_only_added(product: Operation) -> bool:
-    users = list(product.result.uses.items())
-    return len(users) == 1 and users[0][0].name in _SUMS and users[0][1] == 1
+def fma_of(product: Operation) -> Operation | None:
+    """Return what adds a rounded product to one that is not rounded, as fma(a, b, c * d) does."""
+    value = product.result
+    while list(value.uses.values()) == [1]:
+        (user,) = value.uses
+        if math.Fma.matches(user):
+            return user if math.Fma(user).c is value else None
+        if not arith.NegF.matches(user):
+            return None
+        value = user.result
+    return None
 
 
 def _accumulates(addition: Operation, last: Operation) -> bool:
@@ -174,11 +184,78 @@ def _without_casts(value: Value) -> Operation | None:
     return op
 
 
+def rounds_to_one_side(op: Operation) -> bool:
+    """Whether it makes whole numbers of floats by leaving out what is after the point."""
+    if not (math.Floor.matches(op) or math.Ceil.matches(op) or arith.FloatToInteger.matches(op)):
+        return False
+    added = op.operands[0].defining_op
+    halves = () if added is None or not arith.AddF.matches(added) else added.operands
+    return not any(constant_value(value) in (0.5, -0.5) for value in halves)
+
+
+def is_fixed(value: Value) -> bool:
+    """Whether a value is a constant or a number that the launch was given, in each element."""
+    op = value.defining_op
+    while op is not None and tt.Rearrangement.matches(op):
+        value = op.operands[0]
+        op = value.defining_op
+    if op is not None:
+        return arith.Constant.matches(op)
+    return isinstance(value.owner, Block) and tt.Func.matches(value.owner.parent_op)
+
+
 def may_cancel(op: Operation) -> bool:
     """Whether it adds numbers of which the sum may be much smaller than they are."""
     return op.name in _SUMS or DotLike.matches(op) or _adds_up(op) or math.Fma.matches(op)
 
 
-def is_float_op(op: Operation) -> bool:
-    """Whether it is plain arithmetic of floats."""
-    return FloatOp.matches(op)
+# Of instructions and functions that a GPU approximates, and that are computed to full precision
+# when they are interpreted: their largest relative errors there.
+# Sources: PTX ISA, "Floating Point Instructions"; CUDA C++ Programming Guide, "Intrinsic Functions".
+_ULP = 2.0**-23
+_INSTRUCTION_ERRORS = {
+    "tanh": 2.0**-11,
+    "ex2": 2.0**-22,
+    "lg2": 2.0**-22,
+    "sin": 2.0**-20.9,
+    "cos": 2.0**-20.9,
+    "sqrt": 2.0**-23,
+    "rsqrt": 2.0**-22.9,
+    "rcp": _ULP,
+}
+_FUNCTION_ERRORS = {
+    "fast_tanhf": 2.0**-11,
+    "fast_sinf": 2.0**-21.19,
+    "fast_cosf": 2.0**-21.19,
+    "fast_tanf": 2.0**-20,
+    "fast_expf": 4 * _ULP,
+    "fast_exp10f": 4 * _ULP,
+    "fast_logf": 2.0**-21.41,
+    "fast_log2f": 2.0**-22,
+    "fast_log10f": 2.0**-21.41,
+    "fast_powf": 2.0**-19,
+    "fast_dividef": 2 * _ULP,
+}
+_APPROXIMATED = re.compile(r"\s*(\w+)\.approx(?:\.ftz)?\.f32\s+\$0\s*,\s*\$1\s*;?\s*")
+
+
+def approximated(op: Operation) -> str | None:
+    """Return the instruction that inline assembly of fp32 consists of, if it approximates."""
+    asm = tt.ElementwiseInlineAsm.cast(op)
+    if asm is None or len(asm.results) != 1 or len(asm.sources) != 1:
+        return None
+    types = [ir.element_of(value.type) for value in (*asm.sources, *asm.results)]
+    match = _APPROXIMATED.fullmatch(asm.asm)
+    if match is None or any(each != ir.F32 for each in types):
+        return None
+    name = match.group(1)
+    return name if name in _INSTRUCTION_ERRORS else None
+
+
+def known_error(op: Operation) -> float:
+    """Return the largest relative error that an op has on a GPU and not here; 0 for none."""
+    extern = tt.ExternElementwise.cast(op)
+    if extern is not None:
+        return _FUNCTION_ERRORS.get(extern.function, 0.0)
+    name = approximated(op)
+    return 0.0 if name is None else _INSTRUCTION_ERRORS[name]

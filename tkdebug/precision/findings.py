@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,10 +26,12 @@ from tkdebug.precision.op_errors import (
     CANCELS,
     AsFp32,
     Flow,
+    Known,
     OpError,
     OpErrors,
     Place,
     Source,
+    Unrounded,
     place_of,
     relative_error,
     weights,
@@ -43,11 +46,15 @@ _LEAST_SHARE = 0.02
 # A cancellation counts where the output's error, too, is that much larger than that of its operands.
 _REACHES_OUTPUT = CANCELS / 2
 _LEAST_FLOW = 0.5
-# Where so much of the error is of products that are rounded before they are added, an fma helps.
-_CONTRACTED = 0.8
+# A cancellation comes before what it lets grow.
+_FIRST = 1.0 + 1e-9
+# Whole numbers in place of others are a rounding where they change an output by no more.
+_MOST_UNROUNDED = 0.1
+# Where a term is that much smaller than what it is added to, most of its digits go.
+_ABSORBED = 2.0**-8
 # Of at least so many roundings, the part that goes to one side where rounding is biased.
 _BIASED, _BIASED_OF = 0.9, 64
-_ROUNDING_CAUSES: tuple[Cause, ...] = ("storage type", "rounding")
+_ROUNDING_CAUSES: tuple[Cause, ...] = ("storage", "rounding")
 
 
 def kernel_numerics(
@@ -74,12 +81,15 @@ def kernel_numerics(
     """
     by_place = _by_place(errors.by_op)
     biased = _biased(errors.by_op)
+    absorbing = frozenset(
+        place for place, ops in by_place.items() if any(op.absorbs <= _ABSORBED for op in ops)
+    )
     outputs, findings = [], []
     for each in written:
         worlds = dict(each.worlds())
         exact = worlds.pop(None)
         measure = _Measure(each.actual, exact, worlds)
-        output = _output(each, measure, exact, biased)
+        output = _output(each, measure, exact, biased, absorbing)
         outputs.append(output)
         findings += _findings(output, measure, by_place)
     order = {output.name: output.error for output in outputs}
@@ -130,12 +140,16 @@ def _rms(values: Tensor) -> float:
 
 
 def _output(
-    written: Written, measure: _Measure, exact: Tensor, biased: frozenset[Source]
+    written: Written,
+    measure: _Measure,
+    exact: Tensor,
+    biased: frozenset[Source],
+    absorbing: frozenset[Place],
 ) -> Output:
     shares = []
     for world in measure.worlds:
         if isinstance(world, Source):
-            cause: Cause = "biased rounding" if world in biased else world.cause
+            cause: Cause = "biased" if world in biased else world.cause
             without = _rms(measure.relative - measure.of(world))
             shares.append(Share(*world.place, cause, measure.share(world), without))
     shares.sort(key=lambda share: -abs(share.share))
@@ -173,28 +187,50 @@ def _against_reference(written: Written, exact: Tensor) -> AgainstReference | No
 def _findings(
     output: Output, measure: _Measure, by_place: Mapping[Place, Sequence[OpError]]
 ) -> list[Finding]:
+    """The lines that make an output's error, and those that would on a GPU, the worst first."""
+    measured = 1.0 if output.not_finite else output.error**2
     found = []
     cancelled = _cancellation(output, measure, by_place)
     first = output.shares[0] if output.shares else None
-    if cancelled is not None and not (
-        first is not None and first.cause == "contraction" and first.share >= _CONTRACTED
-    ):
-        found.append(cancelled)
+    is_contracted = first is not None and first.cause == "contraction"
+    if cancelled is not None and not is_contracted:
+        found.append((measured * cancelled.share * _FIRST, cancelled))
     for share in output.shares:
-        if share.share < _LEAST_SHARE:
-            continue
-        tried = AsFp32(Place(share.file, share.line))
+        place = Place(share.file, share.line)
         as_fp32 = None
-        if tried in measure.worlds and not output.not_finite:
-            as_fp32 = _rms(measure.of(tried))
-        found.append(
-            Finding(
-                *(output.name, share.file, share.line, share.cause, share.share),
-                _detail(share.cause),
-                as_fp32,
-            )
+        if AsFp32(place) in measure.worlds and not output.not_finite:
+            as_fp32 = _rms(measure.of(AsFp32(place)))
+        finding = Finding(
+            *(output.name, *place, share.cause, share.share, _DETAILS[share.cause], as_fp32)
         )
-    return found
+        found.append((measured * share.share, finding))
+    total = measured
+    for finding, size in () if output.not_finite else _beyond(output, measure):
+        found.append((size**2, finding))
+        total += size**2
+    found.sort(key=lambda each: -each[0])
+    return [
+        replace(finding, share=min(weight / total, 1.0))
+        for weight, finding in found
+        if weight >= _LEAST_SHARE * total > 0
+    ]
+
+
+def _beyond(output: Output, measure: _Measure) -> Iterator[tuple[Finding, float]]:
+    """What is no error against fp64, and how large it is: yet it changes the output."""
+    for world in measure.worlds:
+        if isinstance(world, Known):
+            size = _rms(measure.of(world))
+            text = (
+                "on a GPU it is approximated, with errors up to those of the PTX ISA and the CUDA "
+                f"guide, which come to {size:.2g} here; interpreted it is exact"
+            )
+            yield Finding(output.name, *world.place, "approximate", 1.0, text), size
+        elif isinstance(world, Unrounded):
+            size = _rms(measure.of(world))
+            if size <= _MOST_UNROUNDED:
+                text = "what is after the point is left out, so that numbers go to one side"
+                yield Finding(output.name, *world.place, "biased", 1.0, text), size
 
 
 def _cancellation(
@@ -224,22 +260,18 @@ def _cancellation(
 
 
 _DETAILS: Mapping[Cause, str] = {
-    "storage type": "rounded to the type that it is kept in",
-    "accumulator type": "summed up in a type narrower than fp32",
+    "storage": "rounded to the type that it is kept in",
+    "accumulator": "summed up in a type narrower than fp32",
     "tf32": "factors of the product are cut to tf32",
-    "contraction": "the product is rounded before it is added; an fma would not",
-    "order of summation": "each partial sum is rounded",
-    "approximate function": "the function is approximated",
+    "contraction": "this product is rounded before it is added, the other one is not",
+    "order": "each partial sum is rounded",
+    "approximate": "the function is approximated",
     "cancellation": "numbers that are nearly equal are subtracted",
     "overflow": "numbers are larger than the type's largest",
     "underflow": "numbers are smaller than the type's smallest with all digits",
-    "biased rounding": "rounded to one side",
+    "biased": "rounded to one side",
     "rounding": "rounded",
 }
-
-
-def _detail(cause: Cause) -> str:
-    return _DETAILS[cause]
 
 
 def _by_place(by_op: Mapping[Operation, OpError]) -> dict[Place, list[OpError]]:

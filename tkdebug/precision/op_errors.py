@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import tkdebug
-from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.evaluator import Evaluator
@@ -26,7 +26,14 @@ from tkdebug.interpreter.rules import run_alone
 from tkdebug.interpreter.tiles.forms import ELEMENT_DTYPES
 from tkdebug.interpreter.tiles.side_by_side import SideBySide
 from tkdebug.interpreter.tiles.values import TileValue
-from tkdebug.precision.error_causes import Cause, cause_of, may_cancel
+from tkdebug.precision.error_causes import (
+    Cause,
+    cause_of,
+    fma_of,
+    is_fixed,
+    known_error,
+    may_cancel,
+)
 
 # Of the root mean square: elements below it count as that large. Where numbers cancel, all that a
 # tile has are small: a difference that is small by chance is none.
@@ -35,6 +42,7 @@ _FLOOR, _CANCELLED_FLOOR = 0.01, 0.1
 # the difference of nearly equal numbers.
 CANCELS = 8.0
 _TF32_BITS = -8192
+_SIGN_BIT = 20
 _PACKAGE = str(Path(tkdebug.__file__).parent)
 
 
@@ -45,26 +53,43 @@ class Place(NamedTuple):
     line: int
 
 
-class Source(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Source:
     """A world: the errors of one cause that the ops of a line make."""
 
     place: Place
     cause: Cause
 
 
-class Flow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Flow:
     """A world: the errors that the operands of a line's sums bring, and no others."""
 
     place: Place
 
 
-class AsFp32(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AsFp32:
     """A world: all errors as they are, but those of a line, which has the errors of fp32."""
 
     place: Place
 
 
-World = Source | Flow | AsFp32
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A world: the errors that a line's approximations have on a GPU, and not here."""
+
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Unrounded:
+    """A world: numbers that a line rounds to integers toward one side stay as they are."""
+
+    place: Place
+
+
+World = Source | Flow | AsFp32 | Known | Unrounded
 
 
 @dataclass(slots=True)
@@ -78,6 +103,7 @@ class OpError:
         amplified: the most by which its operands' relative error grew.
         low, high: exponents of the smallest and largest number that is not 0; None without one.
         not_finite: results that are, where fp64 has a number.
+        absorbs: the least ratio of the smaller term of an addition to the larger one.
         downward, moved: of those that were rounded, how many toward 0, and how many there are.
     """
 
@@ -89,6 +115,7 @@ class OpError:
     low: int | None = None
     high: int | None = None
     not_finite: int = 0
+    absorbs: float = 1.0
     downward: int = 0
     moved: int = 0
 
@@ -114,6 +141,7 @@ class OpErrors:
     tried: frozenset[Place] = frozenset()
     by_op: dict[Operation, OpError] = field(default_factory=dict)
     _causes: dict[Operation, tuple[Place, Cause]] = field(default_factory=dict)
+    _known_errors: dict[Operation, float] = field(default_factory=dict)
 
     def made(
         self,
@@ -141,14 +169,19 @@ class OpErrors:
         assert exact is not None
         local = _difference(actual, own)
         noted = self._noted(op)
+        known = self._known(op)
         noted.elements += actual.numel()
         noted.note_range(actual)
         carries = exact is not own
         makes = bool(local.any())
-        if not carries and not makes:
+        if not carries and not makes and not known:
             result.exact = None  # as the kernel has it
             return
         worlds = dict(result.worlds)
+        if known:
+            # To either side, as their signs are not known: by a bit of the number.
+            sides_of_bits = ((own.view(torch.int64) >> _SIGN_BIT) & 1) * 2 - 1
+            worlds[Known(self._cause(op)[0])] = exact + known * own * sides_of_bits
         if carries:
             brought = _difference(own, exact)
             noted.carried += _mean_square(brought, exact) * actual.numel()
@@ -161,6 +194,9 @@ class OpErrors:
             noted.local += _mean_square(local, own) * actual.numel()
             noted.not_finite += int((~actual.isfinite() & own.isfinite()).sum())
             self._note_sides(noted, local, own)
+            is_sum = arith.AddF.matches(op) or arith.SubF.matches(op)
+            if is_sum and not any(map(is_fixed, op.operands)):
+                _note_terms(noted, *(side.widened(run, type_) for side in sides))
             for world, part in self._parts(run, op, twin, sides, type_, actual, own, local):
                 worlds[world] = worlds.get(world, exact) + part
             for tried in self.tried:
@@ -195,7 +231,16 @@ class OpErrors:
     def _cause(self, op: Operation) -> tuple[Place, Cause]:
         found = self._causes.get(op)
         if found is None:
-            found = self._causes[op] = place_of(op), cause_of(op)
+            cause = cause_of(op)
+            # Of two products the fma has rounded one, and not the other.
+            at = fma_of(op) if cause == "contraction" else op
+            found = self._causes[op] = place_of(at or op), cause
+        return found
+
+    def _known(self, op: Operation) -> float:
+        found = self._known_errors.get(op)
+        if found is None:
+            found = self._known_errors[op] = known_error(op)
         return found
 
     def _note_cancellation(
@@ -254,6 +299,14 @@ class OpErrors:
         if bool(local.any()):
             found.append((Source(line, cause), local))
         return found
+
+
+def _note_terms(noted: OpError, a: Tensor, b: Tensor) -> None:
+    a, b = a.abs(), b.abs()
+    larger = float(torch.maximum(a, b).nan_to_num(0.0, 0.0, 0.0).mean())
+    smaller = float(torch.minimum(a, b).nan_to_num(0.0, 0.0, 0.0).mean())
+    if larger:
+        noted.absorbs = min(noted.absorbs, smaller / larger)
 
 
 def place_of(op: Operation) -> Place:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
@@ -21,8 +22,26 @@ _VERDICTS: Mapping[Verdict, str] = {
 
 def numerics_json(kernels: Sequence[KernelNumerics]) -> str:
     """Return a document of its own."""
-    data = {"schema": SCHEMA, "kernels": [_kernel_data(kernel) for kernel in kernels]}
+    data = {
+        "schema": SCHEMA,
+        "lines": [_finding_data(kernel, finding) for kernel, finding in _worst(kernels)],
+        "kernels": [_kernel_data(kernel) for kernel in kernels],
+    }
     return json_text(data, indent=1) + "\n"
+
+
+def _worst(kernels: Sequence[KernelNumerics]) -> list[tuple[KernelNumerics, Finding]]:
+    """The findings of all launches, those of the largest errors first."""
+    found = []
+    for kernel in kernels:
+        errors = {o.name: math.inf if o.not_finite else o.error for o in kernel.outputs}
+        found += [(errors[finding.output], kernel, finding) for finding in kernel.findings]
+    found.sort(key=lambda each: -each[0])
+    return [(kernel, finding) for _, kernel, finding in found]
+
+
+def _finding_data(kernel: KernelNumerics, finding: Finding) -> dict[str, object]:
+    return {"kernel": kernel.kernel, "launch": kernel.launch, **asdict(finding)}
 
 
 def _kernel_data(kernel: KernelNumerics) -> dict[str, object]:
