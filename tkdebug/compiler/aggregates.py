@@ -43,7 +43,7 @@ def _members(owner: type) -> dict[str, Any]:
 
 
 class Aggregate(tuple[Any, ...]):
-    """The base of what `aggregate` makes.
+    """Base class of the classes that `aggregate` makes.
 
     Attributes:
         constant_fields: positions of the fields that are `tl.constexpr`.
@@ -78,7 +78,7 @@ class Aggregate(tuple[Any, ...]):
         """Another object that differs in the fields named.
 
         Raises:
-            TypeError: there is no such field, or it cannot have that value.
+            TypeError: there is no such field, or the value does not fit it.
         """
         values = {**dict(zip(self._fields, self, strict=True)), **changes}
         for name, value in changes.items():
@@ -154,7 +154,7 @@ def aggregate(cls: type) -> type[Aggregate]:
     jit functions, or functions of constants. A plain value given in the class is a default.
 
     Raises:
-        TypeError: it has another base than aggregates.
+        TypeError: the class has a base that is no aggregate.
     """
     bases = [base for base in cls.__mro__[1:] if base not in (object, tuple, Aggregate)]
     for base in bases:

@@ -1,6 +1,6 @@
-"""The texts of one compilation by stage, and the source lines behind their lines.
+"""The texts of one compilation by stage, and the source line of each text line.
 
-What a viewer needs to show source and IR side by side without the compiler. Stages are "source",
+A viewer needs these to show source and IR side by side without the compiler. Stages are "source",
 "tile-ir", and "tile-ir after <pass>" for each pass that changed something.
 """
 
@@ -75,7 +75,7 @@ class SnapshotRecorder:
             self._last_pass = ""
 
     def after_run(self, run: PassRun, module: Module) -> None:
-        """Record what a pass did, and the module as it left it."""
+        """Record what a pass did, and the module after it."""
         if not self._each_pass:
             self._last_pass = run.name if run.changed else self._last_pass
             return

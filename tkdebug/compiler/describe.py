@@ -15,7 +15,7 @@ _MAX_SHOWN_BITS = 8192
 
 
 def describe(value: Any) -> str:
-    """A value: a run-time one by its type, a constant by what it is."""
+    """A value in words: a run-time one by its type, a constant by its value."""
     if isinstance(value, tensor):
         return describe_type(value.type)
     if isinstance(value, tensor_descriptor):

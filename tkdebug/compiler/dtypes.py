@@ -152,7 +152,7 @@ class dtype(LanguageType):
 
     @property
     def int_signedness(self) -> str | None:
-        """Either `signed` (int1 too) or `unsigned`; None for what is no integer."""
+        """Either `signed` (int1 too) or `unsigned`; None for a type that is no integer."""
         if not self.is_int():
             return None
         return "unsigned" if self.name[0] == "u" else "signed"

@@ -1,8 +1,8 @@
 """A kernel's run-time values while its Python is being compiled.
 
 `tensor` wraps an IR value with its language type; a plain Python object in the same place is a
-compile-time constant. `constexpr` only marks: annotations, and constants made outside kernels.
-The front end takes it off whatever comes from there, so that `emit` functions never see one.
+compile-time constant. `constexpr` only marks annotations, and constants made outside kernels. The
+front end unwraps it everywhere, so that `emit` functions never see one.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class block_pointer:
 
     @property
     def element_ty(self) -> LanguageType:
-        """Element type of what it points to."""
+        """The type of the element that it points to."""
         pointer = self.base.type
         return pointer.element_ty  # type: ignore[attr-defined, no-any-return]
 
@@ -199,7 +199,7 @@ def is_runtime(value: object) -> bool:
 
 
 def is_jit_function(value: object) -> bool:
-    """Whether `value` is a jit function, by what it has."""
+    """Whether `value` is a jit function, by its attributes."""
     # Asked of the class: reading the attribute would look for the source.
     return hasattr(type(value), "kernel_source")
 

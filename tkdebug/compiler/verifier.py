@@ -372,7 +372,7 @@ def _same(op: Operation) -> str | None:
 
 
 def _tied(op: Operation) -> str | None:
-    """Carried values keep their type; what regions forward is checked by the verifier."""
+    """Check that carried values keep their type; the verifier checks what regions forward."""
     for junction in junctions(op):
         for tied in junction.tied():
             inner, *others = tied.values

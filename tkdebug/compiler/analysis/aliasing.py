@@ -57,7 +57,7 @@ def ring_index(value: Value, stages: int) -> RingIndex | None:
 
 
 def _of_counter(value: Value, stages: int) -> RingIndex | None:
-    """The remainder of a value that grows by one in each iteration."""
+    """The ring index of a value that grows by one in each iteration, or None."""
     offset = 0
     while (added := _plus_constant(value)) is not None:
         value, amount = added

@@ -11,8 +11,8 @@ and:
 - the integer arithmetic that makes an index does not overflow as signed numbers, and the divisor
   of a signed division is positive. Overflow in offsets is a fault of its own.
 
-Without the former, runs still hold as far as they are aligned (`AxisInfo.run`), for no power of two
-lets an aligned run cross a wrap, and that is the part that wide accesses rely on.
+If index arithmetic may overflow, runs still hold as far as they are aligned (`AxisInfo.run`): no
+power of two lets an aligned run cross a wrap. Wide accesses rely on this part alone.
 
 Assumptions about scalar integers are read: divisors and signs. One holds wherever its
 value is defined, if that is in the block of the assume, and in the whole function if the assume
@@ -141,7 +141,7 @@ __all__ = ["AxisInfo", "analyse"]
 def analyse(function: Operation, non_negative: Collection[Value] = ()) -> Mapping[Value, AxisInfo]:
     """The facts about every value of a `tt.func`.
 
-    Its attribute `arg_divisibility`, if there is one, gives a divisor of each argument (bytes for
+    The function's attribute `arg_divisibility`, if set, gives a divisor of each argument (bytes for
     pointers).
 
     Args:

@@ -1,8 +1,8 @@
 """Rules for the contiguity, divisibility and constancy of each op's results.
 
-A rule takes the op and the facts about its operands and gives those about its results. The
+A rule takes the op and the facts about its operands, and returns the facts about its results. The
 definitions are `axis_facts.AxisInfo`'s; each rule must hold for wrapping arithmetic as far as
-`AxisInfo.run` reaches. An op without a rule gives results of which nothing is known.
+`AxisInfo.run` reaches. Nothing is known of the results of an op without a rule.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def _select(op: Operation, operands: Infos) -> AxisInfo:
 def _one_of(
     a: AxisInfo, b: AxisInfo, groups: Sequence[int], non_negative: bool, unit: int = 1
 ) -> AxisInfo:
-    """One of two values, the same of them in every group."""
+    """Facts about a choice between two values that is the same throughout each group."""
     runs = [min(sizes) for sizes in zip(a.contiguity, b.contiguity, groups, strict=True)]
     divisors = [
         min(a.first_divisor(axis, run, unit), b.first_divisor(axis, run, unit))

@@ -20,7 +20,7 @@ class ForwardAnalysis(ABC, Generic[Fact]):
     """Facts about values, in program order; loops are walked until nothing changes.
 
     Attributes:
-        facts: by value; a value without one was not reached, or is of no concern.
+        facts: by value; a value without facts was not reached, or is not analysed.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ def backward(values: Iterable[Value], needs: Callable[[Value], Iterable[Value]])
     """All values that `values` need, themselves included.
 
     Args:
-        values: where to begin.
+        values: the values to begin with.
         needs: returns the values that one value needs directly; called once for each.
     """
     found = set(values)

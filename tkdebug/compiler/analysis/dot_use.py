@@ -57,10 +57,10 @@ class BroadcastProduct:
     Attributes:
         product: the multiplication.
         rows: the tile that is repeated along the result's columns, of two axes.
-        columns: the one that is repeated along its rows.
+        columns: the tile that is repeated along the result's rows.
         row_axis: the axis of the products that is the result's first.
-        sum_axis: the one that is summed.
-        column_axis: the one that is its second.
+        sum_axis: the axis of the products that is summed.
+        column_axis: the axis of the products that is the result's second.
     """
 
     product: Operation
@@ -78,7 +78,7 @@ class BroadcastProduct:
 
     @staticmethod
     def of(reduce: Operation) -> BroadcastProduct | None:
-        """The product that a reduction sums up; None where it does something else."""
+        """Return the product that a reduction sums up, or None if it sums up none."""
         if len(reduce.operands) != 1 or not _adds_up(reduce):
             return None
         product = tt.Reduce(reduce).sources[0].defining_op

@@ -1,13 +1,13 @@
 """Accesses to global memory: origins of their pointers, widths, and which must wait for others.
 
 In the order of its program a load gives the value that was stored before it. Each thread keeps that
-order for itself: where another thread stored an element than the one that loads it, the two must
-wait for each other in between. That is so where two accesses have different layouts, and where
-several threads hold copies of an element, which all of them load and one stores. Scalars are loaded
-by all threads, and stored by the first one.
+order for its own accesses. If one thread stores an element and another one loads it, the two must
+wait for each other in between. This happens where two accesses have different layouts, and where
+several threads hold copies of an element, which all of them load and one of them stores. Scalars
+are loaded by all threads, and stored by the first one.
 
 Loads that are volatile, or decide whether a `while` goes on, are left alone: they wait for another
-program, and threads may see its stores in different iterations, so that no barrier may stand there.
+program, and threads may see its stores in different iterations, so no barrier may be put there.
 
 Accesses of one layout without copies are taken to touch the same elements or none in common: a
 thread that stores at one offset and another that loads at another offset are not looked for, nor
@@ -42,7 +42,7 @@ class Tile:
 
     Attributes:
         base: the value that its pointers are computed from.
-        layout: of its pointers; None for a scalar's.
+        layout: the layout of its pointers; None for a scalar pointer.
         kind: the kind of the access.
     """
 
@@ -155,7 +155,7 @@ def loaded_root(access: Operation) -> Value | None:
     """The one pointer that all pointers of an access are offsets from.
 
     Returns:
-        None if that is a parameter, if there is none, and for all other ops.
+        None if that pointer is a parameter, if there is no such pointer, and for all other ops.
     """
     if not PointerAccess.matches(access):
         return None
@@ -216,7 +216,8 @@ def accessible_elems(
 ) -> int:
     """The most elements along `axis` that one access can move, in whichever layout.
 
-    The address must be a multiple of the access's size, and the mask one for all its elements.
+    The address must be a multiple of the access's size, and the mask must be the same for all its
+    elements.
     """
     element_bytes = unit_of(PointerAccess(op).pointer.type)
     count = min(pointers.run(axis, element_bytes), max(1, MAX_ACCESS_BYTES // element_bytes))
@@ -230,7 +231,7 @@ def vector_elems(
 
     Args:
         op: a load, store or atomic on tiles.
-        layout: of its pointers.
+        layout: the layout of its pointers.
         info: facts about its pointers.
         mask_info: facts about its mask, if it has one.
 

@@ -1,8 +1,8 @@
 """Values that arguments and program ids alone decide: they are the same each time a launch runs.
 
-Such values can be computed again on the host after a launch, from the launch's arguments. What
-is loaded, floats (which round as the device does), and addresses as numbers are left out; so is
-ops that only run where one of these decides.
+Such values can be computed again on the host after a launch, from the launch's arguments. Loaded
+values, floats (which round as the device does) and addresses as numbers are left out, and so are
+ops that run only where one of these decides.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Slice:
     """The part of a module that some accesses need.
 
     Attributes:
-        ops: those that have to run, with the ops around them.
+        ops: the ops that have to run, with the ops around them.
         values: the values that they take from each other.
     """
 
@@ -68,7 +68,7 @@ def is_decided(op: Operation, values: Iterable[Value], decided: frozenset[Value]
 
 
 def slice_of(accesses: Iterable[tuple[Operation, Iterable[Value]]]) -> Slice:
-    """The ops that must run to compute the values that are given with some accesses."""
+    """The ops that must run to compute the values that are listed for each access."""
     ops: set[Operation] = set()
 
     def run(op: Operation | None) -> Iterator[Value]:

@@ -31,7 +31,7 @@ class Interval:
     end: int
 
     def overlaps(self, other: Interval) -> bool:
-        """Whether they have a place in common."""
+        """Whether two live intervals have a place in common."""
         return self.start <= other.end and other.start <= self.end
 
     def hull(self, other: Interval) -> Interval:
@@ -92,8 +92,8 @@ def live_buffers(
 
     Args:
         function: a `tt.func`.
-        timeline: of the same function.
-        aliases: of the same function, when they are known already.
+        timeline: the timeline of the same function.
+        aliases: the aliases of the same function, if they are known already.
     """
     if aliases is None:
         aliases = buffer_aliases(function)

@@ -1,7 +1,7 @@
 """Integer arithmetic that offsets of pointers are made by, and that may wrap on the way.
 
-Sums, differences and products below 64 bits count that reach a pointer by such alone, and by what
-moves elements about. `h - h // n * n` is a remainder, and so no difference.
+Sums, differences and products below 64 bits count if only such arithmetic, and ops that move
+elements, lie between them and a pointer. `h - h // n * n` is a remainder, and so no difference.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class OffsetArithmetic:
     Attributes:
         sums: sums, differences and products below 64 bits that pointers are moved by.
         remainders: signed remainders that pointers are moved by.
-        hashed: such sums, differences and products as only remainders are made of.
+        hashed: sums, differences and products from which only remainders are made.
     """
 
     sums: frozenset[Operation] = frozenset()

@@ -30,8 +30,8 @@ class Requests:
         count: instructions of a warp with at least one thread that accesses.
         sectors: touched by each, summed up.
         needed: sectors that the bytes of each would fill without gaps, summed up.
-        lines: of 128 bytes, summed up.
-        distinct: sectors that all of them together touch.
+        lines: the lines of 128 bytes that each request touches, summed up.
+        distinct: sectors that all requests together touch, each counted once.
         addresses: different ones, of all together.
     """
 
@@ -54,12 +54,12 @@ def requests_of(
     """The requests of one execution by one program.
 
     Args:
-        layout: of the pointers; None for a scalar.
+        layout: the layout of the pointers; None for a scalar pointer.
         vector: consecutive registers that one access of a thread takes.
-        shape: of the tile.
+        shape: the shape of the tile.
         itemsize: bytes of an element.
-        addresses: in bytes (n,), of the elements that are accessed.
-        positions: of these in the tile (n,), row by row.
+        addresses: byte addresses (n,) of the accessed elements.
+        positions: places of these elements in the tile (n,), row by row.
     """
     if layout is None:
         grouped = addresses.reshape(1, -1)

@@ -1,8 +1,8 @@
 """Accesses of warps to shared memory, and to tiles of global memory, before they next wait.
 
-`HazardState` is what may have happened since the last barrier, and what was started and may still
-be under way. An op that conflicts with it needs a barrier before it. Invariant: states only grow
-when they are joined, so that loops reach a fixed point.
+`HazardState` holds the accesses that may have happened since the last barrier, and those that were
+started and may still be under way. An op that conflicts with one of them needs a barrier before
+itself. Invariant: states only grow when they are joined, so that loops reach a fixed point.
 
 An async copy begins to write where it is issued (so what it overwrites must have been read) and
 has written at the wait that covers it (so others need a barrier after that). An async dot, and a
@@ -250,7 +250,7 @@ def _changed(items: InFlight, change: Callable[[Region], Region]) -> InFlight:
 
 
 def _entering(region: Region, loop: Operation) -> Region:
-    """Buffer k of several is the one of phase k in iteration 0."""
+    """A buffer of a ring as the loop begins: number k has phase k in iteration 0."""
     if region.owner.name != ALLOC or region.ring is not None:
         return region
     type_ = region.owner.result.type

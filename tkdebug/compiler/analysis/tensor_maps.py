@@ -73,8 +73,8 @@ class Message:
     """One bulk copy of a block.
 
     Attributes:
-        start: where its box begins in the block, in elements along each axis.
-        offset_bytes: where it lands in the buffer.
+        start: the beginning of its box in the block, in elements along each axis.
+        offset_bytes: the place of its box in the buffer.
     """
 
     start: tuple[int, ...]
@@ -101,7 +101,7 @@ class MadeMap:
 
 
 def misfit(block: TensorType, padding: str) -> str | None:
-    """Why no tensor map has blocks of this type; None when one can."""
+    """Return why no tensor map has blocks of this type, or None if one can."""
     element, shape = block.element, block.shape
     if not isinstance(element, ScalarType) or element.bits not in _ELEMENT_BITS:
         return f"tensor maps have no elements of {element}"
@@ -191,7 +191,7 @@ def kernel_made(function: Operation) -> list[Operation]:
 
 
 def is_kernel_made(op: Operation) -> bool:
-    """Whether programs make a tensor map where `op` stands."""
+    """Whether programs make a tensor map at `op`."""
     return tt.MakeTensorDescriptor.matches(op) and tt.MakeTensorDescriptor(op).by_kernel
 
 

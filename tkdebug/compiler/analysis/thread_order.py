@@ -1,10 +1,10 @@
 """Threads of a program: which accesses which element of a tile, and the order among them.
 
-Read off GPU IR right after its layouts were assigned, where ops are still in the order of the
-source, and noted for the ops of the Tile IR that it was made of. Threads are ordered by a barrier,
-an atomic, and what goes through shared memory: a reduction across warps, a change of layout, the
-operands of a dot. Barriers that `InsertBarriers` puts between accesses to global memory are not
-there yet: Triton has none.
+The facts are read off GPU IR right after layouts were assigned, where ops are still in the order of
+the source, and noted for the Tile IR ops that each op was made of. Threads are ordered by a
+barrier, an atomic, and every exchange through shared memory: a reduction across warps, a change of
+layout, the operands of a dot. Barriers that `InsertBarriers` puts between accesses to global memory
+are not there yet: Triton has none.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ThreadOrder:
     """Layouts and barriers of one kernel, by ops of its Tile IR.
 
     Attributes:
-        layouts: of each load and store, the layouts in which threads do it; None of a scalar.
+        layouts: for each load and store, the layouts in which threads do it; None for a scalar.
         barriers: the ops before which all threads have waited for each other.
     """
 
@@ -52,9 +52,9 @@ class MeetingAccesses:
     """The loads and stores of a module by which threads may pass values to each other.
 
     Attributes:
-        of_one_pointer: those that load and store, or store twice, through one argument or other
-            pointer, and not by the same threads, as far as the source tells.
-        of_all: all of them, where two arguments may be the same memory; none where none is stored.
+        of_one_pointer: accesses that load and store, or store twice, through one argument or other
+            pointer, and not by the same threads, as far as the source shows.
+        of_all: all accesses, if two arguments may share memory; none if nothing is stored.
     """
 
     of_one_pointer: frozenset[Operation]
@@ -92,7 +92,7 @@ def _may_meet(ops: Sequence[Operation]) -> bool:
 
 
 def _is_same_place(store: Operation, other: Operation) -> bool:
-    """Whether both access the same elements by the same threads, as far as the source tells."""
+    """Whether both access the same elements by the same threads, as far as the source shows."""
     if PointerAccess(store).pointer is not PointerAccess(other).pointer:
         return False
     if not tt.Load.matches(other):
@@ -115,8 +115,8 @@ def thread_order(
     """Return the layouts and barriers of a kernel's threads.
 
     Args:
-        tile: its Tile IR after the passes.
-        gpu_ir: made of that, with layouts, and with ids and locations of its ops.
+        tile: the kernel's Tile IR after the passes.
+        gpu_ir: the GPU IR made of `tile`, with layouts, and with ids and locations of its ops.
         scratch_bytes: how much shared memory the lowering of an op needs for itself.
     """
     return _Reading(tile, scratch_bytes).of(gpu_ir)
@@ -162,7 +162,7 @@ class _Reading:
                     self._block(region.block)
 
     def _tile_ops(self, op: Operation) -> list[Operation]:
-        """The ops of Tile IR that one of GPU IR was made of."""
+        """The Tile IR ops that an op of GPU IR was made of."""
         known = self._by_id.get(op.id)
         if known is not None and known.name == op.name:
             return [known]

@@ -94,8 +94,8 @@ class SameElements(Op):
 class FloatOp(Elementwise, LikeFirst):
     """Computes floats from floats of the same type.
 
-    The interpreter computes it into memory that it is given, which may be that of an operand, and
-    in the type of the tensors that it gets, which may be wider than the op's own.
+    The interpreter may write the result into given memory, also into an operand's. It computes in
+    the type of the tensors that it gets, which may be wider than the op's own.
 
     Attributes:
         torch: the function of torch that computes it, "" where a rule of the interpreter does.
@@ -127,7 +127,7 @@ class Cast(Elementwise, OneResult):
         """Check the kinds, shapes and widths of operand and result.
 
         Raises:
-            IRError: they are not.
+            IRError: a kind, shape or width is wrong.
         """
         op, before, after = self.op, self.source.type, self.result.type
         expect_kind(op, before, self.takes)
@@ -147,7 +147,7 @@ class MemoryAccess(Op):
     """An access to global memory.
 
     Attributes:
-        access: of which kind.
+        access: the kind of access.
     """
 
     access: ClassVar[Literal["load", "store", "atomic"]]

@@ -43,7 +43,8 @@ class Function:
 
     Attributes:
         is_predicate: whether it gives int1.
-        is_real: whether it is a function of real numbers, which each format of them only rounds.
+        is_real: whether it is a function of real numbers, so that a float format only rounds its
+            result.
         native_only: whether it has no closed form: it compiles, and says so by name when an
             interpreted kernel reaches it.
     """

@@ -10,10 +10,10 @@ from tkdebug.compiler.ir.op_view import FLOATS, INTEGERS, NUMBERS, operand_def
 
 
 class FloatFunction(FloatOp):
-    """A function of fp32 or fp64 that the language has; its docstring documents that one, too.
+    """A function of fp32 or fp64 in the language; the class's docstring documents that, too.
 
-    A class of it is all that such a function takes. What computes it is named here, or has a rule
-    of its own where a name does not do: `interpreter/rules.py`, `lowering/math.py`.
+    Such a function is one class and nothing else. The class names the functions that compute it;
+    where no name does, it has a rule in `interpreter/rules.py` or in `lowering/math.py`.
 
     Attributes:
         function: its name in `tl` and `tl.math`.

@@ -45,7 +45,7 @@ class Op(OpView):
         is_isolated: whether its regions use no value from outside, so that nothing is moved or
             merged across their border.
         has_effects_of_regions: whether it has the effects of the ops inside it, and no others.
-        is_repeatable: whether its effects that are no accesses come to the same when it runs again;
+        is_repeatable: whether its effects other than accesses are the same when it runs again;
             false for clocks, inline assembly and asynchronous ops.
         takes_any_layout: whether its tiles may lie anyhow, since its lowering brings elements to
             the threads that need them.
@@ -66,7 +66,7 @@ class Op(OpView):
     def infer(
         cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
     ) -> Sequence[Type] | None:
-        """Result types, None where the builder has to be given them."""
+        """Return the result types, or None if the builder has to be given them."""
         declared = cls.declaration
         return None if declared.results or declared.variadic_results else ()
 
@@ -74,7 +74,7 @@ class Op(OpView):
         """Raise IRError where the op breaks rules that its declaration does not have."""
 
     def fold(self, numbers: Sequence[Any]) -> Any:
-        """The constant result for constant operands, None where there is none."""
+        """Return the constant result for constant operands, or None if there is none."""
         return None
 
     @classmethod
@@ -88,7 +88,7 @@ class Op(OpView):
 
 
 def expect_one_type(op: Operation) -> None:
-    """All operands are of one type."""
+    """Check that all operands are of one type."""
     types = {value.type for value in op.operands}
     if len(types) > 1:
         raise IRError(f"{op.name}: operand types differ: {', '.join(map(str, types))}")

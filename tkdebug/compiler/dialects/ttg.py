@@ -138,7 +138,7 @@ class MemDescIndex(MemDescView):
     def infer(
         cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
     ) -> Sequence[Type] | None:
-        """One of the buffers."""
+        """The type of one of the buffers."""
         source = expect_buffer(cls.name, operands[0])
         if not source.is_multiple or operands[1] != ir.I32:
             raise IRError(f"{cls.name}: got {source}[{operands[1]}], expected buffers[i32]")

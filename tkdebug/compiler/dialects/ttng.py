@@ -1,7 +1,7 @@
 """Triton's ttng dialect: tensor cores of a warp group, mbarriers and bulk copies (TMA).
 
-Operands of bulk copies have an order of our own: the tensor map, the buffer, the mbarrier and the
-predicate where there are any, then the coordinates.
+Operands of bulk copies have an order of tkdebug's own: the tensor map, the buffer, the mbarrier and
+the predicate where there are any, then the coordinates.
 
 An mbarrier is a word in shared memory. A phase of it ends when the threads it was made for have
 arrived and all bytes that were announced to it have landed; the next begins at once.

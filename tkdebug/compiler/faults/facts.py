@@ -11,8 +11,8 @@ class Offender:
     """The first bad element: its program, lane, and element offset.
 
     Attributes:
-        is_whole_tile: whether every element of this program's tile is bad; of a block, every one
-            inside the shape that it is checked against.
+        is_whole_tile: whether every element of this program's tile is bad; for a block, every
+            element inside the shape that it is checked against.
         is_unmasked: whether the mask, if there is one, is true in all of this program's tile.
     """
 

@@ -260,7 +260,7 @@ def stride_hint(
     Args:
         op: the access.
         accessed: the tensor that it left.
-        arguments: of the launch, by name.
+        arguments: the arguments of the launch, by name.
     """
     kernel = _kernel(op.location.frames[0])
     if kernel is None or accessed.name is None or len(accessed.shape) < 2:
@@ -301,7 +301,7 @@ def _kernel(place: Frame) -> ast.FunctionDef | None:
 def _factors(kernel: ast.FunctionDef, tensor: str, line: int | None = None) -> Iterator[str]:
     """The names that indices are multiplied by in sums that begin with `tensor`, in order.
 
-    Those of the statement at `line` alone, if one is given.
+    Only the statement at `line` counts, if one is given.
     """
     pointers = {tensor}
     places = [
@@ -389,7 +389,7 @@ def mask_argument(op: Operation) -> str | None:
 
 
 def mask_text(op: Operation, mask: Value) -> str | None:
-    """The text of a mask: the argument's, or that of the value assigned to its variable."""
+    """The text of a mask: the argument's text, or the text of the value assigned to its name."""
     found = mask_argument(op)
     if found is not None and not found.isidentifier():
         return found

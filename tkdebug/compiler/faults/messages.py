@@ -61,7 +61,7 @@ _LEAST_ADDRESS = 1 << 20
 
 
 def _is_half_an_address(address: int | None) -> bool:
-    """Whether it may be the lower half of one, as a signed or an unsigned number."""
+    """Whether a number may be the lower half of an address, signed or unsigned."""
     if address is None:
         return False
     return -(1 << 31) <= address < 0 or _LEAST_ADDRESS <= address < 1 << 32
@@ -87,11 +87,11 @@ def bad_access(
         kind: "oob-load", "oob-store", "oob-atomic" or "between-elements".
         accessed: the tensor; None where the address belongs to none.
         offender: the first bad element; its index is an address where there is no tensor.
-        mask: of the access.
-        grid: of the launch.
-        arguments: of the launch, by name; of these, strides are looked for.
+        mask: the mask of the access.
+        grid: the grid of the launch.
+        arguments: the arguments of the launch, by name; strides are looked for among them.
         misled_by: the op that made the offset, and wrapped or gave a negative remainder.
-        freed: which tensor had the address, and that it is freed; None where that is not known.
+        freed: the tensor that had the address and was freed; None if it is not known.
         negative: the facts of negative numbers where the offset was loaded from, in words.
     """
     hint = None
@@ -180,7 +180,7 @@ def misaligned_descriptor(tensor: str | None, part: str, size_bytes: int | None)
     Args:
         tensor: the described tensor.
         part: "address", counted from the beginning of the allocation, or "stride 0".
-        size_bytes: its value.
+        size_bytes: the address or the stride.
     """
     where = " bytes into its allocation" if part == "address" else " bytes"
     return FaultText(
@@ -263,8 +263,8 @@ def nan_made(
 ) -> FaultText:
     """A NaN that `op` made of `cause`, such as "0 / 0", and that `store` stored.
 
-    One that a function gives of the kernel's input, as it was passed, is a warning: what is outside
-    of the function's domain may be the caller's to know.
+    A NaN that a function gives for the kernel's input as passed is a warning: the caller may know
+    that the input is outside the function's domain.
     """
     of = f", of {cause}," if cause else ""
     written = "added" if tt.AtomicRmw.matches(store) else "stored"
@@ -284,7 +284,7 @@ def undefined_result(op: Operation, shown: str, is_negative: bool = False) -> Fa
 
     Args:
         op: a division, a shift, sums and products that wrap, or a load without `other`.
-        shown: the op at the element, such as "7 // 0"; "" of a load.
+        shown: the op at the element, such as "7 // 0"; "" for a load.
         is_negative: whether it is defined, but a negative remainder.
     """
     if is_negative:

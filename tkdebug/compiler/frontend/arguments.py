@@ -51,7 +51,7 @@ class Parameter(Protocol):
 
     @property
     def has_default(self) -> bool:
-        """Whether it has one."""
+        """Whether the parameter has a default."""
 
 
 class JitCallable(Protocol):

@@ -310,7 +310,7 @@ def visit_conditional(v: Visitor, node: ast.IfExp) -> Any:
 
 
 def _weak_to_other(v: Visitor, values: list[Any], blocks: list[Block]) -> tuple[Any, Any]:
-    """Give a constant number the type of the scalar on the other side, where it can hold it."""
+    """Give a constant number the type of the scalar on the other side, if that type can hold it."""
     result = list(values)
     for index, other in ((0, 1), (1, 0)):
         number, typed = values[index], values[other]

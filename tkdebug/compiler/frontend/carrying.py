@@ -1,9 +1,9 @@
 """Variables that a run-time loop carries from one iteration to the next.
 
 A variable that the body re-binds and that had a value before becomes a region argument. Which
-ones those are shows once the body has been compiled: constants that turned out to change make
-the body be compiled again with tensors in their place, arguments that came back unchanged are
-taken out. Invariant: a carried variable keeps its type.
+variables these are is known only after the body was compiled: if a constant turned out to change,
+the body is compiled again with a tensor in its place; arguments that came back unchanged are taken
+out. Invariant: a carried variable keeps its type.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Carried:
 
     Attributes:
         initial: its value before the loop.
-        final: its value at the end of the body; None when it has none there.
+        final: its value at the end of the body; None if it has none there.
         arguments: its region arguments, a list per region.
     """
 

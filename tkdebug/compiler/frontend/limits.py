@@ -38,7 +38,7 @@ def check_binary(name: str, symbol: str, left: Any, right: Any) -> None:
     """Refuse a binary operator on constants whose result would be too large.
 
     Raises:
-        SemanticError: it would.
+        SemanticError: the result would be too large.
     """
     if isinstance(left, int) and isinstance(right, int):
         _check_int_bits(f"`{symbol}` on constants", _result_bits(name, left, right))
@@ -117,7 +117,7 @@ def check_format(spec: str, padded: int = 0) -> int:
         Characters that they may pad by together.
 
     Raises:
-        SemanticError: it does.
+        SemanticError: the format pads by too much.
     """
     padded += sum(int(number[:20]) for number in _NUMBER.findall(spec))
     _check_padding(padded)
@@ -160,7 +160,7 @@ def bounded(values: Iterable[Any], what: str) -> list[Any]:
     """The items of an iterable of constants.
 
     Raises:
-        SemanticError: there are too many.
+        SemanticError: there are too many items.
     """
     items = list(islice(values, MAX_ITEMS + 1))
     check_steps(len(items), what)
@@ -171,7 +171,7 @@ def check_steps(steps: int, what: str) -> None:
     """Refuse to go on working through `what`.
 
     Raises:
-        SemanticError: these are too many steps.
+        SemanticError: there are too many steps.
     """
     if steps > MAX_ITEMS:
         raise SemanticError(
@@ -186,7 +186,7 @@ def check_call(
     """Refuse a call of one of Python's own functions that would make something too large.
 
     Raises:
-        SemanticError: it would.
+        SemanticError: the result would be too large.
     """
     if any(function is consumer for consumer in _CONSUMERS):
         for value in arguments:

@@ -61,7 +61,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class UsedGlobal:
-    """A name from outside that a kernel read, with the value it had and where it stands."""
+    """A name from outside that a kernel read, with the value and the place of the read."""
 
     name: str
     value: Any
@@ -112,10 +112,10 @@ class Surroundings:
         self._builtins = known
 
     def lookup(self, name: str) -> Any:
-        """The constant that `name` stands for outside the function's locals.
+        """The constant that `name` has outside the function's locals.
 
         Raises:
-            SemanticError: there is none, or a kernel may not read it.
+            SemanticError: there is no such name, or a kernel may not read it.
         """
         if name in self._cells:
             return self._closure_value(name)

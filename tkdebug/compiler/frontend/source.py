@@ -43,7 +43,7 @@ class KernelSource:
         """The source of a Python function.
 
         Raises:
-            CompileError: the source cannot be found, or is not that of a plain `def`.
+            CompileError: the source cannot be found, or is no plain `def`.
         """
         return _source_of(_SameCode(fn))
 
@@ -66,7 +66,7 @@ class KernelSource:
         """Return the source with other lines in the place of its own.
 
         Raises:
-            SyntaxError: they do not parse.
+            SyntaxError: the lines do not parse.
         """
         text = "".join(f"{line}\n" for line in lines)
         definition = _parse(text, self.first_line, self.name)
@@ -77,7 +77,7 @@ class KernelSource:
         )
 
     def contains_return(self, statements: Iterable[ast.stmt]) -> bool:
-        """Whether a `return` stands anywhere in `statements`."""
+        """Whether `statements` contain a `return`, at any depth."""
         return any(self._statement_returns(statement) for statement in statements)
 
     def _statement_returns(self, statement: ast.stmt) -> bool:

@@ -79,7 +79,7 @@ def _rebuild_all(items: tuple[tensor, ...], values: Iterator[Value]) -> tuple[te
 
 
 def kind(value: Any) -> object:
-    """Equal for two values that can stand for the same variable at run time."""
+    """The kind of a value; two values of one kind can be one variable at run time."""
     if isinstance(value, tensor):
         return value.type
     if isinstance(value, tensor_descriptor):
@@ -123,7 +123,7 @@ def unify(
     """Bring two values of one variable to one kind, making tensors of constants that differ.
 
     Raises:
-        MismatchError: they are of different kinds.
+        MismatchError: the two values are of different kinds.
     """
     if isinstance(left, tuple) and isinstance(right, tuple):
         if type(left) is not type(right) or len(left) != len(right):

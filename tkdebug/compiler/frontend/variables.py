@@ -46,9 +46,9 @@ class Activation:
     """A function in a kernel: the kernel itself, or one call of a function that was inlined.
 
     Attributes:
-        function: its name.
-        caller: in which the call is; None for the kernel.
-        call: where the call is; None for the kernel.
+        function: the function's name.
+        caller: the activation that contains the call; None for the kernel.
+        call: the place of the call; None for the kernel.
         depth: 0 for the kernel.
     """
 
@@ -70,13 +70,13 @@ class Mark:
     """A place between ops, with the bindings of its function's names.
 
     Attributes:
-        location: of the statement.
+        location: the location of the statement.
         names: a front end's value for each name: `tensor`, `tensor_descriptor`, `block_pointer`,
             a tuple of such, or a plain Python object, which is a constant.
         missing: why a name has no value here, as the end of "`x` is not defined here: …".
-        value: of a RETURN, the returned value.
+        value: the returned value of a RETURN.
         around: the mark in the caller at which the function was called; None in the kernel.
-        block: in which it is, before the op that is at `index` there.
+        block: the block that it is in, before the op at `index`.
     """
 
     kind: MarkKind
@@ -130,7 +130,7 @@ class VariableRecorder:
         )
 
     def leave(self) -> None:
-        """The function that was entered last is done; its caller's statement goes on."""
+        """End the function that was entered last; its caller's statement goes on."""
         self._calls.pop()
         if self._calls:
             call = self._calls[-1]
@@ -138,7 +138,7 @@ class VariableRecorder:
                 self._add(MarkKind.SCOPE, call.visitor, call.last.location)
 
     def statement(self, visitor: Visitor, node: ast.stmt) -> None:
-        """A statement begins. Those for which Python runs nothing are no lines."""
+        """Begin a statement; a statement for which Python runs nothing is no line."""
         match node:
             case ast.Expr(value=ast.Constant()) | ast.AnnAssign(value=None):
                 return
@@ -264,7 +264,7 @@ class Variables:
 
     Attributes:
         marks: all, in the order in which they were compiled.
-        before: those before each op, in order.
+        before: the marks before each op, in order.
     """
 
     def __init__(self, marks: Sequence[Mark]) -> None:
@@ -280,7 +280,7 @@ class Variables:
     def placed(
         cls, marks: Sequence[Mark], before: Mapping[Operation, tuple[Mark, ...]]
     ) -> Variables:
-        """Marks whose places are given."""
+        """Make the variables of marks whose places are given."""
         made = cls(())
         made.marks, made.before = tuple(marks), dict(before)
         return made

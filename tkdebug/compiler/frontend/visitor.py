@@ -130,7 +130,7 @@ class Program:
         chain: the functions being inlined, outermost first, with the constants they got.
         unrolled: the number of unrolled iterations of all loops.
         breakpoints: where `breakpoint()` was met.
-        recorder: notes the variables' values at each line; None where that is not asked for.
+        recorder: notes the variables' values at each line; None unless they are asked for.
         watching: records watched values; None without watches.
         sources: other sources of some Python functions.
     """
@@ -321,10 +321,10 @@ class Visitor:
     def note_rebound(self, name: str, binding: Binding, where: str) -> None:
         """Warn if control flow of the run re-binds a parameter that is a constant here.
 
-        It is compiled, as the same source is for other arguments; Triton refuses it.
+        tkdebug compiles it, since the same source is right for other arguments; Triton refuses it.
 
         Args:
-            name: of the variable.
+            name: the name of the variable.
             binding: its binding before.
             where: the statement that re-binds it.
         """

@@ -90,7 +90,7 @@ class Watching:
             visitor.emit.op(tt.Watch, [value], watch=number)
 
     def _value(self, visitor: Visitor, watch: Watch) -> tensor | str:
-        """The value that is shown, or why there is none."""
+        """The value that is shown, or the reason why there is none."""
         scope, name = visitor.scope, watch.name
         binding = scope.names.get(name)
         if binding is None:
@@ -134,7 +134,7 @@ class Watching:
         return number
 
     def forget(self, argument: Value) -> None:
-        """Show an argument of a loop no more that turned out to have no value there."""
+        """Stop showing a loop's argument that turned out to have no value there."""
         for op in list(argument.uses):
             if tt.Watch.matches(op):
                 site = self._sites[tt.Watch(op).watch]

@@ -65,7 +65,7 @@ class Cursor:
         return IRError(f"<ir>:{line}:{column}: {message}{caret}")
 
     def expected(self, what: str) -> IRError:
-        """The error that `what` is expected here."""
+        """The error that `what` was expected here."""
         self.skip()
         match = _TOKEN.match(self.text, self.position)
         got = repr(match[0][:40]) if match else "end of text"
@@ -83,7 +83,7 @@ class Cursor:
         return self.position >= len(self.text)
 
     def accept(self, token: str) -> bool:
-        """Pass over punctuation `token` if it stands here."""
+        """Pass over punctuation `token` if it is next."""
         self.skip()
         if self.text.startswith(token, self.position):
             self.position += len(token)
@@ -91,12 +91,12 @@ class Cursor:
         return False
 
     def expect(self, token: str) -> None:
-        """Pass over punctuation `token`, which must stand here."""
+        """Pass over punctuation `token`, which must be next."""
         if not self.accept(token):
             raise self.expected(repr(token))
 
     def looking_at(self, token: str) -> bool:
-        """Whether `token` stands here."""
+        """Whether `token` is next."""
         self.skip()
         return self.text.startswith(token, self.position)
 
@@ -115,17 +115,17 @@ class Cursor:
         return match
 
     def word(self) -> str | None:
-        """A dotted name, if one stands here."""
+        """A dotted name, if one is next."""
         match = self.take(_WORD)
         return match[0] if match else None
 
     def at_word(self) -> bool:
-        """Whether a dotted name stands here."""
+        """Whether a dotted name is next."""
         self.skip()
         return _WORD.match(self.text, self.position) is not None
 
     def accept_word(self, word: str) -> bool:
-        """Pass over exactly `word` if it stands here."""
+        """Pass over exactly `word` if it is next."""
         self.skip()
         match = _WORD.match(self.text, self.position)
         if match is None or match[0] != word:
@@ -134,12 +134,12 @@ class Cursor:
         return True
 
     def expect_word(self, word: str) -> None:
-        """Pass over `word`, which must stand here."""
+        """Pass over `word`, which must be next."""
         if not self.accept_word(word):
             raise self.expected(repr(word))
 
     def string(self) -> str | None:
-        """A quoted string, if one stands here."""
+        """A quoted string, if one is next."""
         start = self.position
         match = self.take(_STRING)
         if match is None:
@@ -151,7 +151,7 @@ class Cursor:
         return text
 
     def string_value(self) -> str:
-        """A quoted string, which must stand here."""
+        """A quoted string, which must be next."""
         value = self.string()
         if value is None:
             raise self.expected("a closed string")
@@ -181,7 +181,7 @@ class Cursor:
         return int(match[0])
 
     def number(self) -> int | float | None:
-        """An int or float literal, if one stands here."""
+        """An int or float literal, if one is next."""
         nan = self.take(_NAN)
         if nan is not None:
             bits: tuple[float] = struct.unpack(">d", bytes.fromhex(nan[1] or "7ff8000000000000"))

@@ -1,12 +1,13 @@
 """Control flow of `scf.for`, `scf.while` and `scf.if`, and the values that its edges forward.
 
-The one place that knows the shape of these ops, as MLIR's RegionBranchOpInterface does. Control
-branches at the op itself and at the terminator of each of its regions; it goes on at the begin of a
-region or behind the op. An edge forwards the last operands of what branches to the last arguments
+The shape of these ops is known here alone, as in MLIR's RegionBranchOpInterface. Control branches
+at the op itself and at the terminator of each of its regions, and goes on at the beginning of a
+region or after the op. An edge forwards the last operands of the branching op to the last arguments
 of the region, or to the results; the operands before them decide where control goes.
 
-Invariant: every branch of a junction goes to every target of it, so that the values in one place
-of it are one variable. What is no control flow has no edges: all its operands count as deciding.
+Invariant: every branch of a junction goes to each of its targets, so that the values in one place
+of it are one variable. An op that is no control flow has no edges: all its operands count as
+deciding.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Edge:
 
     @property
     def is_back_edge(self) -> bool:
-        """Whether control goes to where it has been: a region that it left, or one before that."""
+        """Whether control returns to a region that it left, or to one before it."""
         left = self.branch.block.region if self.branch.block is not None else None
         op = left.parent if left is not None else None
         if left is None or op is None or self.target not in op.regions:
@@ -77,7 +78,7 @@ class TiedValues:
 
     @property
     def sources(self) -> tuple[Value, ...]:
-        """All that it may come from."""
+        """All values that it may come from."""
         return (*self.entering, *self.yielded)
 
 
@@ -86,7 +87,7 @@ class Junction:
     """Edges that forward the same variables: from each of the branches to each of the targets.
 
     Attributes:
-        op: whose edges they are.
+        op: the op that has these edges.
         branches: the op itself or terminators of its regions.
         targets: its regions; None for its results.
     """
@@ -112,7 +113,7 @@ class Junction:
         return [self.tied_at(place, tied) for place, tied in enumerate(values)]
 
     def tied_at(self, place: int, values: Sequence[Value] | None = None) -> TiedValues:
-        """The variable in one place, of which the `values` may be known."""
+        """The variable in one place; `values` are its values in the targets, if known."""
         if values is None:
             values = [self._values(target)[place] for target in self.targets]
         entering, yielded = list[Value](), list[Value]()
@@ -140,7 +141,7 @@ class Junction:
 
 
 def junctions(op: Operation) -> tuple[Junction, ...]:
-    """The junctions of an op, outermost first; none where it is no control flow."""
+    """The junctions of an op, outermost first; none if it is no control flow."""
     return tuple(_junction(op, *points) for points in _JUNCTIONS.get(op.name, ()))
 
 
@@ -214,7 +215,7 @@ class IterArg:
 
     Attributes:
         loop: the `scf.for`.
-        index: which of its carried values; of its result, too.
+        index: its number among the carried values; its result has the same number.
     """
 
     loop: Operation
@@ -248,7 +249,7 @@ class IterArg:
 
 
 def iter_args(loop: Operation) -> list[IterArg]:
-    """All that an `scf.for` carries."""
+    """All values that an `scf.for` carries."""
     return [IterArg(loop, index) for index in range(len(loop.results))]
 
 

@@ -1,8 +1,8 @@
 """Operations, values, blocks and regions in SSA form.
 
 Invariants: every operation has an id unique in its module and a location; every value knows its
-owner and its uses; an operation is in at most one block. Nothing here knows what an op means:
-that is their classes' (`tkdebug.compiler.dialects`).
+owner and its uses; an operation is in at most one block. The meaning of ops is in their classes
+(`tkdebug.compiler.dialects`), not here.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class Follower(Protocol):
     def copied(self, op: Operation, copy: Operation, known: Mapping[Value, Value]) -> None:
         """`copy` was made of `op`, with `known` in place of the values that it used.
 
-        `known` is added to as the copying goes on.
+        The copying adds to `known`.
         """
         ...
 

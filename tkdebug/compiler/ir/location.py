@@ -1,4 +1,4 @@
-"""The origin of an op: a place in a source file, a call chain of such, or several fused.
+"""The origin of an op: a place in a source file, a call chain of places, or several fused.
 
 Invariant: a location always names at least one file line; there is no unknown location.
 """

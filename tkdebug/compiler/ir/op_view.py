@@ -98,7 +98,7 @@ class OperandDef(_Place):
 
 
 class OptionalOperandDef(_Place):
-    """An operand that may be missing: the last ones, or those whose attribute does not hold."""
+    """An operand that may be missing: one of the last, or one whose `present` is false."""
 
     def __init__(self, kind: Kind, present: str | None) -> None:
         super().__init__(kind)
@@ -381,7 +381,7 @@ class OpView(metaclass=_WithoutDict):
 
     @classmethod
     def matches(cls, op: Operation | None) -> bool:
-        """Whether `op` is of this op, or of one of those that share this class."""
+        """Whether `op` is an op of this class, or of one of its subclasses."""
         return op is not None and op.name in cls.names
 
     @classmethod
@@ -391,7 +391,7 @@ class OpView(metaclass=_WithoutDict):
 
     @classmethod
     def defining(cls: type[V], value: Value) -> V | None:
-        """The view of the op that `value` is a result of, None where that is another op."""
+        """The view of the op that defines `value`, or None if that op is another one."""
         owner = value.owner
         return cls(owner) if isinstance(owner, Operation) and owner.name in cls.names else None
 

@@ -130,7 +130,7 @@ class NamedText:
     Attributes:
         lines: without their ends.
         places: the index of the line on which each op begins.
-        names: of all values, without `%`.
+        names: the names of all values, without `%`.
     """
 
     lines: tuple[str, ...]

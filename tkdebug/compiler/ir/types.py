@@ -120,7 +120,8 @@ class MemDescType:
     """A buffer in shared memory, or several of one kind one after the other.
 
     Attributes:
-        shape: of its contents; one dimension more than `layout` has means that many buffers.
+        shape: the shape of its contents; with one dimension more than `layout`, the first one is
+            the number of buffers.
         layout: offset in elements -> coordinates of one buffer. A part of a buffer keeps the
             layout of the whole, which is then larger than `shape`.
         mutable: whether it may be stored to.

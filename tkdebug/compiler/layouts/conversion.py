@@ -200,7 +200,7 @@ def _selecting_rounds(
     lane_map: tuple[int, ...],
     copies: tuple[int, ...],
 ) -> tuple[ShuffleRound, ...]:
-    """Rounds in which all lanes offer the same register; those that want it take it."""
+    """Rounds in which all lanes offer the same register; lanes that want it take it."""
     register_mask = source.in_size(REGISTER) - 1
     rounds = []
     for register in sorted(set(copies)):
@@ -435,7 +435,7 @@ _FEW = 100
 
 @dataclass(frozen=True, slots=True)
 class NoConversion:
-    """Both layouts are the same map."""
+    """The conversion between two layouts that are the same map."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,7 @@ def turning(shape: tuple[int, int], k_dim: int, together: int, num_warps: int) -
     128-byte swizzle.
 
     Args:
-        shape: of the tile.
+        shape: the shape of the tile.
         k_dim: 0 or 1.
         together: elements along K of one store, 16 bytes.
         num_warps: warps of the block.

@@ -53,7 +53,7 @@ def shared(
 ) -> LinearLayout:
     """A buffer whose rows are swizzled in groups of `vec` elements.
 
-    In row r, group c of `vec` elements stands where group c ^ ((r / per_phase) % max_phase) would.
+    In row r, group c of `vec` elements is in the place of group c ^ ((r / per_phase) % max_phase).
 
     Args:
         shape: the tensor's shape.
@@ -95,10 +95,10 @@ def nvmma_shared(
     """A buffer as TMA writes it and wgmma's matrix descriptors read it.
 
     The tensor is cut into columns of tiles `swizzle_bytes` wide (16 bytes without swizzle); each
-    such column is contiguous, row after row. In row r, 16-byte chunk c stands where chunk
-    c ^ (r % 8) would with 128 bytes, c ^ (r / 2 % 4) with 64, and c ^ (r / 4 % 2) with 32: bits
-    4-6 of the byte offset are XORed with its bits 7-9, as far as the width reaches. The buffer
-    itself must be aligned to 8 * `swizzle_bytes` for that to hold of addresses.
+    such column is contiguous, row after row. In row r, 16-byte chunk c is in the place of chunk c ^
+    (r % 8) with 128 bytes, of c ^ (r / 2 % 4) with 64, and of c ^ (r / 4 % 2) with 32: bits 4-6 of
+    the byte offset are XORed with its bits 7-9, as far as the width reaches. The buffer itself must
+    be aligned to 8 * `swizzle_bytes` for this to hold for addresses.
 
     A descriptor's stride byte offset, between groups of 8 rows, is 8 * max(swizzle_bytes, 16).
 

@@ -214,7 +214,7 @@ def _emit_poll(
     scope: object = None,
     timeout_ns: object = None,
 ) -> tensor:
-    """Wait until memory holds `expected_value`; int1, false where the time was over before.
+    """Wait until memory holds `expected_value`; int1, false for elements that timed out.
 
     Args:
         emit: where to emit.
@@ -222,7 +222,8 @@ def _emit_poll(
         expected_value: converted to the memory's dtype and broadcast.
         sem: "acquire" (the default) or "relaxed".
         scope: "gpu" (the default), "cta" or "sys".
-        timeout_ns: for all elements together, by the GPU's clock; each is read once at least.
+        timeout_ns: the limit for all elements together, by the GPU's clock; each is read at least
+            once.
     """
     pointers = operators.require_pointer(pointer, "atomic_poll")
     element = operators.pointee(pointers)

@@ -26,11 +26,11 @@ class CompileOptions:
     """Options of one compilation that the language can see.
 
     Attributes:
-        threads_per_warp: of the GPU that is launched on, or compiled for.
+        threads_per_warp: the warp size of the GPU that is launched on, or compiled for.
         arch: compute capability times ten, e.g. 90.
         sanitize_overflow: report 32-bit overflow of index arithmetic.
-        default_dot_input_precision: of `tl.dot` for fp32 inputs.
-        triton_version: whose language the kernel is written in.
+        default_dot_input_precision: the precision of `tl.dot` for fp32 inputs.
+        triton_version: the version of Triton whose language the kernel is written in.
     """
 
     num_warps: int = 4

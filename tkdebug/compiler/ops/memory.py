@@ -350,7 +350,7 @@ def _emit_make_tensor_descriptor(
         shape: extents, int32, one per axis (1 to 5 axes).
         strides: in elements, the last must be 1.
         block_shape: constexpr extents of the blocks.
-        padding_option: "zero" or "nan": what reads outside the tensor give.
+        padding_option: "zero" or "nan", the value of elements outside the tensor.
     """
     pointer = operators.require_pointer(base, "make_tensor_descriptor")
     extents = scalars_argument(emit, shape, dt.int32, "make_tensor_descriptor: shape")
@@ -423,7 +423,7 @@ def _emit_load_descriptor(
 def rounded_by(emit: Emitter, descriptor: tensor_descriptor, loaded: tensor) -> tensor:
     """The value loaded through a descriptor, rounded to tf32 if the descriptor asks for it.
 
-    Ties go to the even one, as a tensor map of type TFLOAT32 rounds; infinities and NaN stay.
+    Ties round to even, as with a tensor map of type TFLOAT32; infinities and NaN stay.
     """
     if not descriptor.type.rounds_to_tf32:
         return loaded

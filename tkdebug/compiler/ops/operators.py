@@ -72,7 +72,7 @@ def _weak_dtype(strong: tensor, weak: object, divide: bool) -> dtype:
 
 
 def weak_constant(emit: Emitter, value: Any, element: dtype, strong: dtype | None = None) -> tensor:
-    """A Python number as `element`; `strong` is the dtype that it stands beside, for messages."""
+    """A Python number as `element`; `strong` is the other operand's dtype, for messages."""
     if element.is_int() and not element.is_bool() and not isinstance(value, float):
         low, high = element.get_int_min_value(), element.get_int_max_value()
         if not low <= value <= high:
@@ -128,8 +128,8 @@ def _is_float(value: object) -> bool:
 def written_binary(emit: Emitter, name: str, left: object, right: object) -> tensor:
     """`binary` in a kernel's source: after an assertion if overflow is checked.
 
-    As in upstream, sums, differences and products of less than 64 bits are looked at. In combine
-    functions nothing is: their regions only compute.
+    As in upstream, the assertion covers sums, differences and products of less than 64 bits, but
+    none in combine functions, whose regions only compute.
     """
     if emit.options.sanitize_overflow and name in ("add", "sub", "mul") and not emit.is_combining:
         if not is_pointer(left) and not is_pointer(right):

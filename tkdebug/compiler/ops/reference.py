@@ -205,7 +205,7 @@ def _ops() -> Iterator[str]:
 
 
 def _operands(view: type[Op]) -> str:
-    """Return their names; those in brackets may be missing, those with dots are several."""
+    """Return the operands' names; optional ones in brackets, variadic ones with dots."""
     declared = view.declaration
     names = [operand.name for operand in declared.operands]
     names += [f"[{operand.name}]" for operand in declared.optional]

@@ -29,7 +29,7 @@ class DropAsserts:
     name: ClassVar[str] = "drop-asserts"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Erase one by one."""
+        """Erase the asserts one by one."""
         for op in module.walk():
             if tt.Assert.matches(op):
                 rewriter.erase_unreachable(op, "drop-assert")
@@ -48,7 +48,7 @@ class SummarisePrints:
     name: ClassVar[str] = "summarise-prints"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Replace prints with such tiles."""
+        """Replace prints of larger tiles."""
         prints = [
             op
             for op in module.walk()

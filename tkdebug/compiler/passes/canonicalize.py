@@ -84,7 +84,7 @@ _INT_ABSORBERS = {
 
 
 def _side(op: Operation, index: int) -> tuple[Value, Value]:
-    """One of two operands, then the other."""
+    """The operand at `index` of two, then the other one."""
     left, right = op.operands
     return (right, left) if index else (left, right)
 

@@ -120,7 +120,7 @@ def check_provenance(
     """Check the changes of a pass against its records.
 
     Raises:
-        IRError: an op lost a place or has one that none had, or came or went unrecorded.
+        IRError: an op lost a place, has a place that no op had, or appeared or vanished unrecorded.
     """
     unrecorded = sorted(unrecorded_ops(before, after, records))
     if unrecorded:
@@ -183,7 +183,7 @@ def check_run(
     """Check the module that a pass left, and return its inventory.
 
     Raises:
-        IRError: it left something broken; `on_run` hears of that first.
+        IRError: the pass left the module broken; `on_run` is called first.
     """
     try:
         verify(module)

@@ -116,7 +116,7 @@ def _accumulate(addition: Operation, rewriter: Rewriter) -> None:
 
 
 def _is_part_of(dot: Operation, addition: Operation) -> bool:
-    """Whether `dot` is one that starts at zero and whose result only `addition` wants."""
+    """Whether `dot` starts at zero and only `addition` uses its result."""
     if not tt.Dot.matches(dot) or dot.block is not addition.block or len(dot.result.uses) != 1:
         return False
     if element_of(dot.result.type) not in _SUMS or any(
@@ -154,7 +154,7 @@ class SplitDotPrecision:
     name: ClassVar[str] = "split-dot-precision"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Split one by one."""
+        """Split the dots one by one."""
         for op in list(module.walk()):
             if tt.Dot.matches(op) and element_of(tt.Dot(op).a.type) == ir.F32:
                 products = _PRODUCTS.get(str(tt.Dot(op).input_precision))
@@ -199,7 +199,7 @@ class WidenDotOperands:
     alternative, are more than ten times slower.
 
     Attributes:
-        target: what it is compiled for.
+        target: the target that is compiled for.
     """
 
     target: Target

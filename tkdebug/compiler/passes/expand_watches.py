@@ -89,7 +89,7 @@ def _refuse_waiting_loops(op: Operation) -> None:
     """Refuse watches in a loop whose end threads may see at different times: they cannot meet.
 
     Raises:
-        UnsupportedError: it is.
+        UnsupportedError: the watch is in such a loop.
     """
     if waits_for_memory(op):
         place = op.location.primary
@@ -111,7 +111,7 @@ def waits_for_memory(op: Operation) -> bool:
 
 
 def _waits_for_memory(loop: scf.While) -> bool:
-    """Whether a loop's condition comes of a plain load in it, of this round or the one before."""
+    """Whether a loop's condition comes from a plain load in it, of this iteration or the last."""
     condition = scf.Condition(loop.before.terminator)
     carried = {
         loop.before: scf.Yield(loop.after.terminator).values,
@@ -197,7 +197,7 @@ class _Algebra(Code):
         return self.call("abs", operand)
 
     def combine(self, is_and: bool, left: tensor, right: tensor) -> tensor:
-        """Both, or either."""
+        """Both conditions, or either of them."""
         return super().binary("and" if is_and else "or", left, right)
 
     def negate(self, operand: tensor) -> tensor:
@@ -343,7 +343,7 @@ class _Expansion(Code):
 
 
 def _parts(node: Node | None) -> tuple[list[Node], list[Node]]:
-    """The parts of a condition that all have to hold: those without the summary, and the others."""
+    """The parts of a condition that all have to hold: parts without the summary, and the others."""
     if node is None:
         return [], []
     parts = node.operands if isinstance(node, Logic) and node.is_and else (node,)

@@ -1,9 +1,9 @@
 """`InsertChecks`: numbers the accesses and other ops that a checked kernel tests as it runs.
 
 It comes before all GPU passes, so that one source access is one site: these copy, peel and mask
-accesses, and each copy keeps its number. Where a block of a descriptor begins is put through a hint
-that no pass goes by. Nothing else of the kernel changes, and the tests themselves are written by
-lowering, so that no pass has to look through them.
+accesses, and each copy keeps its number. The place where a descriptor's block begins passes through
+a hint that no pass uses. Nothing else of the kernel changes, and the tests themselves are written
+by lowering, so that no pass has to look through them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class InsertChecks:
     """Numbers the sites of a kernel, and lists them in it.
 
     Args:
-        options: what is looked for.
+        options: the faults that are looked for.
     """
 
     options: CheckOptions
@@ -171,11 +171,11 @@ def add_checks(
     snapshot: SnapshotCallback | None = None,
     on_run: RunCallback | None = None,
 ) -> tuple[tuple[PassRun, ...], CheckPlan | None]:
-    """Run the passes that make a kernel a checked one; give their runs, and how it is read.
+    """Run the passes that make a kernel a checked one; return their runs and the check plan.
 
     Args:
         module: Tile IR, changed in place.
-        options: what is looked for.
+        options: the faults that are looked for.
         snapshot: called after each pass that changed something.
         on_run: called after each pass, also one that failed.
     """

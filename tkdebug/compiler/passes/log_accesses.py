@@ -1,8 +1,8 @@
 """`LogAccesses`: has a checked kernel log the accesses of its programs, to find races.
 
-It comes before all GPU passes: it adds watches (`ExpandWatches`), so pipelining, layouts
-and barriers need nothing of their own. Loads of parameters that the kernel writes nothing through
-are left out.
+It comes before all GPU passes and adds watches (`ExpandWatches`), so pipelining, layouts and
+barriers need no rules for it. Loads of parameters through which the kernel writes nothing are left
+out.
 """
 
 from __future__ import annotations

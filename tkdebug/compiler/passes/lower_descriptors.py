@@ -67,7 +67,7 @@ class Descriptor:
 
 
 class Slots:
-    """Makes several values of each one that is a descriptor.
+    """Replaces each value that is a descriptor by several values.
 
     Attributes:
         known: the descriptors by base pointer.
@@ -195,7 +195,7 @@ class Slots:
         make: Callable[[Type], Value],
         op: Operation,
     ) -> list[Value]:
-        """The slots with those for shapes and strides; `handed_on` has them already."""
+        """The slots with slots for shapes and strides added; `handed_on` has them already."""
         values: list[Value] = []
         for slot in slots:
             source = self.known.get(handed_on[len(values)])
@@ -339,7 +339,7 @@ def _aligned(build: OpBuilder, stride: Value, unit: int) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """The indices of a block's elements along one axis: `start` + `lanes`, one of them at least.
+    """The indices of a block's elements along one axis: `start` + `lanes`, or one of them.
 
     Attributes:
         start: an i32 scalar.

@@ -26,7 +26,8 @@ class _Wide:
     """A 16-bit float format that elements are widened to.
 
     Attributes:
-        e2m1_shift: moves the exponent and fraction bits of an e2m1 to those of the format.
+        e2m1_shift: the shift that moves the exponent and fraction bits of an e2m1 to their places
+            in the format.
         e2m1_factor: the missing factor of e2m1 bits read as the format: 2 to the difference of the
             exponents' biases.
     """
@@ -47,7 +48,7 @@ class LowerScaledDot:
     name: ClassVar[str] = "lower-scaled-dot"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Lower one by one."""
+        """Lower the products one by one."""
         for op in list(module.walk()):
             if tt.DotScaled.matches(op) and rewriter.begins(op, _RULE):
                 _lower(op, OpBuilder(rewriter, op, _RULE))

@@ -36,7 +36,7 @@ _CHECKS = "tkdebug.compiler.passes.checked_runs"
 
 
 def other_rounds(pass_: Pass) -> frozenset[str]:
-    """The rules of a pass whose ops belong to other rounds of a loop than those around them."""
+    """The rules of a pass whose ops belong to other iterations of a loop than the ops around."""
     if isinstance(pass_, ForeignPass):
         return other_rounds(pass_.pass_)
     found: frozenset[str] = getattr(pass_, "other_rounds", frozenset())

@@ -7,10 +7,10 @@ launch makes the tensor map (`HostTmaDescriptors`); where it makes it of what it
 each program does (`DeviceTmaDescriptors`). The accesses of all other descriptors become those of
 pointer tiles; each carries the reason in its attribute `by_pointers`.
 
-Bulk stores write units of 16 bytes, so blocks have to begin at such; what loads do elsewhere has
-not been seen. Where a store's block begins before the tensor, it ends with an illegal instruction
-(CUDA C++ Programming Guide, "Tensor Memory Access", on writing). No pass can know that of a
-descriptor that the host made.
+Bulk stores write units of 16 bytes, so blocks have to begin at multiples of 16 bytes; what loads do
+elsewhere has not been seen. Where a store's block begins before the tensor, it ends with an illegal
+instruction (CUDA C++ Programming Guide, "Tensor Memory Access", on writing). No pass can know that
+of a descriptor that the host made.
 
 The bulk copies are made by a unit of its own, whose accesses the memory model orders with the
 threads' only where fences say so. No kernel in which that order could be seen uses them: neither
@@ -137,7 +137,7 @@ class HostTmaDescriptors:
         )
 
     def _conflict(self, made: Operation) -> str | None:
-        """Whether threads write memory that bulk copies access, or read memory that those write."""
+        """Whether threads write memory that bulk copies access, or read memory that they write."""
         base = tt.MakeTensorDescriptor(made).base
         stores = any(user.name == STORE for user in made.result.uses)
         for op in self._module.walk():
@@ -150,7 +150,7 @@ class HostTmaDescriptors:
         return None
 
     def _parameter(self, pointer: Value) -> Value | None:
-        """The parameter that an access goes by, through a descriptor or not, if it is plain."""
+        """The parameter through which an access goes, by a descriptor or not, if it is plain."""
         base = pointer_base(pointer)
         maker = base.defining_op
         if maker is not None and maker.name == MAKE:
@@ -464,7 +464,7 @@ def _accesses(module: Module) -> Iterator[Operation]:
 
 
 def _tells_others(module: Module) -> str | None:
-    """The way that the kernel orders its accesses with those of other threads, or None."""
+    """The way in which the kernel orders its accesses with those of other threads, or None."""
     for op in module.walk():
         if tt.Barrier.matches(op):
             return "the kernel has a barrier, which does not order bulk copies"

@@ -24,10 +24,10 @@ _SUM_BITS = 61
 
 
 def scale_of(biased_exponent: Any, elements: int) -> Any:
-    """Twos by which elements are scaled before they are cut to integers.
+    """The exponent of the power of two that scales elements before they are cut to integers.
 
     Args:
-        biased_exponent: of the largest finite magnitude.
+        biased_exponent: the biased exponent of the largest finite magnitude.
         elements: how many are summed up.
     """
     return EXPONENT_BIAS + _SUM_BITS - (elements - 1).bit_length() - biased_exponent
@@ -155,13 +155,13 @@ class TileSummary(Code):
         return self.call("max", self.call("where", self._is_nan, float("-inf"), self.elements))
 
     def or_nan(self, extreme: tensor) -> tensor:
-        """A minimum or maximum; NaN where there is nothing."""
+        """A minimum or maximum, or NaN if no element counts."""
         is_any = self.compare("lt", self.nan, self._value.numel)
         return self.call("where", is_any, extreme, float("nan"))
 
     @cached_property
     def scale(self) -> tensor:
-        """Twos by which elements are scaled before they are summed up, int64."""
+        """The exponent of the power of two that scales elements before they are added up, int64."""
         largest = self.exponents(self.call("max", self._finite_magnitude))
         return self.binary("sub", scale_of(0, self._value.numel), largest)
 

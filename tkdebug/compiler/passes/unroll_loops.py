@@ -5,7 +5,7 @@
                                                     for i = middle to upper by step
                                                         body(i)
 
-The second loop runs the iterations that are left over; it is not there where none are.
+The second loop runs the iterations that are left over; it is left out if there are none.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ def clone_before(
     """Clone `ops`, in order, before `anchor`.
 
     Args:
-        anchor: where to.
-        ops: with their regions.
+        anchor: the op before which the clones are put.
+        ops: the ops, with their regions.
         known: the values to use in the clones instead of others, which are kept where absent; the
             clones' results are added to it.
         rewriter: builds the clones.

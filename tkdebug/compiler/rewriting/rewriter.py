@@ -47,7 +47,7 @@ class PassRemark:
     """The reason why a pass left an op as it is instead of making it faster.
 
     Attributes:
-        op_id: the op, as it is called before the pass.
+        op_id: the op's id before the pass.
         kind: the missed optimisation: "pipelined", "tensor-cores" or "wgmma"; passes may add
             others.
         reason: why, as the end of a sentence that begins with "because".
@@ -167,10 +167,10 @@ class Rewriter:
             op: the replaced op.
             rule: name of the rule, for the record.
             name: the new op.
-            operands: of the new op.
-            attributes: of the new op.
-            result_types: of the new op; those of `op` when None. An op without results may be
-                replaced by one with results, which are unused.
+            operands: the operands of the new op.
+            attributes: the attributes of the new op.
+            result_types: the result types of the new op; None for the types of `op`. An op without
+                results may be replaced by one with results, which are unused.
             absorbed: ops whose work the new op does too; they stay, but their locations are
                 fused into its own.
         """

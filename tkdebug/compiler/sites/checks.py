@@ -39,9 +39,9 @@ class CheckOptions:
     """The options of a checked build: its checks and its records.
 
     Attributes:
-        kinds: of faults, some of `KINDS`.
+        kinds: the kinds of faults, some of `KINDS`.
         watches: values that are looked at, of any kernel.
-        watch_bytes: memory for what is kept of them in one launch.
+        watch_bytes: memory for a launch's records of accesses.
         instrumentations: plugins that look at ops, by name.
         timeline: the options of its timeline; a kernel that keeps one has nothing else.
         is_lasting: whether all launches are made by that build, and none waits for it: then more
@@ -69,11 +69,11 @@ class CheckSite:
     """One test: its kind, and the op that is tested.
 
     Attributes:
-        number: of its slot in the table.
-        kind: of the fault that it reports.
+        number: the number of its slot in the table.
+        kind: the kind of the fault that it reports.
         op_id: the Tile IR op.
-        tensor: the parameter whose tensor an access must stay in; None where it is none.
-        shape: of the tile, () of a scalar.
+        tensor: the parameter whose tensor an access must stay in; None if there is none.
+        shape: the shape of the tile, () for a scalar.
         element_bytes: size of the access's elements; 0 for sites that access no memory.
         is_masked: whether it has a mask.
         is_recomputed: whether arguments and program ids alone decide which elements are bad: then
@@ -102,14 +102,15 @@ class CheckPlan:
     """The key to a checked kernel's reports.
 
     Attributes:
-        sites: by number.
+        sites: the check sites, by number.
         bounds: the parameters whose tensors' bounds the kernel takes, in that order; `MEMORY` for
             the map of memory.
         module: the Tile IR, whose ops carry the numbers of their sites.
         watches: values that are looked at, by number.
-        watch_bytes: memory for what is kept of them in one launch.
+        watch_bytes: memory for a launch's records of accesses.
         timeline: the plan to read its timelines by; None without.
-        tests: how each site is tested, one of `TESTS`; "" of one that is no access, or not tested.
+        tests: how each site is tested, one of `TESTS`; "" for a site that is no access, or not
+            tested.
     """
 
     sites: tuple[CheckSite, ...]
@@ -179,7 +180,7 @@ class CheckPlan:
 
 
 def check_sites(function: Operation) -> tuple[CheckSite, ...]:
-    """The sites of a kernel, in the order of their numbers; none of one without checks.
+    """The sites of a kernel, in the order of their numbers; none for a kernel without checks.
 
     Raises:
         IRError: the kernel's list cannot be read.

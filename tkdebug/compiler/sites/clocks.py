@@ -47,7 +47,7 @@ class TimelineOptions:
 
     Attributes:
         programs: numbers of the programs.
-        marks: of each of their warps.
+        marks: the marks for each warp.
     """
 
     programs: tuple[int, ...]
@@ -60,8 +60,8 @@ class TimelinePlan:
 
     Attributes:
         options: the readings to keep.
-        warps: of a program.
-        sites: by number.
+        warps: the warps of a program.
+        sites: the clock sites, by number.
     """
 
     options: TimelineOptions

@@ -66,7 +66,7 @@ class MemoryMap:
         """Pack the map as a kernel takes it.
 
         Args:
-            most: intervals; where there are more, all but the nowhere is unknown.
+            most: the most intervals; if there are more, all memory but the nowhere is unknown.
         """
         found = self.intervals()
         if len(found) > most:
@@ -117,7 +117,7 @@ def overlapping(span: AddressRange, ascending: Sequence[AddressRange]) -> Iterat
 
 
 def without(span: AddressRange, ascending: Sequence[AddressRange]) -> Iterator[AddressRange]:
-    """The parts of a span that lie in none of some others, which do not overlap."""
+    """The parts of a span that lie in none of the given spans, which do not overlap."""
     first = span.first
     for part in overlapping(span, ascending):
         if first < part.first:

@@ -1,9 +1,9 @@
 """The memory that a checked launch reports to: one slot for each site, all zero before the launch.
 
-The kernel adds to `count` atomically. The rest of a slot is the example: of the least program, the
-first time that it came to the site, the least element. Those fields are written while `lock` is
-taken, so that they are of one report. An address is kept as it was computed, and as no lane goes
-there, it may be anything.
+The kernel adds to `count` atomically. The rest of a slot is the example: the least element of the
+least program, the first time that this program came to the site. Those fields are written while
+`lock` is taken, so that they are of one report. An address is kept as it was computed, and as no
+lane goes there, it may be anything.
 
 Atomics are cheap in the device's memory alone, so the table lies there. The thread that changes an
 example also copies the slot to mapped host memory, where the host sees it while the kernel runs. A
@@ -62,7 +62,7 @@ def hull_elems(shape: Sequence[int], strides: Sequence[int], behind: int) -> int
     legal.
 
     Args:
-        shape: of the tensor.
+        shape: the shape of the tensor.
         strides: in elements.
         behind: elements of the allocation from the tensor's first one on.
     """
@@ -122,7 +122,7 @@ class Report:
 
     @staticmethod
     def flagged(site: int) -> Report:
-        """Make the report that there are bad elements, which the host finds."""
+        """Report that there are bad elements, which the host finds."""
         return Report(site, 1, -1, 0, 0, 0, 0)
 
     def packed(self) -> bytes:
@@ -222,7 +222,8 @@ def unpacked_symptoms(slot: bytes) -> dict[str, tuple[int, int, int]]:
 def unwritten_infinities(function: Operation) -> frozenset[float]:
     """The infinities that are noted where a checked kernel stores them.
 
-    Kernels that have one as a constant, such as scores that are filled with it, may store it.
+    A kernel that has one of them as a constant, such as scores that are filled with it, may store
+    it.
     """
     return frozenset((inf, -inf)).difference(map(float, tt.Func(function).check_written_infs))
 

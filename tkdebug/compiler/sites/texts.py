@@ -1,7 +1,7 @@
 """Sites as the text that a kernel carries: JSON of their fields.
 
-The text may be anybody's: it comes with printed IR, too. So every value is checked by the type of
-its field.
+The text may come from anybody, also with printed IR. So every value is checked by the type of its
+field.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def read_sites(kind: type[_Site], texts: Iterable[str], attribute: str) -> tuple
     """The sites of a kernel.
 
     Args:
-        kind: of each.
+        kind: the class of each site.
         texts: results of `site_text`.
-        attribute: of the kernel, which has the texts.
+        attribute: the attribute of the kernel that has the texts.
 
     Raises:
         IRError: one of the texts is no such site.

@@ -63,21 +63,21 @@ class WatchSite:
     """A value that is looked at.
 
     Attributes:
-        number: of its counter.
+        number: the number of its counter.
         watch: the request.
-        name: of the variable.
+        name: the name of the variable.
         frames: call chain of its line, outermost first.
-        type: in the language's words: `fp32[64, 64]`.
-        dtype: of its elements, by the language's name: `fp32`, `uint8`.
+        type: the type in the language's words: `fp32[64, 64]`.
+        dtype: the dtype of its elements, by the language's name: `fp32`, `uint8`.
         element: IR name of the element type.
         is_unsigned: whether integers have no sign.
-        shape: of the tile, () of a scalar.
+        shape: the shape of the tile, () for a scalar.
         programs: boxes of programs, () for all.
         condition: text, "" for always.
         is_whole: whether the whole tile is kept.
         plugin: the instrumentation that wants it; "" of a watch.
         op_id: the op that it is an operand of, for a plugin.
-        operand: which of the values that the plugin wants of the op.
+        operand: the number of the value among those that the plugin wants of the op.
     """
 
     number: int
@@ -139,7 +139,7 @@ class Space:
     """The place of a site's records.
 
     Attributes:
-        first_word: of the first record.
+        first_word: the place of the first record.
         capacity: the number of records that fit.
     """
 
@@ -164,7 +164,7 @@ def records_words(sites: Sequence[WatchSite], budget_bytes: int) -> int:
 
 
 def watch_sites(function: Operation) -> tuple[WatchSite, ...]:
-    """The sites of a kernel, in the order of their numbers; none of one without watches.
+    """The sites of a kernel, in the order of their numbers; none for a kernel without watches.
 
     Raises:
         IRError: the kernel's list cannot be read.
@@ -190,7 +190,7 @@ LOG_BYTES: Final = 32 << 20
 
 
 def is_logged(site: WatchSite) -> bool:
-    """Whether a site is one of the log's."""
+    """Whether a site is one of the access log."""
     return site.plugin == LOGGED
 
 

@@ -69,7 +69,7 @@ class NativeStage:
 
     Attributes:
         name: in sessions, such as `llvm-ir`.
-        file: its file in dumps.
+        file: its file name in dumps.
         is_image: whether it is the loaded image, bytes and no text.
     """
 
@@ -243,7 +243,7 @@ class Backend(Protocol):
         """The line table of each function of an image, of any compiler.
 
         Raises:
-            TkError: no such image, a damaged one, or one without lines.
+            TkError: there is no such image, or it is damaged or without lines.
         """
         ...
 
@@ -251,7 +251,7 @@ class Backend(Protocol):
         """Data of the line table of one function of an image, for `line_table_data.from_data`.
 
         Raises:
-            TkError: no such image, or a damaged one.
+            TkError: there is no such image, or it is damaged.
         """
         ...
 
@@ -279,7 +279,7 @@ class Backend(Protocol):
         ...
 
     def cluster_problem(self, target: Target, num_ctas: int) -> str | None:
-        """Why programs cannot run in clusters of `num_ctas` blocks there; None where they can."""
+        """Why programs cannot run in clusters of `num_ctas` blocks there, or None if they can."""
         ...
 
     def pipeline(self, target: Target, options: NativeOptions) -> Sequence[Pass]:

@@ -20,7 +20,7 @@ _BACKENDS: dict[str, Backend | str] = {
 
 
 def register_backend(backend: Backend) -> None:
-    """Make `backend` known by its name, in the place of one of that name."""
+    """Register `backend` under its name, in place of an earlier one of that name."""
     _BACKENDS[backend.name] = backend
 
 
@@ -33,7 +33,7 @@ def backend_named(name: str) -> Backend:
     """The backend of this name.
 
     Raises:
-        UnsupportedError: there is none.
+        UnsupportedError: there is no such backend.
     """
     found = _BACKENDS.get(name)
     if found is None:

@@ -33,11 +33,11 @@ class Target:
     """One architecture: its limits on a kernel, and its capabilities.
 
     Attributes:
-        name: as its tools write it, `sm_90a`.
+        name: the name as its tools write it, `sm_90a`.
         backend: name of the backend that compiles for it.
         capability: (major, minor) of its version.
         threads_per_warp: lanes of a warp.
-        banks: of shared memory.
+        banks: the banks of shared memory.
         shared_bytes_per_sm: shared memory of a multiprocessor.
         shared_bytes_per_block: most that one block may have, after opting in.
         warps_per_sm: resident warps of a multiprocessor.

@@ -81,8 +81,8 @@ class PreciseSqrt(FloatOp):
 class MakeRange(OneResult):
     """The integers start, start + 1, … end - 1.
 
-    With `rereads_thread` the number of the thread is read again for it, so that the assembler does
-    not take it for an equal one and keep that in registers.
+    With `rereads_thread` the thread's number is read again, so that the assembler does not merge
+    the range with an equal one that it would keep in registers.
     """
 
     name = "tt.make_range"

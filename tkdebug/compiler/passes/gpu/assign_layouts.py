@@ -1,10 +1,11 @@
 """`AssignLayouts`: from tiles without layouts to GPU IR, with as few conversions as can be.
 
-Anchors bring layouts: accesses and dots those that earlier passes chose, reductions those of their
-operands. Everything computed from them follows (`layout_assignment.py`). Values made of
-constants and ranges alone (the flexible ops), small vectors loaded from there included, are
-assigned none: they are made again in each layout that is wanted, which costs less than moving them.
-A conversion is placed right after its operand, so outside of loops where it can.
+Layouts come from anchors: accesses and dots have the layouts that earlier passes chose, reductions
+the layouts of their operands. Everything computed from them follows (`layout_assignment.py`).
+Values made of constants and ranges alone (the flexible ops), and small vectors loaded from such
+addresses, are assigned no layout: they are made again in each layout that is wanted, which costs
+less than moving them. A conversion is placed right after its operand, so outside of loops where it
+can.
 
 A dot gets its operands in registers in the unit's layout, or in buffers that wgmma reads. An
 operand that must move between threads goes through a swizzled buffer of its own
@@ -60,7 +61,7 @@ class Placement:
         target: the architecture.
 
     Attributes:
-        banks: of the target's shared memory.
+        banks: the banks of the target's shared memory.
         buffers: the shared-memory buffers made so far, by their contents.
     """
 
@@ -109,7 +110,7 @@ class Placement:
             self.wanted(result, self.layouts.default_layout(shape))
 
     def after(self, value: Value) -> Operation:
-        """The op before which something computed from `value` may stand at the earliest."""
+        """The first op before which code that uses `value` may be put."""
         owner = value.owner
         if isinstance(owner, Operation):
             return self._following[owner]
@@ -162,7 +163,7 @@ class Placement:
         return clone.result
 
     def _convert_remade(self, value: Value, layout: LinearLayout) -> Value:
-        """For views that cannot give `layout` whatever their operands have."""
+        """Convert the result of a view that no layout of its operand brings into `layout`."""
         op = value.defining_op
         assert op is not None
         (source, *_) = op.operands
@@ -397,7 +398,7 @@ def _buffer(
 ) -> Value:
     """A buffer with the contents of `value`, transposed by `order`.
 
-    `contents` is what holds them where that is not `value` itself.
+    `contents` is the value that holds them, if it is not `value` itself.
     """
     key = (value, layout, order)
     known = placement.buffers.get(key)

@@ -4,11 +4,11 @@
         load p                                    =>       load b + rows
         yield p + step                                     yield b + step
 
-A thread has two registers for each place of the tile that it accesses otherwise, and adds to each;
-of the rows it needs one, which lies still. What stays in the carried pointers are the offsets along
-the dimension that one access covers: of these most threads have one access.
-
-Where a loop has dots on mma.sync, whose operands are in registers, these are short: there the base
+A thread otherwise has two registers for each pointer of the tile that it accesses, and adds to each
+in every iteration; the offsets of rows take one register each, and do not change. The carried
+pointers keep the offsets along the dimension that one access covers: most threads have one access
+along it.
+In loops with dots on mma.sync, whose operands are in registers, registers are short. There the base
 alone is carried, which a warp shares in uniform registers, and the columns are added in the loop.
 """
 
@@ -48,7 +48,7 @@ class CarryBasePointers:
     name: ClassVar[str] = "carry-base-pointers"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Look at what every loop carries."""
+        """Split the pointers that each loop carries."""
         for loop in [op for op in module.walk() if scf.For.matches(op)]:
             for each in iter_args(loop):
                 carried = _Carried.of(each)

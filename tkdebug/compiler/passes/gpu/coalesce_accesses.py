@@ -88,7 +88,7 @@ class _Access:
         runs: whether memory runs along any axis at all.
         feeds_dot: whether it loads for a dot, before which its layout changes anyway.
         loops: how many loops it is in.
-        combines_lanes: whether it is an atomic, of which those of neighbouring lanes become one.
+        combines_lanes: whether it is an atomic whose accesses by neighbouring lanes become one.
     """
 
     op: Operation
@@ -200,7 +200,7 @@ def tiled(
     rows and reductions along them stay inside it.
 
     Args:
-        shape: of the tile.
+        shape: the shape of the tile.
         order: axes, fastest first.
         elems: elements of a thread along `order[0]`.
         num_warps: warps of the block.

@@ -71,8 +71,8 @@ class _Step:
     """An op that matters: for shared memory, for accesses under way, or for the ops inside it.
 
     Attributes:
-        done: its accesses.
-        scratch: its scratch memory.
+        done: the op's accesses.
+        scratch: the op's scratch memory.
     """
 
     op: Operation

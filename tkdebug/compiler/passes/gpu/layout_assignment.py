@@ -1,7 +1,7 @@
 """Layouts of tiles where they are computed: the analysis for `AssignLayouts`.
 
-Layouts flow forward from anchors to a fixed point; a value carried by a loop or handed out of a
-branch takes the layout of what the inside computes, else of what comes in, else of its
+Layouts flow forward from anchors to a fixed point; a value that a loop carries or a branch returns
+takes the layout of the value that the inside computes, else of the incoming value, else of its
 first user.
 """
 

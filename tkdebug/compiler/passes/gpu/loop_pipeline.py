@@ -8,7 +8,7 @@ on an H200: no faster, and slower where it costs a block its place.)
 
 Where a block's shared memory has no room for S buffers, the copies of iteration t + S - 1 fill the
 buffer that iteration t has read, at its end: S - 1 buffers suffice for that, and a second barrier
-stands between reading and filling. Where there is no room for these either, there are fewer stages.
+comes between reading and filling. Where there is no room for these either, there are fewer stages.
 
     copies of iterations 0 … S - 2, a group each
     for t:
@@ -65,7 +65,7 @@ def fences_of_loads(body: Block, loaded: Collection[Value]) -> list[Operation]:
     """The fences of a loop's body before dots that read nothing which the body itself writes.
 
     Args:
-        body: of the loop.
+        body: the body of the loop.
         loaded: values that will lie in rings, so that no thread stores them.
     """
     return [
@@ -122,7 +122,7 @@ class LoopPipeline:
     Args:
         loop: an `scf.for`.
         loads: the loads that are copied ahead.
-        buffers: of each ring.
+        buffers: the number of buffers in each ring.
         distance: how many iterations ahead the copies run. With as many buffers as that, an
             iteration ends with filling those that it has read.
         rewriter: how.
@@ -445,6 +445,7 @@ def _ahead(loop: Operation, loads: Sequence[PipelinedLoad]) -> tuple[BackwardSli
 def has_carried_dot(loop: Operation) -> bool:
     """Whether a warpgroup dot adds to a carried value, so that `PipelineWgmma` lets it run on.
 
-    It reads the buffer of the iteration before until its wait, after which that can be filled.
+    The dot reads the buffer of the iteration before until its wait; after the wait that buffer can
+    be filled.
     """
     return any(op.name == DOT and is_carried(loop, op) for op in loop.regions[0].block.operations)

@@ -47,7 +47,7 @@ def fitting_buffers(
         loop: an `scf.for`.
         loads: the loads that are copied into rings.
         most: how many are asked for.
-        limit_bytes: of shared memory that a block can have.
+        limit_bytes: shared memory that a block can have.
         scratch_bytes: how much the lowering of an op needs for itself.
     """
     function = loop
@@ -112,7 +112,7 @@ class _Plan:
 
     Attributes:
         loads: the loads that are copied ahead.
-        buffers: of each ring.
+        buffers: the number of buffers in each ring.
         distance: how many iterations ahead; none where it is less than 1.
     """
 
@@ -126,8 +126,8 @@ class PipelineLoops:
     """Copies ahead the loads of dots in loops; with `num_stages` on the loop itself, all its loads.
 
     Attributes:
-        num_stages: for loops that do not say.
-        shared_bytes: of shared memory that a program can have; rings that do not fit get fewer
+        num_stages: for loops without a number of their own.
+        shared_bytes: shared memory that a program can have; rings that do not fit get fewer
             buffers. None for no limit.
         scratch_bytes: how much of it the lowering of an op needs for itself.
         obstacle: why no loop can be pipelined; "" where nothing is in the way.

@@ -8,8 +8,8 @@ dot that adds to it next begins after the one before has ended. It may run on in
 iteration, if that leaves its operands alone: rings are filled again only after a wait of the next
 iteration, which ends it. After the loop everything is waited for.
 
-Invariants: between an asynchronous dot and any use of its result but to carry it stands a wait.
-What it reads is not written before that.
+Invariants: a wait comes between an asynchronous dot and any use of its result other than carrying
+it. The dot's operands are not written before that wait.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Wait:
 
     Attributes:
         anchor: before which op.
-        values: those that pass through it.
+        values: the values that pass through it.
         pendings: how many dots may still run.
     """
 

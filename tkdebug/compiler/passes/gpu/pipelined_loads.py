@@ -6,8 +6,8 @@ elements of a thread fill a copy of at least 4 bytes.
 
 `AssignLayouts` lets every thread load the elements of a small vector that it needs, which saves a
 conversion. A load that becomes an asynchronous copy goes through shared memory anyway, so there 16
-bytes a thread are better (`widen_copies`): the row statistics of attention's backward pass are 8
-copies of 8 bytes in the layout of their users, and one of 16 bytes so.
+bytes a thread are better (`widen_copies`): the row statistics of attention's backward pass then
+take one copy of 16 bytes, and not 8 copies of 8 bytes in the layout of their users.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class PipelinedLoad:
 
     Attributes:
         op: the `tt.load`, or `tt.descriptor_load` by a tensor map.
-        layout: of one buffer.
-        alignment: of the buffers, in bytes.
+        layout: the layout of one buffer.
+        alignment: the alignment of the buffers, in bytes.
         lookups: loads that its operands are computed from.
     """
 
@@ -95,7 +95,7 @@ class PipelinedLoad:
 
     @property
     def buffer_type(self) -> MemDescType:
-        """The type of one of them."""
+        """The type of one buffer."""
         type_ = self.op.result.type
         return MemDescType(shape_of(type_), element_of(type_), self.layout, True)
 
@@ -119,7 +119,7 @@ def pipelined_loads(
     Args:
         loop: an `scf.for`.
         infos: facts about pointers and masks.
-        needs_dot: take only those whose values reach a dot.
+        needs_dot: take only loads whose values reach a dot.
         refuse: called with the others, unless no dot needs them.
     """
     written = _written(loop)

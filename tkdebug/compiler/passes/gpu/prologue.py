@@ -77,7 +77,7 @@ class BackwardSlice:
         Args:
             known: the values of the loop's counter and the carried values.
             rewriter: builds the clones.
-            anchor: where to.
+            anchor: the op before which the clones are put.
             rule: under which they are recorded.
 
         Returns:
@@ -88,14 +88,14 @@ class BackwardSlice:
         return clones
 
     def next(self, clones: Mapping[Value, Value]) -> dict[Value, Value]:
-        """The carried values one iteration after that of `clones`, by argument."""
+        """The carried values one iteration after `clones`, by argument."""
         return {each.argument: clones.get(each.yielded, each.yielded) for each in self.carried}
 
 
 def loads_before(loop: Operation, values: Iterable[Value]) -> list[Operation] | None:
     """The loads of the body that `values` are computed from; None if one depends on another.
 
-    Those of earlier iterations count, whose results the loop carries.
+    Loads of earlier iterations count if the loop carries their results.
     """
     body = loop.regions[0].block
     found: set[Operation] = set()
@@ -126,9 +126,9 @@ class Prologue:
     """The values that replace a body's values in iterations that run ahead.
 
     Attributes:
-        values: of carried values, in the iteration whose copies come next.
-        found: of look-ups for that iteration.
-        scouted: of carried values, in the iteration whose look-ups come next.
+        values: the carried values in the iteration whose copies come next.
+        found: the results of look-ups for that iteration.
+        scouted: the carried values in the iteration whose look-ups come next.
     """
 
     values: Mapping[Value, Value]
@@ -147,12 +147,12 @@ class Prologue:
 
 @dataclass(frozen=True)
 class Lookups:
-    """Loads whose results addresses are computed from, made an iteration earlier than those.
+    """Loads from whose results addresses are computed, made one iteration before these are used.
 
     Attributes:
         ops: the loads.
         slice: how their operands are computed.
-        made: those that take their place.
+        made: the loads that take their place.
     """
 
     ops: tuple[Operation, ...]

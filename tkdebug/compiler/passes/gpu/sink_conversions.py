@@ -43,7 +43,7 @@ class SinkConversions:
     """Moves conversions after the loads that follow them.
 
     Attributes:
-        held_bytes: of a thread, most that waits to be converted.
+        held_bytes: the most bytes of a thread that wait to be converted.
     """
 
     held_bytes: int = 256

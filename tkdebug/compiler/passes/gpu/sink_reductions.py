@@ -53,12 +53,12 @@ def weight(rescale: Operation, value: Value) -> Value:
 
 
 def of_parts(build: OpBuilder, value: Value, type_: TensorType, axis: int) -> Value:
-    """A number of each row, or the only number, for each of its parts.
+    """Repeat a number of each row, or the only number, for each part of the row.
 
     Args:
-        build: where to.
-        value: a number, or a tile of them, without axis `axis` of the parts.
-        type_: of the parts.
+        build: the builder.
+        value: a number, or a tile of numbers, without axis `axis` of the parts.
+        type_: the type of the parts.
         axis: along which a row's parts lie.
     """
     if not isinstance(value.type, TensorType):
@@ -150,7 +150,7 @@ class _Term:
 
     Attributes:
         adding: the op that combines a sum with the reduction's result.
-        conversions: of that result, last first.
+        conversions: the conversions of that result, last first.
         reduce: the reduction.
         groups: bits of the reduced axis, from the top: (whether threads hold them, how many).
     """
@@ -210,7 +210,7 @@ def _is_rescalable(term: _Term) -> bool:
 
 
 def _term(value: Value) -> _Term | None:
-    """The reduction that is added to `value`; None where that is used for anything else."""
+    """The reduction that is added to `value`, or None if `value` has any other use."""
     adding, owner = _only_user(value), value.owner
     block = owner.block if isinstance(owner, Operation) else owner
     if adding is None or adding.block is not block or identity(adding) is None:
@@ -235,7 +235,8 @@ def _are_alike(a: _Term, b: _Term) -> bool:
 def _chain(value: Value, user: Operation) -> list[Operation]:
     """The conversions that `value` passed, last first, and their operand.
 
-    Each is in the block of `user` and has no other user; the chain ends where that does not hold.
+    Each conversion is in the block of `user` and has no other user; the chain ends where this does
+    not hold.
     """
     chain: list[Operation] = []
     while not chain or ttg.ConvertLayout.matches(chain[-1]):

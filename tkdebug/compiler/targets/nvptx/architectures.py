@@ -162,9 +162,9 @@ def occupancy(target: Target, threads: int, registers: int, shared_bytes: int) -
 
     Args:
         target: the architecture.
-        threads: of a block.
-        registers: of a thread.
-        shared_bytes: of a block, static and dynamic.
+        threads: the threads of a block.
+        registers: the registers of a thread.
+        shared_bytes: shared memory of a block, static and dynamic.
     """
     warps = -(-threads // target.threads_per_warp)
     shared = _up(shared_bytes + target.shared_bytes_reserved, target.shared_unit_bytes)

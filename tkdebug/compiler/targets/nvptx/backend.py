@@ -167,7 +167,7 @@ class NvptxBackend:
         }
 
     def linked_libraries(self) -> frozenset[str]:
-        """Libraries that are linked from where they are installed."""
+        """Libraries that are linked from the places where they are installed."""
         return frozenset(("libdevice",))
 
     def cluster_problem(self, target: Target, num_ctas: int) -> str | None:

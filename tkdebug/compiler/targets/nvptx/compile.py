@@ -46,19 +46,20 @@ class Binary:
         cubin: the ELF image.
         entry: name of the kernel in it.
         target: name of the architecture, such as sm_90a.
-        threads: of a block.
+        threads: the threads of a block.
         shared_bytes: dynamic shared memory of a block.
-        registers: of a thread.
-        spill_bytes: of a thread, that went to local memory.
+        registers: the registers of a thread.
+        spill_bytes: memory of a thread for registers that were spilled to local memory.
         tensor_maps: by the position of the parameter, for descriptors that are passed as such.
-        made_maps: those that the launch makes of its arguments, in parameters after all others.
+        made_maps: tensor maps that the launch makes of its arguments, in parameters after all
+            others.
         workspace_bytes: global memory that each program needs for tensor maps it makes itself; the
             launch allocates it, and passes its address in a parameter after all others.
         ptx_ops: line (1-based) of the PTX -> id of the GPU IR op it is of.
-        checks: the plan to read a checked kernel's reports by; None for a bare one. After all other
-            parameters, a checked kernel takes the address of the table that it reports to, and of
-            each of `check_bounds` the first and the end byte address, and how many elements there
-            are from its pointer on.
+        checks: the plan to read a checked kernel's reports by; None for a bare one. A checked
+            kernel takes more parameters after all others: the address of the table that it reports
+            to, and for each of `check_bounds` the first and the end byte address and the number of
+            elements from its pointer on.
     """
 
     llvm_ir: str
@@ -223,10 +224,10 @@ def compile_module(
         module: changed in place.
         options: warps, stages, registers.
         target: the architecture.
-        snapshot: as `lower_to_llvm` has it.
-        on_run: as `lower_to_llvm` has it.
+        snapshot: as in `lower_to_llvm`.
+        on_run: as in `lower_to_llvm`.
         on_stage: called with "llvm-ir" and "ptx"; it may give an edited text to go on with.
-        on_resources: as `lower_to_llvm` has it.
+        on_resources: as in `lower_to_llvm`.
 
     Raises:
         CompileError: an op is not supported, or code generation refuses the kernel.

@@ -23,7 +23,7 @@ class LLVMValue(NamedTuple):
     """A value of the function that is written.
 
     Attributes:
-        type: as LLVM writes it: `i32`, `float`, `ptr addrspace(1)`.
+        type: the type as LLVM writes it: `i32`, `float`, `ptr addrspace(1)`.
         text: `%name`, `@name`, or a constant.
     """
 
@@ -184,7 +184,7 @@ class Emitter:
         )
 
     def branch_rarely(self, condition: LLVMValue, rare: str, usual: str) -> None:
-        """Jump to one of two blocks, nearly always to the second; the first stands out of line."""
+        """Jump to one of two blocks, nearly always to the second; the first is put out of line."""
         self._rare_branches = True
         self._lines.append(
             f"  br i1 {condition.text}, label %{rare}, label %{usual}{self._suffix}, !prof !8"
@@ -381,7 +381,7 @@ class Emitter:
         """Inline PTX.
 
         Args:
-            template: with `$0`, `$1`… for operands, results first.
+            template: PTX with `$0`, `$1`… for operands, results first.
             constraints: LLVM's, as `=r,l,r`.
             result: LLVM type, a literal struct for several, or `void`.
             arguments: the inputs.

@@ -44,7 +44,7 @@ class NativeCode:
         log: the output of the assembler, ptxas or nvJitLink.
         warnings: lost speed, e.g. serialised wgmma.
         ptx_lines: the op of each instruction line of `ptx`.
-        times_ns: time of each step; empty when it came from the cache.
+        times_ns: the time of each step; empty for a kernel from the cache.
     """
 
     ptx: str
@@ -71,7 +71,7 @@ def native_code(
     """The record of a kernel, its resources read from the log.
 
     Raises:
-        ValueError: the log speaks of no such kernel.
+        ValueError: the log does not mention the kernel.
     """
     block = _block(log, f"Compiling entry function '{kernel}'")
     linked = _block(log, f"Function properties for '{kernel}'")
@@ -100,7 +100,7 @@ def native_code(
 
 
 def _block(log: str, title: str) -> str:
-    """The lines about one function, "" where there are none; ptxas and the linker write one each.
+    """The lines about one function, "" if there are none; ptxas and the linker write one each.
 
     Ptxas's can be missing: seen with CUDA 13.0 on a machine with a GPU.
     """

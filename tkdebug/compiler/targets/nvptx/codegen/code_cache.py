@@ -60,7 +60,7 @@ def read_private(path: Path) -> bytes:
 
     Raises:
         NotPrivateError: somebody else can write the file, or replace it in its folder.
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     if os.name != "posix":  # where the access lists of the user's folder say it
         return path.read_bytes()
@@ -71,10 +71,10 @@ def read_private(path: Path) -> bytes:
 
 
 def check_folder(path: Path) -> None:
-    """Look whether somebody else can put files into a folder.
+    """Check whether somebody else can put files into a folder.
 
     Raises:
-        NotPrivateError: they can.
+        NotPrivateError: somebody else can.
         OSError: there is no such folder.
     """
     if os.name == "posix":

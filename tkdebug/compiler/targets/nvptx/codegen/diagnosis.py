@@ -5,8 +5,8 @@ LLVM text, or in the PTX, is an op. Invariant: an op id given here is one that i
 where nothing points to one, none is given.
 
 Where a worker's last words name no instruction, each different call of the module (intrinsics,
-inline assembly) is compiled in a module of its own; the one a worker dies of is the one. This costs
-a few milliseconds a call, only after a death.
+inline assembly) is compiled in a module of its own; a call with which a worker dies is the cause.
+This costs a few milliseconds a call, only after a death.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ def generate(
         on_ptx: called with the PTX; its result is assembled instead, and not kept.
         shared_bytes: dynamic shared memory of a block.
         is_checked: whether the kernel has checks, and is to be there soon.
-        is_lasting: of one that has: whether it may take longer, as all launches are made by it.
+        is_lasting: for a kernel with checks: whether the compile may take longer, since all
+            launches use it.
 
     Raises:
         CodegenError: a stage refuses the kernel, or its process died of it.
@@ -173,7 +174,8 @@ def assemble(
         times_ns: steps before this one, to be kept with the result.
         shared_bytes: dynamic shared memory of a block.
         is_checked: whether the kernel has checks, and is to be there soon.
-        is_lasting: of one that has: whether it may take longer, as all launches are made by it.
+        is_lasting: for a kernel with checks: whether the compile may take longer, since all
+            launches use it.
 
     Raises:
         CodegenError: ptxas refuses the text.
@@ -234,7 +236,7 @@ def _with_register_limit(ptx: str, max_registers: int) -> str:
 
 
 def start_worker() -> None:
-    """Begin to start a worker, so that it is ready by the time the first kernel is lowered."""
+    """Begin to start a worker, so that it is ready when the first kernel has been lowered."""
     POOL.start_one()
 
 

@@ -41,7 +41,7 @@ class Libdevice:
     """Links libdevice functions into modules; keeps each function's pruned bitcode.
 
     Args:
-        path: libdevice's bitcode; None where there is none.
+        path: libdevice's bitcode; None if there is none.
     """
 
     def __init__(self, path: Path | None) -> None:

@@ -1,7 +1,7 @@
 """PTX to cubin, in the worker process: with ptxas where there is one, else with nvJitLink.
 
-Of a kernel that ptxas keeps partly in memory nvJitLink makes another cubin, and the one with fewer
-spills is taken: pressed to the limit, ptxas sometimes gives up nearly all registers.
+For a kernel that ptxas keeps partly in memory, nvJitLink makes another cubin, and the one with
+fewer spills is taken: pressed to the limit, ptxas sometimes gives up nearly all registers.
 
 By itself ptxas gives up loads in flight, too, if one more block then fits a multiprocessor. Where
 a kernel waits for memory several times it also assembles one for which blocks do not count, and
@@ -72,7 +72,7 @@ def version() -> tuple[int, int]:
     """Version of nvJitLink, (13, 0).
 
     Raises:
-        StageError: it is not installed.
+        StageError: nvJitLink is not installed.
     """
     nvjitlink = _nvjitlink()
     major, minor = nvjitlink.version()
@@ -83,7 +83,7 @@ def newest_ptx(wanted: int, least: int, architecture: str) -> int:
     """The PTX version to write, as 87 for 8.7: `wanted`, or the latest that this nvJitLink takes.
 
     Raises:
-        StageError: it takes less than `least`, and does not know the architecture.
+        StageError: nvJitLink takes less than `least`, and does not know the architecture.
     """
     release = version()
     known = [ptx for first, ptx in _PTX_VERSIONS if release >= first]
@@ -122,7 +122,7 @@ def assemble(
         timeout_s: how long ptxas may take, all its runs together.
         shared_bytes: dynamic shared memory of a block.
         is_checked: whether the kernel has checks.
-        is_lasting: of one that has: whether all launches are made by it, and none waits for it.
+        is_lasting: for a kernel with checks: whether all launches use it, and none waits for it.
 
     Raises:
         StageError: the assembler refuses the PTX or an option; its log is in `log`.
@@ -176,7 +176,7 @@ def _with_fewer_spills(
 def _without_spills(
     program: Path, ptx: bytes, options: Sequence[str], deadline: float
 ) -> tuple[bytes, str] | None:
-    """Another cubin and its log; None where it spills, or is not there in time.
+    """Another cubin and its log; None if it spills, or is not ready in time.
 
     None, too, where so few registers do for no instruction of the kernel (ptxas: C7602).
     """
@@ -192,8 +192,8 @@ def _with_every_warp(
 ) -> tuple[bytes, str] | None:
     """Cubin and log of a kernel that fills a multiprocessor with warps; None if it spills.
 
-    Its bare build mostly has all of them, and a launch that fits the GPU at once without checks
-    would take twice as long if it did not with them.
+    The bare build mostly has all its warps, and a launch that fits the GPU at once without checks
+    would take twice as long if its checked build did not.
     """
     threads = _THREADS.search(ptx)
     if threads is None:
@@ -215,9 +215,10 @@ def _with_one_more_block(
 ) -> tuple[bytes, str]:
     """Cubin and log of a checked kernel of which as many blocks fit as of its bare build.
 
-    What its checks hold over a loop may be spilled around it: on an H200 a causal attention of one
-    block took 1.38 times as long as the bare kernel of two, and 1.02 times with two. Of 64 x 64,
-    where four fit without checks, it took 1.39 times as long with two, by a few registers.
+    Values that its checks hold over a loop may be spilled around it: on an H200 a causal attention
+    of one block took 1.38 times as long as the bare kernel of two, and 1.02 times with two. With
+    blocks of 64 x 64, of which four fit without checks, it took 1.39 times as long with two, by a
+    few registers.
     """
     threads, registers = _THREADS.search(ptx), _REGISTERS.search(log)
     if threads is None or registers is None:
@@ -296,7 +297,7 @@ def _waits_again_and_again(cubin: bytes) -> bool:
 def _cycles_per_warp(
     ptx: bytes, cubin: bytes, log: str, options: Sequence[str], shared_bytes: int
 ) -> tuple[float, float]:
-    """The cycles per warp with as many blocks as fit, and those of one warp alone."""
+    """The cycles per warp with as many blocks as fit, and the cycles of one warp alone."""
     threads, registers = _THREADS.search(ptx), _REGISTERS.search(log)
     assert threads is not None
     target = _target(options)

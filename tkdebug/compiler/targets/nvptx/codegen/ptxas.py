@@ -42,7 +42,7 @@ def find_ptxas(oldest: tuple[int, int] = _OLDEST_RELEASE) -> Path | None:
 
 
 def programs() -> list[Path]:
-    """Every ptxas here, the one to be preferred first, whatever its release."""
+    """Every ptxas here, the preferred one first, whatever its release."""
     return [place for place in _places() if os.access(place, os.X_OK)]
 
 

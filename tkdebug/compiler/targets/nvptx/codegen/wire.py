@@ -15,7 +15,7 @@ class StageError(Exception):
     """A stage refuses its input.
 
     Args:
-        stage: which: parse, libdevice, optimise, emit, assemble, worker.
+        stage: the stage: parse, libdevice, optimise, emit, assemble, worker.
         message: one line.
         log: the whole output of the stage's library.
     """
@@ -73,7 +73,7 @@ def unpack(data: bytes) -> tuple[Header, bytes]:
     """The frame that `data` is.
 
     Raises:
-        FrameError: it is none, or there are bytes left over.
+        FrameError: the data is no frame, or bytes are left over.
     """
     position = 0
 

@@ -92,7 +92,7 @@ class WorkerProcess:
         """The answer to one request; its status is "ok" or "error".
 
         Raises:
-            WorkerDied: there is none, and this worker is gone.
+            WorkerDied: there is no answer, and this worker is gone.
             Stopped: it is no longer wanted, and this worker is gone.
         """
         deadline = time.monotonic() + timeout_s

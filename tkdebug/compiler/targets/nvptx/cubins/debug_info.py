@@ -53,7 +53,8 @@ def separate_inlined_rows(lines: bytes, relocated: Sequence[int]) -> tuple[bytes
         The table, and the offsets of those addresses in it.
 
     Raises:
-        LineProgramError: it is cut short, not one program, or names a row that does not exist.
+        LineProgramError: the table is cut short, not one program, or names a row that does not
+            exist.
     """
     operations = tuple(steps(lines))
     rows = [step.row for step in operations if step.row is not None]
@@ -171,7 +172,7 @@ class _Call:
 def with_debug_info(cubin: bytes) -> bytes:
     """The cubin with a compile unit for each function, and its line table as debuggers want it.
 
-    A cubin without a line table, or with units of its own, is given back as it is.
+    A cubin without a line table, or with compile units of its own, is returned unchanged.
 
     Raises:
         CubinError: not a cubin, damaged, or laid out as none that ptxas makes.
@@ -196,7 +197,7 @@ def debug_sections(
     """Contents of `.debug_abbrev`, `.debug_info` and `.debug_ranges`, and their relocations.
 
     Args:
-        functions: their lines; addresses are offsets in the function.
+        functions: the lines of each function; addresses are offsets in the function.
         files: path -> number of the file in the line table.
     """
     writer = _UnitWriter(files)

@@ -45,7 +45,7 @@ class CubinSections:
 
     Raises:
         CubinError: it is stripped, or not laid out as ptxas does it.
-        SectionsError: it is no cubin, or cut short.
+        SectionsError: the data is no cubin, or cut short.
     """
 
     def __init__(self, cubin: bytes) -> None:
@@ -90,7 +90,7 @@ class CubinSections:
         return [row[0] for _, _, rows in self._relocated(name) for row in rows]
 
     def replace(self, name: str, data: bytes, relocated: Sequence[int]) -> None:
-        """Other contents for section `name`, and where in them the same symbols' addresses go."""
+        """Replace the contents of section `name`; `relocated` are its places for addresses."""
         self._resize(self._indices[name], data)
         for index, layout, rows in self._relocated(name):
             moved = [(at, *row[1:]) for at, row in zip(relocated, rows, strict=True)]

@@ -43,7 +43,7 @@ class WarpTime:
         """The warp time of a cubin's only kernel.
 
         Raises:
-            SectionsError: it is no cubin.
+            SectionsError: the data is no cubin.
         """
         found = list(sections(cubin, ET_EXEC, "cubin"))
         (names,) = struct.unpack_from("<H", cubin, _NAMES_AT)

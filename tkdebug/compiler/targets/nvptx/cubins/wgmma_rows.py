@@ -4,8 +4,8 @@ With them nvdisasm, ncu and cuda-gdb show the dot's line at HGMMA, too. Each wgm
 a row, and the instruction after it the row that was in force before, unless it has its own.
 Nothing else changes: neither the code, nor any other instruction's row.
 
-The source row is a copy of one that ptxas wrote for an instruction under the same `.loc`, so file,
-line and chain of calls are ptxas's own. A wgmma that has none is left without a row.
+The source row is a copy of a row that ptxas wrote for an instruction under the same `.loc`, so
+file, line and chain of calls are ptxas's own. A wgmma without such an instruction gets no row.
 
 PTX lines of wgmma instructions are found by the fences. WARPGROUP.ARRIVE, which `wgmma.fence`
 becomes, has a row in ptxas's tables, and no wgmma moves over it; between two of them they stay in
@@ -29,7 +29,8 @@ _LOC = re.compile(r"\s*\.loc\s+(.*\S)")
 def with_wgmma_rows(cubin: bytes, ptx: str) -> bytes:
     """The cubin with rows for the wgmma instructions that can be placed.
 
-    A cubin without them, without line tables, or of several functions is given back as it is.
+    A cubin without wgmma instructions, without line tables, or of several functions is returned
+    unchanged.
 
     Args:
         cubin: ptxas's output.
@@ -105,7 +106,7 @@ def wgmma_ptx_lines(code: bytes, lines: FunctionLines, ptx: Sequence[str]) -> di
 
     Args:
         code: the function's machine code.
-        lines: its line tables.
+        lines: the cubin's line tables.
         ptx: the lines of the PTX text.
     """
     found: dict[int, int] = {}

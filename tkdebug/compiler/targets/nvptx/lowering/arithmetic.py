@@ -82,9 +82,9 @@ ElementRule = Callable[..., LLVMValue]
 def per_element(rule: ElementRule) -> Lower:
     """The lowering of an op without side effects that does the same for every element.
 
-    Registers that are known to be equal are computed once: those of a splat by their operands,
-    those of a mask such as `offsets < n`, where n has a known divisor, by what `analysis/axis_info`
-    says of the result.
+    Registers that are known to be equal are computed once: a splat's by its operands, those of a
+    mask such as `offsets < n`, where n has a known divisor, by the facts of `analysis/axis_info`
+    about the result.
     """
 
     def lower(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:

@@ -1,7 +1,7 @@
 """`Lowering`: the state of one kernel's lowering, and the vocabulary that all ops share.
 
 Responsible for where values are (registers per thread), for thread and tensor indices, and for
-shared memory, barriers and shuffles. What an op becomes is its family's business.
+shared memory, barriers and shuffles. The code of an op is written by its family's file.
 
 Invariant: `values[v]` has one entry for each register of v's layout; entries whose threads hold
 copies are equal in all of them.
@@ -40,7 +40,7 @@ class Lowering:
     Args:
         module: GPU IR after all passes.
         target: the architecture.
-        emit: where it is written.
+        emit: the emitter.
         table: the lowering of each op.
     """
 
@@ -245,7 +245,7 @@ class Lowering:
         return self._of_registers(layout, self.thread_part(layout))
 
     def fresh_coordinates(self, layout: LinearLayout) -> list[tuple[LLVMValue, ...]]:
-        """`coordinates`, of a thread's number that is read here.
+        """The `coordinates` of a thread, whose number is read again here.
 
         ptxas merges computations that start from one read, but not two reads.
         """
@@ -280,7 +280,7 @@ class Lowering:
         return found
 
     def owner(self, layout: LinearLayout) -> LLVMValue | None:
-        """i1: whether this thread is the one that acts for its elements; None when all do."""
+        """i1: whether this thread is the one that acts for its elements; None if all threads do."""
         free = layout.free_masks
         return self._is_owner(free.get(LANE, 0), free.get(WARP, 0))
 
@@ -333,7 +333,7 @@ class Lowering:
         return self.shared(offset)
 
     def barrier(self) -> None:
-        """All threads of the block wait for each other."""
+        """Have all threads of the block wait for each other."""
         if self.num_warps == 1:
             self.emit.asm("bar.warp.sync -1;", "~{memory}", "void", (), convergent=True)
         else:

@@ -56,7 +56,7 @@ def _is_fragment(value: Value) -> bool:
 def _as_words(
     ctx: Lowering, slots: Sequence[Registers], elements: Sequence[str | None]
 ) -> list[Registers]:
-    """Fragments, those that have an element, as the instruction's words: whole they are carried."""
+    """Fragments as the instruction's words, in which they are carried; empty slots are left out."""
     return [
         [word_of_elements(ctx, group) for group in _grouped(slot, element)] if element else slot
         for slot, element in zip(slots, elements, strict=True)
@@ -71,7 +71,7 @@ def _grouped(registers: Registers, element: str) -> Iterator[Registers]:
 def _from_words(
     ctx: Lowering, slots: Sequence[Registers], elements: Sequence[str | None]
 ) -> list[Registers]:
-    """The elements of which `_as_words` made words."""
+    """The elements from which `_as_words` made words."""
     return [
         [
             value

@@ -1,10 +1,9 @@
 """Lowering of ttg.convert_layout by the plan of `layouts.classify_conversion`.
 
 Fragments of tensor cores become rows by `stmatrix` where the target has it. A thread holds 2
-elements of a row of 8 in a fragment, and would store them by themselves. `stmatrix` takes the rows
-of 8 x 8 matrices of 16-bit elements from the warp as a whole: each lane names where a row of 16
-bytes goes. So for the choice of the buffer the lanes are those that name rows, and the other side
-reads whole rows.
+elements of a row of 8 in a fragment, and would store them alone. `stmatrix` takes the rows of 8 x 8
+matrices of 16-bit elements from the warp as a whole: each lane names the address of a row of 16
+bytes. So the buffer is chosen for the lanes that name rows, and the other side reads whole rows.
 
 Source: PTX ISA, "Warp-level matrix store instruction: stmatrix".
 """
@@ -210,7 +209,7 @@ def _matrix_trip(
 ) -> tuple[SharedTrip, MatrixPlan] | None:
     """A trip with stores by `stmatrix`, which are as wide as accesses can be.
 
-    Where both sides have vectors of that width anyway it takes as long on an H200 and fewer
+    If both sides have vectors of that width anyway, the trip takes as long on an H200 and fewer
     registers: a row's elements stay in order.
     """
     if not ctx.target.has(STMATRIX) or element_bytes != 2:
@@ -247,8 +246,8 @@ def shared_addresses(
     Args:
         ctx: the kernel.
         base: pointer to the buffer.
-        layout: of the tensor in registers.
-        buffer: of the buffer, offset -> coordinates.
+        layout: the layout of the tensor in registers.
+        buffer: the layout of the buffer, offset -> coordinates.
         groups: registers that are consecutive in the buffer, in order.
         element_bytes: size of an element.
         fixed_offset: XORed to all offsets, in elements.

@@ -187,7 +187,7 @@ def _printf(ctx: Lowering, buffer: LLVMValue, text: str, arguments: Sequence[LLV
 
 
 def lower_barrier(ctx: Lowering, op: Operation) -> Sequence[Registers]:
-    """All threads of the block wait for each other, their writes are seen."""
+    """Have all threads of the block wait for each other; their writes are visible then."""
     ctx.barrier()
     return ()
 

@@ -65,7 +65,7 @@ class _Constraints:
     """LLVM's constraint string, taken apart: register types of outputs and of inputs.
 
     Attributes:
-        numbers: which of the inputs have to be constants.
+        numbers: the inputs that have to be constants.
     """
 
     outputs: tuple[str, ...]

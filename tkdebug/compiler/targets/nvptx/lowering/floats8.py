@@ -32,7 +32,7 @@ class Float8:
 
     Attributes:
         mantissa: bits of the mantissa.
-        bias: of the exponent.
+        bias: the bias of the exponent.
         largest: bits of the largest finite number.
         nan: bits of the NaN that conversions give; None where there is none.
         has_negative_zero: false where 0x80 is the only NaN.
@@ -220,8 +220,8 @@ def narrowed(ctx: Lowering, values: Registers, target: str, toward_zero: bool) -
 def _as_float(ctx: Lowering, value: LLVMValue, toward_zero: bool = False) -> LLVMValue:
     """Any float as fp32; a double keeps in the last bit whether it was inexact.
 
-    What is then rounded to 8 bits has been rounded once (Boldo, Melquiond: Emulation of FMA and
-    correctly rounded sums, 2008).
+    A result that is then rounded to 8 bits has been rounded once (Boldo, Melquiond: Emulation of
+    FMA and correctly rounded sums, 2008).
     """
     if value.type != "double":
         return ctx.emit.cast("fpext", value, "float")

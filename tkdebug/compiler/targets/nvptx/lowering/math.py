@@ -1,9 +1,9 @@
 """Lowering of the math dialect and of libdevice's functions.
 
-fp32 approximations are those that upstream uses: exp is a product with log2(e) and ex2.approx,
-exp2, sqrt and rsqrt are the .approx.ftz instructions (without .ftz where the function's attribute
-`flush_subnormals` is false). Functions that name one of libdevice on their class are that.
-fp64 is libdevice's or rounded to nearest. Half precision goes by way of fp32.
+fp32 approximations are upstream's: exp is a product with log2(e) and ex2.approx; exp2, sqrt and
+rsqrt are the .approx.ftz instructions (without .ftz where the function's attribute
+`flush_subnormals` is false). A function whose class names one of libdevice is lowered to it. fp64
+is libdevice's or rounded to nearest. Half precision is computed in fp32.
 
 Source: PTX ISA, "Floating Point Instructions"; libdevice User's Guide, NVIDIA.
 """

@@ -62,7 +62,7 @@ class LoweringObserver:
     """The observer of one kernel's lowering; subclasses override the methods that they need."""
 
     def before(self, op: Operation) -> None:
-        """`op` is lowered next. What is written here belongs to the op before it."""
+        """Hear that `op` is lowered next. Code written here belongs to the op before it."""
 
     def after(self, op: Operation) -> None:
         """`op` was lowered: the registers of its results are there."""
@@ -70,11 +70,12 @@ class LoweringObserver:
     def guard(
         self, op: Operation, pointers: Registers, mask: Registers | None, group: int
     ) -> AccessGuard | None:
-        """Return the test of an access; None where it has none.
+        """Return the test of an access, or None if it has none.
 
         Args:
             op: the access.
-            pointers: of the tile's registers; those of a group follow each other in memory.
+            pointers: the pointers of the tile's registers; the pointers of a group follow each
+                other in memory.
             mask: i1 of each register; None where all is accessed.
             group: registers of one instruction.
         """
@@ -91,16 +92,16 @@ class LoweringObserver:
         return False
 
     def loop_begins(self, loop: Operation) -> None:
-        """A loop is lowered next; code written here runs before it."""
+        """Hear that a loop is lowered next; code written here runs before it."""
 
     def loop_head(self, loop: Operation, before: str) -> None:
-        """Each round of a loop begins here, the first after block `before`; phis may be made."""
+        """Hear that an iteration of a loop begins here, the first after block `before`."""
 
     def loop_round_ends(self, loop: Operation) -> None:
-        """A round of a loop ends here, before control goes back to its head."""
+        """Hear that an iteration of a loop ends here, before control goes back to its head."""
 
     def body_ends(self) -> None:
-        """All ops of the kernel were lowered but its terminator."""
+        """Hear that all ops of the kernel were lowered but its terminator."""
 
     def ends(self) -> None:
-        """The kernel ends here."""
+        """Hear that the kernel ends here."""

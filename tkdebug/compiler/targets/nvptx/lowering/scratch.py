@@ -28,7 +28,7 @@ from tkdebug.compiler.targets.nvptx.lowering.types import memory_bits
 
 
 def convert_layout_scratch_bytes(op: Operation) -> int:
-    """Bytes of the buffer through which a ttg.convert_layout goes; 0 where it needs none."""
+    """Bytes of the buffer through which a ttg.convert_layout passes; 0 if it needs none."""
     source, target = encoding_of(ttg.ConvertLayout(op).source.type), encoding_of(op.result.type)
     if source is None or target is None:
         return 0

@@ -42,7 +42,7 @@ def lower_make_range(ctx: Lowering, op: Operation) -> Sequence[Registers]:
 
 
 def lower_splat(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """One value in every register."""
+    """The value in every register."""
     return (x * ctx.register_count(op.result),)
 
 
@@ -69,7 +69,7 @@ def lower_broadcast(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Regi
 
 @lru_cache(maxsize=1024)
 def _picked_registers(source: LinearLayout, target: LinearLayout) -> tuple[int, ...] | None:
-    """The source's register for each of the target's; None where it has none for one of them.
+    """The source's register for each of the target's, or None if one of them has none.
 
     Which one it is depends linearly on the target's, so the bits of the latter are enough.
     """

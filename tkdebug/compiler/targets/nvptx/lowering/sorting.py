@@ -41,7 +41,7 @@ class SortKeys:
     """The comparison of the elements of one op.
 
     Attributes:
-        element: their type.
+        element: the type of the elements.
         is_unsigned: whether integers are.
     """
 
@@ -88,7 +88,7 @@ class SortKeys:
         return emit.select(emit.fcmp("uno", value, value), largest, key)
 
     def value(self, key: LLVMValue, type_: str) -> LLVMValue:
-        """The inverse of `key`; of NaN one of them."""
+        """The inverse of `key`; for NaN, one of the NaNs."""
         return self.ctx.from_bits(self._flipped(key), type_) if self.element.is_float else key
 
     def _flipped(self, bits: LLVMValue) -> LLVMValue:
@@ -151,7 +151,7 @@ class _Network:
     Args:
         ctx: the kernel.
         op: the op, whose scratch is used.
-        layout: of the tile.
+        layout: the layout of the tile.
         values: the compared values, by register.
     """
 
@@ -171,7 +171,7 @@ class _Network:
 
         Args:
             bit: number of the bit of the axis.
-            direction_mask: bits of the place whose parity turns the order around.
+            direction_mask: bits of the place whose parity reverses the order.
             is_flipped: whether the order is turned around everywhere.
             swap: chooses the value to keep.
         """

@@ -1,6 +1,6 @@
 """Readings of the clock in a kernel with timelines: one lane of each chosen warp writes them.
 
-Every warp runs the same instructions; those of programs that were not asked for have no room, and
+Every warp runs the same instructions; warps of programs that were not asked for have no room, and
 write nothing. The assembler keeps a volatile reading in its place among other volatile ones, memory
 accesses and barriers, but may move arithmetic over it.
 

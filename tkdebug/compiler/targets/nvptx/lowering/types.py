@@ -58,14 +58,14 @@ class Modifiers:
 
     Attributes:
         text: after `ld` or `st`: `.global.L1::evict_last.L2::cache_hint`.
-        policy: of L2, i64; None where the instruction has none.
+        policy: the policy of L2, i64; None if the instruction has none.
     """
 
     text: str = ".global"
     policy: LLVMValue | None = None
 
     def last_operand(self, name_of: Callable[[LLVMValue], str]) -> str:
-        """The policy as the instruction's last operand, `, $3`; "" where it has none."""
+        """The policy as the instruction's last operand, `, $3`; "" if it has none."""
         return "" if self.policy is None else f", {name_of(self.policy)}"
 
 
@@ -75,9 +75,9 @@ class Vector:
 
     Attributes:
         suffix: the instruction's: `.v4.b32`.
-        bits: of a word.
-        words: their number.
-        element_bits: of an element; a word has one or several.
+        bits: the bits of a word.
+        words: the number of words.
+        element_bits: the size of an element; a word has one or several.
     """
 
     suffix: str

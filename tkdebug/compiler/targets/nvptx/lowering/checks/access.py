@@ -1,9 +1,9 @@
 """Tests of accesses, and their handling of bad elements.
 
-Where a few scalars show that a whole tile lies inside, no element is tested (`corners`).
-Otherwise an access is tested a vector at a time, before it or, where it comes after such scalars,
-as it is done. Threads with bad elements make the same access under a narrower mask, in a copy out
-of line, so that vectors and asynchronous copies of the usual way stay what they are.
+Where a few scalars show that a whole tile lies inside, no element is tested (`corners`). Otherwise
+an access is tested a vector at a time, before it or, where it comes after such scalars, as it is
+done. Threads with bad elements make the same access under a narrower mask, in a copy out of line,
+so that vectors and asynchronous copies of the usual way stay as they are.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class TestedAccess:
     """An access that is tested.
 
     Attributes:
-        checks: those of the kernel.
+        checks: the checks of the kernel.
         site: the tested site.
         op: the access.
-        pointers: of the tile's registers; only the first of each group is looked at.
-        mask: of the registers, None without one.
+        pointers: the pointers of the tile's registers; only the first of each group is looked at.
+        mask: the mask of the registers, None without one.
         group: registers of one instruction.
-        order: that of the elements that are reported; None where they are only flagged, or where
-            threads have them in different orders.
+        order: the order of the reported elements; None if they are only flagged, or if threads have
+            them in different orders.
         is_searched: whether each pointer is looked up in the map of memory.
     """
 
@@ -139,7 +139,7 @@ def either_way(
 
 
 def tile_is_whole(access: TestedAccess) -> LLVMValue | None:
-    """i1: whether all of the tile is the tensor's; None where only elements can tell."""
+    """i1: whether all of the tile is the tensor's; None where only elements can show it."""
     checks = access.checks
     early = checks.tested_early.get(access.op)
     if early is not None:
@@ -156,13 +156,13 @@ def tile_is_whole(access: TestedAccess) -> LLVMValue | None:
 
 
 def tile_of(checks: KernelChecks, op: Operation, site: CheckSite) -> Tile:
-    """Return the tile that access `op` of a site reaches, and where it has to stay."""
+    """Return the tile that access `op` of a site reaches, and the tensor that it must stay in."""
     pointer, ends = PointerAccess(op).pointer, checks.ends(site, op)
     return Tile(op, pointer, site.element_bytes, *ends, checks.elements(site))
 
 
 def _any_outside(access: TestedAccess, good: Good | None) -> LLVMValue:
-    """i1: whether this thread has bad elements; `good` is known where memory's map tells."""
+    """i1: whether this thread has bad elements; `good` is known if the map of memory was asked."""
     emit, checks = access.checks.ctx.emit, access.checks
     found = integer("i1", 0)
     if access.is_searched:

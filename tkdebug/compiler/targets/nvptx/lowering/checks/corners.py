@@ -1,8 +1,8 @@
-"""Between which scalars the elements of a tile lie, of offsets or of pointers.
+"""Scalars between which the elements of a tile lie, for offsets and for pointers.
 
-Offsets that are sums and products of ranges and of uniform values of the tile reach from
-one number to another, both of which scalars give. What does not change in a loop is computed before
-it, by LLVM. Where numbers could have wrapped, a condition says so; results of some ops are unknown.
+Offsets that are sums and products of ranges and of uniform values of the tile reach from one number
+to another, both of which scalars give. Values that do not change in a loop are computed before it,
+by LLVM. Where numbers could have wrapped, a condition says so; results of some ops are unknown.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Between which numbers the elements of a tile lie, i64.
+    """The bounds between which the elements of a tile lie, i64.
 
     Attributes:
-        low: the least of them, or less.
+        low: the least element, or less.
         span: the most that the greatest one is above it, from 0 on; mostly a constant.
         fits: whether they are known to fit the tile's type.
     """
@@ -59,7 +59,7 @@ class CarriedReach:
 
     Attributes:
         low: its least element, i64.
-        span: the distance of the greatest one from it, in all iterations.
+        span: the distance of the greatest element from it, in all iterations.
         conditions: under which that is right, i1.
     """
 
@@ -78,8 +78,8 @@ def carried_offsets(loop: Operation) -> Iterator[tuple[int, tuple[Value, ...]]]:
         loop: an `scf.for`.
 
     Yields:
-        Which of the carried values it is, and by which values an iteration moves it: each is the
-        same in all of a tile.
+        Return the carried value, and the values by which an iteration moves it: each is the same in
+            all of a tile.
     """
     body = loop.regions[0].block
     accesses = [op for op in loop.walk() if OpView(op).site is not None]
@@ -138,7 +138,7 @@ def _steps(argument: Value, value: Value) -> tuple[Value, ...] | None:
 
 
 def _scalar(value: Value) -> Value | int | None:
-    """The number that a value is in all of its tile; None where it differs."""
+    """The number that all elements of a tile are, or None if they differ."""
     while True:
         number = constant_value(value)
         if isinstance(number, int):
@@ -191,8 +191,8 @@ class Corners:
     Args:
         ctx: the kernel.
         carried: the tiles that loops around carry.
-        trusts_scalars: whether scalars that the kernel computes are taken as they are. Otherwise it
-            is a condition that none of their 32-bit sums and products wraps.
+        trusts_scalars: whether scalars that the kernel computes are taken without a test. Otherwise
+            it is a condition that none of their 32-bit sums and products wraps.
 
     Attributes:
         conditions: under which they are right.
@@ -224,7 +224,7 @@ class Corners:
             return None
 
     def all_conditions(self) -> LLVMValue:
-        """i1: whether all of them hold."""
+        """i1: whether all conditions hold."""
         conditions = dict.fromkeys(self.conditions)
         return reduce(self._ctx.emit.bit_and, conditions) if conditions else integer("i1", 1)
 
@@ -250,7 +250,7 @@ class Corners:
         return Reach(emit.add(base.low, low), emit.add(base.span, span), True)
 
     def _scalar(self, value: Value) -> LLVMValue:
-        """One that is computed before the test."""
+        """A scalar that is computed before the test."""
         registers = self._ctx.values.get(value)
         if registers is None:
             raise UnknownReachError
@@ -418,14 +418,14 @@ def _is_uniform(reach: Reach) -> bool:
 
 
 def wraps(emit: Emitter, name: str, a: LLVMValue, b: LLVMValue, result: LLVMValue) -> LLVMValue:
-    """i1: whether it wraps.
+    """i1: whether the op wraps.
 
     Args:
-        emit: where it is written.
-        name: of the op: `arith.addi`, `arith.subi` or `arith.muli`, of signed numbers.
+        emit: the emitter.
+        name: the name of the op: `arith.addi`, `arith.subi` or `arith.muli`, of signed numbers.
         a: the left operand.
         b: the right one.
-        result: its result.
+        result: the op's result.
     """
     if name == arith.MulI.name:
         number = b.constant if a.constant is None else a.constant

@@ -2,8 +2,8 @@
 
 The usual way is the bare access. The other one tests each vector and element, and makes the good
 accesses. It sets the site's flag, or sets a bit for each bad element, of which a report is made
-after it. As LLVM sees neither branch nor test, it does with such an access what it does with a bare
-one, in the same time; and ptxas's input is short.
+after it. As LLVM sees neither branch nor test, it treats such an access as a bare one, in the same
+time; and ptxas's input is short.
 
 Sources: PTX ISA, "Data Movement and Conversion Instructions: ld, st, cp.async", "Integer Arithmetic
 Instructions: bmsk".
@@ -38,14 +38,14 @@ def guarded_load(
 ) -> Registers:
     """ld.global of a tile: all its words.
 
-    A vector that crosses the end of its tensor is read whole, but where its elements have a bit
-    each: it lies at a multiple of its size, so that all of it is memory of one allocation.
+    A vector that crosses the end of its tensor is read whole, unless its elements have a bit each:
+    it lies at a multiple of its size, so that all of it is memory of one allocation.
 
     Args:
         access: the load.
-        modifiers: of the instruction.
+        modifiers: the modifiers of the instruction.
         vector: the elements of each load instruction.
-        fills: for each the words of elements that are not loaded.
+        fills: for each group, the words of elements that are not loaded.
     """
     emit = access.checks.ctx.emit
     words = [value for fill in fills for value in fill]
@@ -198,12 +198,12 @@ def guarded_store(
 ) -> None:
     """st.global of a tile.
 
-    Of the vectors that cross the end of the tensor, all at one address, one is stored by elements,
-    unless this goes by distances.
+    One of the vectors that cross the end of the tensor, all at one address, is stored by elements,
+    unless the access is tested by distances.
 
     Args:
         access: the store.
-        modifiers: of the instruction.
+        modifiers: the modifiers of the instruction.
         vector: the elements of each store instruction.
         packed: the words of each.
         owner: i1: whether this thread stores its elements; None where all do.
@@ -329,7 +329,7 @@ def _stored_part(
 
 
 def _may_go_by_distances(access: TestedAccess, vector: Vector) -> bool:
-    """Whether the second way of an access may go by how far the ends of its tensor are."""
+    """Whether the second way of an access may be tested by the distances to its tensor's ends."""
     return access.site.is_recomputed and vector.elements > 1 and not vector.is_packed
 
 
@@ -346,7 +346,7 @@ def guarded_copy(
         access: the copy.
         instruction: `cp.async` with its modifiers.
         addresses: in shared memory, i32, one for each group of the access.
-        size_bytes: of a vector.
+        size_bytes: the size of a vector.
         owner: i1: whether this thread copies its elements; None where all do.
     """
     text = InlinePTX(["i32"] * result_words(access))

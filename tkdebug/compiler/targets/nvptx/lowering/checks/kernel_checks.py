@@ -65,7 +65,7 @@ mov.u64 $1, -1;
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """One of the map's, i64 each."""
+    """An interval of the map of memory, i64 each."""
 
     first: LLVMValue
     end: LLVMValue
@@ -75,15 +75,15 @@ class Interval:
 class LoadedPointers:
     """The pointers that one kernel loads, and where they may lead by the map of memory.
 
-    Where all pointers of a tile are offsets from one that was loaded, that one is looked up once,
-    when it is there, and the tile has to stay in the allocation that it leads to, by the tests that
-    tiles of parameters have. Otherwise each of them is looked up. The map says which memory is
+    Where all pointers of a tile are offsets from one that was loaded, that pointer is looked up
+    once, when it is there, and the tile has to stay in the allocation that it leads to, by the same
+    tests as tiles of parameters. Otherwise each pointer is looked up. The map says which memory is
     live, gone or unknown (`compiler.sites.live_memory`).
 
     Args:
         function: the `tt.func`.
         ctx: the kernel on its way to LLVM IR.
-        memory: first address and end of the map of memory, i64; None where it takes none.
+        memory: first address and end of the map of memory, i64; None if the kernel takes none.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ class KernelChecks:
         return self.ctx.emit.gep(self._table, "i8", site.number * table.SLOT_BYTES)
 
     def place(self, site: CheckSite, *, shown: bool = False) -> tuple[LLVMValue, int]:
-        """Return an address, i64, and how far after it a site's slot is: PTX adds constants itself.
+        """Return an address, i64, and a site's slot's distance from it: PTX adds constants itself.
 
         Args:
             site: the tested site.
@@ -334,7 +334,7 @@ class KernelChecks:
     # Time
 
     def time(self) -> LLVMValue:
-        """When the program is here, i64: in the text, copies are in the order of iterations."""
+        """The time at which the program is here, i64: copies are in the order of iterations."""
         emit, (iterations, copy) = self.ctx.emit, self.clock()
         clock = emit.cast("zext", iterations, "i64")
         return emit.binary("or", emit.shl(clock, COPY_BITS), integer("i64", copy))

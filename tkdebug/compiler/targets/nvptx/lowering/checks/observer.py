@@ -3,8 +3,8 @@
 Tests of tiles are made together before the first access of a kernel. A test at each access waits
 for the branch condition of the access before it, in code that is spread over the handling of bad
 elements; launches of few microseconds feel both. In a straight line of accesses one predicate says
-whether all of their tiles lie inside, and each access goes by it: one for those that programs move,
-one for the others.
+whether all of their tiles lie inside, and each access uses it: there is one for tiles that programs
+move, and one for the others.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ class CheckObserver(LoweringObserver):
             self._symptoms.look_at(op)
 
     def _look_at_loaded(self, load: tt.Load) -> None:
-        """Report the elements of a load that nothing has written: they have a mark.
+        """Report the elements of a load that nothing has written, which carry a mark.
 
-        What the mask leaves out has none: it is `other` or 0.
+        Elements that the mask leaves out carry none: they are `other` or 0.
         """
         site = self._checks.value_site_of(load.op)
         if site is None:
@@ -197,7 +197,7 @@ class _CarriedTiles:
     Written while the loop is: the start before it, a phi at its head, a sum at its end.
 
     Args:
-        checks: those of the kernel, before the loop.
+        checks: the checks of the kernel, before the loop.
         loop: the loop.
     """
 

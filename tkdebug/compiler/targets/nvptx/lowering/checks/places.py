@@ -1,8 +1,8 @@
 """Places of a tile's elements: in the tile, and in memory.
 
-A thread's elements are bits in the order of their places in the tile: the number of bits that are
-set is a count of elements, and the first of them the least element. Groups of an access are seen
-from one of them: a constant needs no register, where each group would have a pointer of its own.
+A thread's elements are bits in the order of their places in the tile: the number of set bits is a
+count of elements, and the first set bit the least element. Groups of an access are addressed from
+one of them: a constant needs no register, where each group would have a pointer of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PlaceOrder:
 
     Attributes:
         registers: without copies of others.
-        bits: for each bit of a position in this order, which bit of the register's number it is,
+        bits: for each bit of a position in this order, the bit of the register's number that it is,
             and the bit of the place that it sets.
     """
 
@@ -67,12 +67,12 @@ def _place_of(layout: LinearLayout, packed: int) -> int:
 
 
 def first_bit(words: Sequence[str], count: str, position: str) -> list[str]:
-    """Instructions that count bits, and find the first; any position without one.
+    """Instructions that count bits and find the first one; any position if none is set.
 
     Args:
-        words: with the bits.
+        words: the words that hold the bits.
         count: the register that gets their number.
-        position: the one that gets the place of the first.
+        position: the register that gets the place of the first bit.
     """
     lines = [f"popc.b32 {count}, {words[-1]};", f"brev.b32 t, {words[-1]};"]
     lines += [f"clz.b32 {position}, t;"]
@@ -92,7 +92,7 @@ class GroupPlace:
     """The first element of a group.
 
     Attributes:
-        register: the one from whose pointer it is seen.
+        register: the register whose pointer it is addressed from.
         offset_bytes: its distance from that pointer.
     """
 

@@ -210,9 +210,9 @@ class Tally:
 
     Attributes:
         count: bad ones.
-        least: place in the tile of the least of them, -1 without any.
-        payload: its address, i64.
-        masked: those that the mask leaves out.
+        least: the place in the tile of the least bad element, -1 without any.
+        payload: the address of that element, i64.
+        masked: the elements that the mask leaves out.
     """
 
     count: LLVMValue
@@ -246,12 +246,12 @@ def report(
     """Report the bad elements of threads in which `reports` holds.
 
     Args:
-        checks: those of the kernel.
-        site: where.
+        checks: the checks of the kernel.
+        site: the site of the report.
         tally: the bad elements.
         reports: i1.
         is_complete: whether all threads report where one of them has bad elements.
-        origin: of a loaded pointer, i64: the base of the tile's pointers.
+        origin: for a loaded pointer, i64: the base of the tile's pointers.
     """
     emit = checks.ctx.emit
     bad, after = emit.new_block("probe.report"), emit.new_block("probe.reported")
@@ -293,14 +293,14 @@ def report_elements(
     site: CheckSite | None = None,
     at: Registers | None = None,
 ) -> bool:
-    """Report the elements of a tile, or the scalar, that are bad; whether `op` is a site.
+    """Report the bad elements of a tile, or the bad scalar; return whether `op` is a site.
 
     Args:
-        checks: those of the kernel.
+        checks: the checks of the kernel.
         op: the tested op.
-        value: the one whose layout the elements have.
+        value: the value whose layout the elements have.
         bad: i1 of each register.
-        site: where it is reported, if not to the op's own.
+        site: the site that reports them, if it is not the op's own.
         at: pointer of each register's element.
     """
     ctx, emit = checks.ctx, checks.ctx.emit
@@ -340,9 +340,9 @@ def tallied(
     Args:
         ctx: the kernel.
         tally: the bad elements before.
-        bad: how many elements of each register, or of those it represents, are bad, i32.
-        places: of the first bad one of these in the tile, i32.
-        payloads: of that one, i64.
+        bad: the number of bad elements in each register, or in those it represents, i32.
+        places: the place in the tile of the first bad element of each, i32.
+        payloads: the address of that element, i64.
     """
     emit = ctx.emit
     count, least, payload = tally.count, tally.least, tally.payload

@@ -2,8 +2,8 @@
 
 Each test sets bits of one word of the thread, which LLVM keeps in a register; at its end a kernel
 that has set any reports them. Nothing branches before, so loops stay as they are. A test may be
-true where there is no fault, as the launch is looked at again (`compiler.sites.table`), but
-never misses one of its kind, but for what `_hint` says.
+true where there is no fault, as the launch is looked at again (`compiler.sites.table`), but never
+misses one of its kind, except where `_hint` says so.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ def any_not_finite(
         ctx: the kernel.
         groups: registers of half, bfloat, float or double.
         masks: i1 of each group: whether it counts; None where all do.
-        bits: those for a NaN, and for a NaN or one of these infinities.
-        infinities: those that count.
+        bits: the bits for a NaN, and for a NaN or one of these infinities.
+        infinities: the infinities that count.
     """
     values, (of_nan, of_inf) = _Values(ctx, groups, masks), bits
     text, suffix = values.text, values.suffix
@@ -200,7 +200,7 @@ _VIEWS = names_of(SameElements, arith.ExtSI)
 
 @dataclass(frozen=True, slots=True)
 class _Neighbour:
-    """The element before another along an axis, where that is known; i1."""
+    """The element before another one along an axis, and an i1 that says whether it is known."""
 
     value: LLVMValue
     is_known: LLVMValue
@@ -210,10 +210,10 @@ class Symptoms:
     """The symptoms of one kernel.
 
     Args:
-        checks: those of the kernel.
-        site: where they are reported.
+        checks: the checks of the kernel.
+        site: the site of the report.
         kinds: the symptoms to look for, some of `SYMPTOM_KINDS`.
-        infinities: those that are looked for.
+        infinities: the infinities that are looked for.
     """
 
     def __init__(
@@ -329,7 +329,7 @@ class Symptoms:
         )
 
     def _opaque(self, value: LLVMValue) -> LLVMValue:
-        """A divisor as LLVM does not know it: of one that it divides by, it knows it is not 0."""
+        """A divisor as a value that LLVM knows nothing of: it takes a divisor not to be 0."""
         emit = self._ctx.emit
         wide = emit.cast("zext", value, "i64" if value.type == "i64" else "i32")
         letter, bits = ("l", 64) if wide.type == "i64" else ("r", 32)
@@ -358,7 +358,7 @@ class Symptoms:
         return offset_arithmetic(self._ctx.module).sums
 
     def _offset(self, op: Operation) -> None:
-        """Sums that pointers are moved by: scalars one by one, a tile by the numbers it lies in."""
+        """Note sums that pointers are moved by: scalars one by one, a tile by its bounds."""
         is_tile = isinstance(op.result.type, TensorType)
         if is_tile and all(user in self._offset_sums for user in op.result.uses):
             return  # seen with the sum that it is a part of
@@ -380,7 +380,7 @@ class Symptoms:
         return wrapped
 
     def _index(self, gather: tt.Gather) -> None:
-        """Indices of a gather beyond its axis; as unsigned numbers, those below 0 are too."""
+        """Note indices of a gather beyond its axis; as unsigned numbers, negative ones are too."""
         if INDEX not in self._kinds or _is_combining(gather.op):
             return
         extent = shape_of(gather.source.type)[gather.axis]
@@ -455,7 +455,7 @@ class Symptoms:
 
 
 def _elements_per_lane(layout: LinearLayout, name: str) -> int:
-    """Count a lane's elements in a row if the next lane has those after them; else 0."""
+    """Count the consecutive elements of a lane if the next lane continues them; else 0."""
     if layout.out_dims != (name,):
         return 0
     elements = 1
@@ -493,7 +493,7 @@ def _is_copied_out(buffer: Operation) -> bool:
 
 
 def _mask_and_group(ctx: Lowering, op: Operation) -> tuple[Registers | None, int]:
-    """The mask of a store, and how many registers share one of its elements."""
+    """The mask of a store, and the number of registers that share one of its elements."""
     pointer, mask = PointerAccess(op).pointer, mask_of(op)
     if mask is None:
         return None, ctx.register_count(pointer)
@@ -505,7 +505,7 @@ def _mask_and_group(ctx: Lowering, op: Operation) -> tuple[Registers | None, int
 
 
 def symptoms_of(function: Operation, checks: KernelChecks) -> Symptoms | None:
-    """The symptoms that a checked kernel looks for; None of one that looks for none."""
+    """The symptoms that a checked kernel looks for; None for a kernel that looks for none."""
     site = next((site for site in check_sites(function) if site.kind == SYMPTOMS), None)
     if site is None:
         return None

@@ -1,6 +1,6 @@
-"""Whether a whole tile of pointers lies in its tensor, by a few scalars instead of each element.
+"""Tests by a few scalars, in place of each element, whether a tile of pointers lies in its tensor.
 
-Where it is not known between which scalars the tile lies, elements are tested.
+Where no scalars bound the tile, elements are tested.
 
 Invariant: the test may fail for a tile that lies inside, and never holds for one that does not.
 """
@@ -57,7 +57,7 @@ class ArgumentTests:
 
     Args:
         ctx: the kernel.
-        text: where they are written.
+        text: the PTX that they are written to.
     """
 
     def __init__(self, ctx: Lowering, text: InlinePTX) -> None:
@@ -71,7 +71,7 @@ class ArgumentTests:
         """Write the comparisons for a tile.
 
         Args:
-            tile: its offsets.
+            tile: the offsets of the tile.
             elements: how many the argument has, i32, from 0 on.
         """
         count, end = self._text.use(elements), tile.constant + tile.span
@@ -115,8 +115,8 @@ def argument_tile(
     Args:
         corners: takes the conditions under which that is right.
         pointer: the tile.
-        size_bytes: of its elements, of which the argument's have to be, too.
-        arguments: of the kernel.
+        size_bytes: the size of its elements, which the argument's elements must have, too.
+        arguments: the arguments of the kernel.
 
     Raises:
         UnknownReachError: the tile is not such a sum, or counts elements of another size.
@@ -189,7 +189,7 @@ class Tile:
     Attributes:
         op: the access.
         pointer: the tile.
-        size_bytes: of an element.
+        size_bytes: the size of an element.
         first: address of the tensor's first byte, i64.
         end: the one after its last, i64.
         elements: how many it has from the pointer on that the kernel got, i32; None where it got
@@ -245,7 +245,7 @@ def tile_is_inside(checks: KernelChecks, tile: Tile) -> TileTest | None:
 def tiles_are_inside(
     checks: KernelChecks, tiles: Sequence[Tile]
 ) -> tuple[list[Operation], LLVMValue | None]:
-    """One test of several tiles, by values that are known before the first of their accesses.
+    """Test several tiles at once, by values that are known before the first of their accesses.
 
     Returns:
         The accesses whose tiles are tested, and i1, the same in all threads: whether all of these

@@ -4,9 +4,9 @@ The second way is written group by group, or as a loop over the groups, whose op
 local memory. A loop is a third of the text, and takes longer to run: it is for accesses that run
 once, in a kernel that has loops of its own.
 
-Bad elements, a bit each, are reported by one piece of PTX with its branch in it: as LLVM's code the
-rare block, with the choice of an address among those of all elements, would take LLVM as long as
-half of a small kernel.
+Bad elements, a bit each, are reported by one piece of PTX with its branch in it: in LLVM IR the
+rare block chooses an address among those of all elements, which would take LLVM as long as half of
+a small kernel.
 
 Sources: PTX ISA, "Data Movement and Conversion Instructions: ld, st, cp.async", "Performance-Tuning
 Directives: .pragma nounroll", "Integer Arithmetic Instructions: popc, clz, brev".
@@ -74,18 +74,20 @@ _LEFT = (
 
 @dataclass(frozen=True, slots=True)
 class LoopedWay:
-    """The second way of any group, as the body of a loop over them.
+    """The second way of any group, as the body of a loop over groups.
 
     The body finds the group's address in `at`, how far that is behind the tensor's first byte in
     `o`, whether it is masked on in `some`, and its words in local memory at `slot`.
 
     Attributes:
-        suffix: of the instruction that stores a group's words to local memory: `.v4.b32`.
-        size_bytes: of these words.
+        suffix: the suffix of the instruction that stores a group's words to local memory:
+            `.v4.b32`.
+        size_bytes: the size of these words.
         kept: the words of each group, as one operand of an instruction; none where the loop makes
             them.
         body: the instructions for a group.
-        results: where the words of each group go after the loop; none where they do not.
+        results: the registers for the words of each group after the loop; none if the words are not
+            kept.
     """
 
     suffix: str
@@ -100,22 +102,22 @@ class TwoWays:
 
     Args:
         access: the tested access.
-        text: where it is written.
+        text: the PTX that they are written to.
         owner: i1: whether this thread acts for its elements; None where all do.
-        by_distances: whether the second way may go by how far a thread's first element is from the
-            tensor's ends, and not by an offset and limits. That is half of the instructions, where
-            bad elements are only flagged and no word has several elements.
+        by_distances: whether the second way may test the distances of a thread's first element from
+            the tensor's ends, and not an offset against limits. That is half of the instructions,
+            if bad elements are only flagged and no word has several elements.
         may_loop: whether the second way may be a loop over the groups.
-        by_vectors: whether it may go by the vector that the tensor ends in, which is worked out
-            once, where bad elements are only flagged and the tensor begins with a vector.
+        by_vectors: whether it may test the vector that the tensor ends in, which is worked out
+            once, if bad elements are only flagged and the tensor begins with a vector.
 
     Attributes:
         by_distances: whether it does.
         by_vectors: whether it does.
         has_whole_vectors: whether no vector crosses an end of the tensor.
         is_looped: whether it is.
-        whole: i1, the same in all threads: whether all of the tile lies inside; None where that is
-            not known, and there is only the second way.
+        whole: i1, the same in all threads: whether all of the tile lies inside; None if that is not
+            known, and there is only the second way.
     """
 
     def __init__(
@@ -190,12 +192,12 @@ class TwoWays:
         end: Sequence[str] = (),
         looped: LoopedWay | None = None,
     ) -> None:
-        """Write them.
+        """Write both ways.
 
         Args:
-            near: the access of a group as it is without checks.
-            far: that of its good elements; notes the bad ones. `o` is how far its first byte is
-                behind the tensor's, where it does not go by distances.
+            near: the access of a group without checks.
+            far: the access of a group's good elements; notes the bad ones. `o` is the distance of
+                its first byte from the tensor's, unless it is tested by distances.
             before_far: comes before the first group of the second way.
             end: comes after the last one.
             looped: replaces `far` and `end` where `is_looped`.
@@ -338,9 +340,9 @@ class TwoWays:
     def distant_vector(self, group: int) -> list[str]:
         """Instructions that look where a group is, by distances, and note it if it is bad.
 
-        `some` says whether it is masked on and begins behind the tensor's first byte, `q` whether
-        it is masked on and lies inside. It lies at a multiple of its size, and so does the tensor:
-        one that begins before the tensor has no good element.
+        `some` says whether it is masked on and begins at or after the tensor's first byte, `q`
+        whether it is masked on and lies inside. It lies at a multiple of its size, and so does the
+        tensor: a group that begins before the tensor has no good element.
         """
         mask = self._mask(group)
         operand = None if mask is None else self._text.use(mask)
@@ -411,8 +413,8 @@ def report_bits(
 
     Args:
         access: the tested access.
-        words: of bits, in the order of the access.
-        whole: i1, the same in all threads: whether no bit is set; None where that is not known.
+        words: words of bits, in the order of the access.
+        whole: i1, the same in all threads: whether no bit is set; None if that is not known.
     """
     ctx, order, pointer = access.checks.ctx, access.order, PointerAccess(access.op).pointer
     assert order is not None

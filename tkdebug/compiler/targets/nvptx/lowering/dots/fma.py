@@ -103,12 +103,12 @@ class _Streamed:
     Attributes:
         op: the dot.
         index: 0 for A, 1 for B.
-        memory: its buffer.
-        fixed: where in the buffer it begins, XORed to offsets, in elements.
+        memory: the operand's buffer.
+        fixed: the operand's beginning in the buffer, XORed to offsets, in elements.
         layout: the elements that a thread reads at once, in the buffer's sizes.
-        place: the same in the sizes of what is read at once.
+        place: the same, in the sizes of what is read at once.
         step: k that are read at once.
-        stride: from `span` k to the next in memory, in bytes.
+        stride: from `span` k to the next ones in memory, in bytes.
         span: k after which the same swizzle comes again.
     """
 

@@ -1,4 +1,4 @@
-"""Lowering of tt.dot: on tensor cores by mma.sync; `fma` has those on FMA units.
+"""Lowering of tt.dot on tensor cores by mma.sync; `fma` lowers dots on FMA units.
 
 Every thread (FMA) or warp (mma) holds the operands of its part of the product; they come in
 `layouts.fma_operand` or `layouts.dot_operand`, accumulators in the layout they were made for.
@@ -65,7 +65,7 @@ class _Instruction:
     """One kind of mma.sync.
 
     Attributes:
-        name: with all its modifiers.
+        name: the instruction with all its modifiers.
         acc_type: LLVM type of an accumulator word.
         acc_letter: LLVM's constraint for it.
         acc_words: words of accumulators that a thread holds, 2 for f16, else 4.
@@ -150,7 +150,7 @@ class _Operand:
 
     Attributes:
         index: 0 for A, 1 for B.
-        place: its registers.
+        place: the operand's registers.
         per_word: elements of a 32-bit word.
         width: consecutive elements along K that a thread holds.
         steps: for each instruction along K the coordinate of its first word in this thread.
@@ -208,7 +208,7 @@ def _mma(
     b: Sequence[LLVMValue],
     held: Sequence[LLVMValue],
 ) -> list[LLVMValue]:
-    """One instruction; the accumulators are tied, so that they stay where they are."""
+    """Write one instruction; the accumulators are tied, so that they stay in their registers."""
     emit = ctx.emit
     element = held[0].type
     packed = list(held)

@@ -167,7 +167,7 @@ def lower_warp_group_dot(
 def _fence(
     ctx: Lowering, acc: Registers, a_inputs: Sequence[_Input], has_fragments: bool
 ) -> tuple[Registers, list[_Input]]:
-    """Order earlier writes to the registers before those of the tensor core.
+    """Order earlier writes to the registers before the tensor core's.
 
     Returns:
         The accumulators, and A's inputs of each tile, as they are after the fence.
@@ -221,8 +221,8 @@ class _Input:
     Attributes:
         steps: their number.
         values: registers with fragments, as many for each step; or descriptors, i64: one for each
-            step, or one for all of them.
-        moves: offset of each step from the one for all; none without it.
+            step, or one for all steps.
+        moves: the offset of each step from the descriptor for all; none without one.
     """
 
     steps: int
@@ -343,7 +343,7 @@ class _Block:
         a_input: _Input,
         b_input: _Input,
     ) -> list[LLVMValue]:
-        """Write it, and give the accumulators (still being computed)."""
+        """Write the instructions, and return the accumulators (still being computed)."""
         count = len(acc)
         letter = "r" if acc[0].type == "i32" else "f"
         a_letter = "l" if self.matrix_a is not None else "r"
@@ -428,7 +428,7 @@ def wait(ctx: Lowering, registers: Registers, pendings: int) -> Registers:
 
 
 def lower_wait(ctx: Lowering, op: Operation, *values: Registers) -> Sequence[Registers]:
-    """All tiles pass through the wait."""
+    """Let all tiles pass through the wait."""
     pendings = ttng.WarpGroupDotWait(op).pendings
     tiles = [isinstance(value.type, TensorType) for value in op.operands]
     passing = [

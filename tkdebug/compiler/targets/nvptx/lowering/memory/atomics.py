@@ -1,10 +1,10 @@
 """Lowering of atomics: one thread acts for an element, all that hold it learn the result.
 
-Scalars are thread 0's affair. A scalar atomic that releases waits for the whole block before, so
+Scalars are accessed by thread 0. A scalar atomic that releases waits for the whole block before, so
 that the program's writes, not merely this thread's, come first; one whose result is used has every
-thread wait for it. Tiles order each thread's own accesses, as upstream's do: where a thread has one
-instruction, that one does, else fences before and after all of them, since each one by itself
-would wait for the one before and drop the contents of L1.
+thread wait for it. Tiles order each thread's own accesses, as upstream's do: a thread's only
+instruction does so itself; otherwise there are fences before and after all instructions, since each
+one by itself would wait for the one before and drop the contents of L1.
 
 Source: PTX ISA, "Parallel Synchronization and Communication Instructions: atom".
 """
@@ -320,9 +320,9 @@ def lower_atomic_rmw(
 
 
 def _only_looks(op: Operation) -> bool:
-    """Whether it adds nothing to one element, as loops do that wait for another program.
+    """Whether it adds nothing to one element, as in loops that wait for another program.
 
-    Such loops load, as upstream's do: updates of all programs that wait would come one by one.
+    Such loops load, as upstream's do: updates by all programs that wait would come one by one.
     """
     rmw = tt.AtomicRmw(op)
     if isinstance(rmw.pointer.type, TensorType) or tt.Atomic(op).sem in _RELEASES:
@@ -438,7 +438,7 @@ def _fence(ctx: Lowering, op: Operation) -> None:
 
 
 def atomic_scratch_bytes(op: Operation) -> int:
-    """Scratch memory through which the result goes; 0 where it needs none."""
+    """Scratch memory through which the result passes; 0 if it needs none."""
     type_ = op.result.type
     if not op.result.uses:
         return 0

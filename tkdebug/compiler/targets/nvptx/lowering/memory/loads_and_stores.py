@@ -105,7 +105,7 @@ def load_good(
     words: Words,
     good: Good,
 ) -> Registers:
-    """All words of a tile, of which only the good elements are loaded.
+    """All words of a tile, loaded for its good elements alone.
 
     A vector that crosses the end of its tensor is read whole: it lies at a multiple of its size,
     so that all of it is memory of one allocation.
@@ -324,7 +324,7 @@ def _group(ctx: Lowering, op: Operation) -> int:
 
 
 def pointee_of(pointer: Value) -> ScalarType | PointerType:
-    """The type that a pointer, or a tile of them, points to."""
+    """The type that a pointer, or a tile of pointers, points to."""
     type_ = element_of(pointer.type)
     assert isinstance(type_, PointerType)
     return type_.pointee

@@ -91,7 +91,7 @@ def lower_make(
 def _trap_unless_described(
     ctx: Lowering, op: Operation, base: LLVMValue, steps: Sequence[LLVMValue]
 ) -> None:
-    """Trap where no tensor map describes the tensor; stores by negative strides go by pointers."""
+    """Trap if no tensor map describes the tensor; stores by negative strides use pointers."""
     emit = ctx.emit
     address = emit.cast("ptrtoint", base, "i64")
     bits = reduce(lambda a, b: emit.binary("or", a, b), [address, *steps])
@@ -114,7 +114,7 @@ def _fill(
     Args:
         ctx: the kernel.
         op: the op.
-        map_: its encoding, as far as it is known at compile time.
+        map_: the map's encoding, as far as it is known at compile time.
         described: the address, then the extents.
         steps: strides in bytes, but the last.
     """
@@ -134,7 +134,7 @@ def _fill(
 
 
 def _replacements(map_: TensorMap, guard: str) -> str:
-    """Every field, the contiguous axis first; operands are the address and those of `_fill`."""
+    """Every field, the contiguous axis first; operands are the address and `_fill`'s operands."""
     rank = len(map_.box)
     bits = 8 * map_.element_bytes
     lines = [f"global_address{_FIELD}b64 [$0], $1", f"rank{_FIELD}b32 [$0], {rank - 1}"]

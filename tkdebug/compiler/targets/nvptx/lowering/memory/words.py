@@ -29,7 +29,7 @@ class Words:
 
     Attributes:
         count: words of the instruction.
-        bits: of a word.
+        bits: the bits of a word.
         per_word: elements of a word.
     """
 
@@ -50,7 +50,7 @@ class Words:
         return Vector(self.suffix, self.bits, self.count, self.bits // self.per_word)
 
     def groups(self, words: Registers) -> Iterator[Registers]:
-        """Words of a tile, those of each instruction together."""
+        """The words of a tile, grouped by instruction."""
         return (words[i : i + self.count] for i in range(0, len(words), self.count))
 
     @property

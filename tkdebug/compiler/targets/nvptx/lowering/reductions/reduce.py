@@ -1,9 +1,9 @@
 """Lowering of tt.reduce: in registers, by shuffles, through shared memory, for any linear layout.
 
 Elements that are combined differ by vectors that move along the axis alone: the kernel of the
-layout read in the other dimensions. Each step of the plan adds the element at one such vector. The
-part of a vector in registers is a choice of register, its part in lanes a shuffle, and a vector
-with a part in warps goes through shared memory.
+layout, restricted to the other dimensions. Each step of the plan adds the element at one such
+vector. The part of a vector in registers is a choice of register, its part in lanes a shuffle, and
+a vector with a part in warps goes through shared memory.
 
 Invariant: after all steps every thread that holds a coordinate of the result has combined all
 elements along the axis, in one and the same order, so that copies are equal to the bit.
@@ -59,14 +59,14 @@ class ReductionPlan:
 
     Args:
         register_steps: inside a thread.
-        lane_steps: by shuffles.
+        lane_steps: steps by shuffles.
         warp_steps: through shared memory.
         kept: for each register of the result, the source's register that is reduced into it.
         partial: layout of the elements that warps write, (kept register, lane, warp) -> (dims,
             part).
         gathered: layout of the elements that threads read: parts in their lowest registers, and in
             lanes.
-        part_steps: by shuffles, of the parts that the lanes of a warp share out.
+        part_steps: steps by shuffles, for the parts that the lanes of a warp share out.
         spread: None where threads combine the elements they keep; else they combine different
             elements and trade them.
     """
@@ -96,7 +96,7 @@ def plan_reduction(
     """The steps that reduce `axis` of a tensor in `layout`.
 
     Args:
-        layout: of the tensor.
+        layout: the layout of the tensor.
         axis: the reduced one.
         combine_ops: how many ops combine two elements.
         values: how many numbers an element has: 2 of an argmax.
@@ -241,7 +241,7 @@ def _by_leaders(
 ) -> dict[int, Element]:
     """The results of `_butterfly`, in the lanes whose elements come first or, if asked, in all.
 
-    Those lanes combine in the right order without a test which lane comes second. Others make
+    Those lanes combine in the right order without testing which lane comes second. Other lanes make
     numbers that nobody reads.
     """
     ctx = combine.ctx

@@ -50,7 +50,7 @@ class Move:
     """One bit of the axis.
 
     Args:
-        bit: its number.
+        bit: the number of the bit.
         register: XORed to the register to move along it.
         lane: XORed to the lane.
         warp: XORed to the warp.
@@ -91,8 +91,8 @@ class ScanPlan:
     """Phases of a scan.
 
     Args:
-        phases: in order.
-        first_bit: where the axis begins in packed coordinates.
+        phases: the phases in order.
+        first_bit: the beginning of the axis in packed coordinates.
         places: packed coordinates that each register contributes.
     """
 
@@ -199,8 +199,8 @@ class _Scan:
     Args:
         ctx: the kernel.
         op: the tt.scan.
-        plan: its phases.
-        elements: by register.
+        plan: the plan of the scan.
+        elements: the elements, by register.
 
     Attributes:
         prefixes: for each register the combination of its block up to its element.
@@ -223,7 +223,7 @@ class _Scan:
         self.totals = first
 
     def run(self) -> None:
-        """All phases in order."""
+        """Run all phases in order."""
         scratch_bytes = 0
         for index, phase in enumerate(self.plan.phases):
             if phase.kind == REGISTER:
@@ -367,7 +367,7 @@ class _Scan:
         return emit.xor(total, (1 << len(phase.moves)) - 1) if self.is_reverse else total
 
     def _before(self, in_order: Sequence[Element], position: LLVMValue) -> tuple[Element, Element]:
-        """The combination of the parts before `position`, and that of all parts."""
+        """The combination of the parts before `position`, and the combination of all parts."""
         running = before = in_order[0]
         for index, part in enumerate(in_order[1:], start=1):
             if index > 1:

@@ -35,7 +35,7 @@ class VectorPlan:
 
     Args:
         groups: registers of each access, in the order of offsets.
-        copies: for each register the one of `groups` that holds the same element.
+        copies: for each register, the register of `groups` that holds the same element.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -48,10 +48,10 @@ class MatrixPlan:
 
     Args:
         is_transposed: whether the matrices are handed out transposed.
-        rows: which row of which matrix a lane names, (register, lane, warp) -> coordinates: its
+        rows: the row of the matrix that a lane names, (register, lane, warp) -> coordinates: its
             registers are the loads, one for each.
         groups: for each load and each of its words the registers in it, lowest bits first.
-        copies: for each register the one of `groups` that holds the same element.
+        copies: for each register, the register of `groups` that holds the same element.
     """
 
     is_transposed: bool
@@ -81,7 +81,7 @@ def plan_vectors(
     """The widest accesses, up to 16 bytes.
 
     Args:
-        layout: of the tile, as large as the buffer (see `widened`).
+        layout: the layout of the tile, as large as the buffer (see `widened`).
         buffer: offset in elements -> coordinates.
         element_bytes: size of an element.
         fixed_offset: XORed to all offsets, in elements.
@@ -113,10 +113,10 @@ def plan_vectors(
 def plan_matrices(
     layout: LinearLayout, buffer: LinearLayout, element_bytes: int, fixed_offset: int = 0
 ) -> MatrixPlan | None:
-    """Loads by `ldmatrix`, or None where rows or fragments do not lie as it wants them.
+    """Loads by `ldmatrix`, or None if rows or fragments do not lie as it needs them.
 
     Args:
-        layout: of the tile, as large as the buffer (see `widened`).
+        layout: the layout of the tile, as large as the buffer (see `widened`).
         buffer: offset in elements -> coordinates.
         element_bytes: size of an element, 1 to 4.
         fixed_offset: XORed to all offsets, in elements.
@@ -215,7 +215,7 @@ def load_bytes(ctx: Lowering, address: LLVMValue, count: int) -> list[LLVMValue]
 
 
 def packed_words(ctx: Lowering, values: Sequence[LLVMValue]) -> list[LLVMValue] | None:
-    """Consecutive bytes as words, where each of them was taken from a word."""
+    """Consecutive bytes as words, if each of them was taken from a word."""
     sources = [ctx.words_of_bytes.get(value.text) for value in values]
     if len(sources) % WORD_BYTES:
         return None
@@ -236,7 +236,7 @@ def _packed(ctx: Lowering, sources: Sequence[tuple[LLVMValue, int]]) -> LLVMValu
 
 
 def _paired(ctx: Lowering, a: tuple[LLVMValue, int], b: tuple[LLVMValue, int]) -> LLVMValue:
-    """Both bytes next to each other, and their neighbours: of four such words two are the same."""
+    """The two bytes side by side, with their neighbours: of four such words two are the same."""
     even = [place & ~1 for _, place in (a, b)]
     if (a[1] ^ b[1]) & 1:
         # Not of one column: only these two, in both halves.
@@ -342,8 +342,9 @@ def store_matrices(
 
     Args:
         ctx: the kernel.
-        addresses: for each store, where the row goes that this lane names (see `MatrixPlan.rows`).
-        plan: which registers each store takes.
+        addresses: for each store, the address of the row that this lane names (see
+            `MatrixPlan.rows`).
+        plan: the registers that each store takes.
         values: the tile's registers.
     """
     transposed = ".trans" if plan.is_transposed else ""

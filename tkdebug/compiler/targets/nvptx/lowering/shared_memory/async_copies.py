@@ -50,13 +50,13 @@ class _TileCopy:
 
     Attributes:
         ctx: the kernel.
-        pointers: of the tile's registers.
+        pointers: the pointers of the tile's registers.
         mask: i1 of each; None where all is copied.
         fill: values written where the mask is false; None for zeros, which cp.async writes itself.
         pointee: the type that the pointers point to.
-        plan: which registers an instruction copies.
-        addresses: in shared memory, of each instruction.
-        element_bytes: of an element.
+        plan: the registers that an instruction copies.
+        addresses: the address in shared memory for each instruction.
+        element_bytes: the size of an element.
         owner: i1: whether this thread copies its elements; None where all do.
     """
 
@@ -143,7 +143,7 @@ def lower_async_copy(
 ) -> Sequence[Registers]:
     """cp.async by each thread for its own elements; zero, or `other`, where the mask is false.
 
-    The token it gives orders ops and is held in no register.
+    The token orders ops and is held in no register.
     """
     copy = _tile_copy(ctx, op, pointers, buffer[0], mask, other)
     guard = ctx.guard(op, pointers, mask, copy.vector)
@@ -198,7 +198,7 @@ def _copy_or_fill(
     size_bytes: int,
     owner: LLVMValue | None,
 ) -> None:
-    """A copy where it is wanted, and `fill` elsewhere."""
+    """Copy where it is wanted, and write `fill` elsewhere."""
     emit = ctx.emit
     elsewhere = emit.xor(wanted, integer("i1", 1))
     if owner is not None:
@@ -273,7 +273,7 @@ def lower_commit_group(ctx: Lowering, op: Operation, *tokens: Registers) -> Sequ
 
 
 def lower_async_wait(ctx: Lowering, op: Operation, *tokens: Registers) -> Sequence[Registers]:
-    """All groups but the last `num` have landed for this thread; for others, after a barrier."""
+    """Wait until all groups but the last `num` landed for this thread; others need a barrier."""
     count = ttg.AsyncWait(op).num
     ctx.emit.asm(f"cp.async.wait_group {count};", "~{memory}", "void", ())
     return ([],)

@@ -72,9 +72,9 @@ def load_part(
     Args:
         ctx: the kernel.
         base: pointer to the buffer.
-        fixed: where the part begins, XORed to offsets, in elements.
+        fixed: the beginning of the part, XORed to offsets, in elements.
         memory: the buffer.
-        layout: of the part, in the buffer's sizes (see `widened`).
+        layout: the layout of the part, in the buffer's sizes (see `widened`).
         as_words: bytes that are only stored again.
     """
     element = llvm_type(memory.element)
@@ -136,8 +136,8 @@ def store_tile(
         ctx: the kernel.
         op: the op that stores, for errors.
         value: the tile.
-        registers: its registers.
-        buffer: where to.
+        registers: the tile's registers.
+        buffer: the buffer to store to.
         pointer: the lowered `buffer`.
     """
     memory = buffer_type(buffer)
@@ -179,7 +179,7 @@ def buffer_place(
     Args:
         ctx: the kernel.
         op: the op that asks, for errors.
-        value: the buffer or a part of it.
+        value: the buffer, or a part of it.
         pointer: the lowered `value`.
 
     Raises:
@@ -231,7 +231,7 @@ def lower_memdesc_subslice(ctx: Lowering, op: Operation, buffer: Registers) -> S
 
 
 def lower_barrier(ctx: Lowering, op: Operation) -> Sequence[Registers]:
-    """All threads of the block."""
+    """Have all threads of the block wait for each other."""
     ctx.barrier()
     return ()
 

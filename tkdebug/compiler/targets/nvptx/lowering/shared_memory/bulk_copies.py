@@ -1,7 +1,7 @@
 """Lowering of bulk copies by tensor maps (cp.async.bulk.tensor) and of mbarriers.
 
-One thread issues: thread 0, so that what it announces to an mbarrier and what it copies follow
-each other without a barrier. PTX takes coordinates with the contiguous axis first.
+Thread 0 issues everything, so that what it announces to an mbarrier and what it copies follow each
+other without a barrier. PTX takes coordinates with the contiguous axis first.
 
 Source: PTX ISA, "cp.async.bulk.tensor", "cp.async.bulk.wait_group", "mbarrier.init",
 "mbarrier.arrive", "mbarrier.try_wait", "mbarrier.inval".

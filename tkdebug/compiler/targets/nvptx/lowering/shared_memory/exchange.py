@@ -1,7 +1,7 @@
 """Tiles through scratch shared memory: written in one layout, read in another.
 
-What reductions, scans, sorts and flips share. The buffer is the one without bank conflicts of
-layout conversions; each side takes the widest vectors it can.
+Reductions, scans, sorts and flips share this. The buffer is chosen as for layout conversions,
+without bank conflicts; each side takes the widest vectors it can.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def exchange_tiles(
     tiles: Sequence[Registers],
     element_bytes: Sequence[int],
 ) -> list[Registers]:
-    """Tiles in `source`, side by side in scratch at `base`, given back in `target`."""
+    """Tiles in `source`, side by side in scratch at `base`, returned in `target`."""
     places = []
     offset = 0
     for size in element_bytes:
@@ -113,10 +113,10 @@ def from_distance(
     Args:
         ctx: the kernel.
         base: scratch of `distance_bytes`; None where the warp stays.
-        layout: of the tile.
-        values: its registers.
-        lane_xor: which lane bits differ.
-        warp_xor: which warp bits differ.
+        layout: the layout of the tile.
+        values: the tile's registers.
+        lane_xor: the lane bits that differ.
+        warp_xor: the warp bits that differ.
         element_bytes: size of an element in memory.
     """
     if not warp_xor:
