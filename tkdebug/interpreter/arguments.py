@@ -29,10 +29,10 @@ class Arguments:
     """Block arguments as tile values, the buffers that they point into, and what may be written.
 
     Args:
-        module: what is run.
+        module: the module that is run.
         values: one per block argument, as `run_module` takes them.
-        names: of the arguments.
-        written: positions of those that the kernel may write, None for any.
+        names: the names of the arguments.
+        written: positions of the arguments that the kernel may write, None for any.
     """
 
     def __init__(
@@ -138,9 +138,9 @@ class LaunchKind:
         self._key: Hashable | None = None
 
     def key(self) -> Hashable | None:
-        """Equal for launches that differ in contents of memory alone; None where that is unknown.
+        """A key that is equal for launches that differ in memory's contents alone; None if unknown.
 
-        It keeps no tensor alive.
+        The key keeps no tensor alive.
         """
         if self._arguments is not None:
             self._key = _key(self._grid, self._arguments)

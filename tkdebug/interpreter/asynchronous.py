@@ -125,7 +125,7 @@ def _operand(run: Evaluator, value: TileValue) -> TileValue:
 
 
 def _changed(run: Evaluator, before: Sequence[TileValue], after: Sequence[TileValue]) -> Tensor:
-    """(P, 1, 1) bool: programs in which an operand is no longer what it was."""
+    """Return programs in which an operand has changed, (P, 1, 1) bool."""
     changed = torch.zeros(run.programs, dtype=torch.bool, device=run.device)
     for old, new in zip(before, after, strict=True):
         if old is new:
@@ -138,7 +138,7 @@ def _changed(run: Evaluator, before: Sequence[TileValue], after: Sequence[TileVa
 
 
 def _until_settled(run: Evaluator, visible: Tensor, settled: Callable[[], Tensor]) -> Tensor:
-    """A tile that shows `visible` until a wait forwards what it has `settled` to."""
+    """A tile that shows `visible` until a wait replaces it by `settled`."""
     shown = visible.clone()
     run.in_flight.pending[shown] = settled
     return shown
@@ -163,7 +163,7 @@ def warp_group_dot_wait(
 
 
 def blend_pending(run: Evaluator, test: Tensor, a: TileValue, b: TileValue, out: Tensor) -> Tensor:
-    """`out`, per program `a` where `test` else `b`, is pending where they are."""
+    """Note that `out`, per program `a` where `test` else `b`, is pending where they are."""
     pending = [run.in_flight.pending.get(v) if isinstance(v, Tensor) else None for v in (a, b)]
     if pending == [None, None]:
         return out
@@ -228,7 +228,7 @@ def barrier_expect(
 def wait_barrier(
     run: Evaluator, view: ttng.WaitBarrier, barrier: TileValue, phase: TileValue
 ) -> Sequence[TileValue]:
-    """ttng.wait_barrier: what was announced to the mbarrier lands."""
+    """ttng.wait_barrier: end the copies that were announced to the mbarrier."""
     assert isinstance(barrier, BufferView)
     active = _all_active(run)
     for load in run.in_flight.bulk_loads:
@@ -254,7 +254,7 @@ def wait_barrier(
 
 
 def mbarrier_text(words: Tensor) -> str:
-    """Return what an mbarrier's word (one element) says; "" where it is none."""
+    """Return the state of an mbarrier's word (one element) as text; "" if it is no mbarrier."""
     word = int(words.reshape(-1)[0])
     if words.numel() != 1 or word >> _MARK_AT & _MARK_MASK != _MARK:
         return ""
@@ -370,7 +370,7 @@ def _only(run: Evaluator, programs: Tensor) -> Iterator[None]:
 
 
 def _ended(state: Tensor) -> Tensor:
-    """The words after what has just been done: a phase that has nothing left ends."""
+    """The words after an arrival: a phase that has nothing left ends."""
     is_over = ((state >> _LEFT & _COUNT_MASK) == 0) & ((state >> _BYTES) == 0)
     renewed = (state ^ (1 << _PHASE)) + ((state >> _ALL & _COUNT_MASK) << _LEFT)
     return torch.where(is_over, renewed, state)

@@ -60,7 +60,7 @@ def _blendable(a: TileValue, b: TileValue, condition: Tensor) -> bool:
 def blend_affine(
     run: Evaluator, condition: Tensor, a: int | AffineTile, b: int | AffineTile
 ) -> AffineTile:
-    """Per program one of two affine tiles with equal coefficients."""
+    """Choose per program between two affine tiles with equal coefficients."""
     coefs = _coefs(a, b)
     shape = a.shape if isinstance(a, AffineTile) else b.shape if isinstance(b, AffineTile) else ()
     values, bounds = [], []
@@ -123,7 +123,7 @@ def merged_addresses(
     b: PointerTile | AddressTile,
     shape: tuple[int, ...],
 ) -> AddressTile:
-    """Element by element one of two pointers into different memory."""
+    """Choose element by element between two pointers into different memory."""
     index = ir.tile(shape, ir.I64)
     address = torch.where(
         test,

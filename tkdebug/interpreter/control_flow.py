@@ -126,7 +126,7 @@ def _advanced(run: Evaluator, position: TileValue, step: TileValue, type_: ir.Ty
 
 
 def run_while(run: Evaluator, view: scf.While, *operands: TileValue) -> Sequence[TileValue]:
-    """scf.while: programs leave one by one; the rest goes on under a mask."""
+    """scf.while: programs leave one by one; the others go on under a mask."""
     carried = list(operands)
     outer = run.active
     before, after = view.op.regions
@@ -162,12 +162,12 @@ def run_while(run: Evaluator, view: scf.While, *operands: TileValue) -> Sequence
 
 
 class _Waiting:
-    """A loop in which a program waits for others: when they get a turn.
+    """A loop in which a program waits for others, which get turns.
 
     Args:
-        scheduler: whose turns they are.
+        scheduler: the scheduler that gives the turns.
         loop: the loop.
-        program: the one that waits.
+        program: the program that waits.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class _Waiting:
 
     @classmethod
     def of(cls, run: Evaluator, loop: Operation) -> _Waiting | None:
-        """Return the turns of a program that waits in `loop`; None where none does."""
+        """Return the turns of a program that waits in `loop`, or None if none does."""
         scheduler = run.scheduler
         if scheduler is None or loop not in scheduler.loops:
             return None
@@ -194,7 +194,7 @@ class _Waiting:
         self._changes = self._scheduler.changes
 
     def round_ends(self, given: Sequence[TileValue], carried: Sequence[TileValue]) -> None:
-        """Let others go on after a round that changed nothing, and now and then in any case."""
+        """Let others go on after an iteration that changed nothing, and sometimes in any case."""
         self._rounds += 1
         is_idle = self._changes == self._scheduler.changes and _unchanged(carried, given)
         if is_idle or self._rounds % _ROUNDS_PER_TURN == 0:

@@ -31,7 +31,7 @@ class Attended(NamedTuple):
     """The observers of a step, by their places among all.
 
     Attributes:
-        may_alter: whether one of those before it may alter its operands.
+        may_alter: whether an observer before it may alter its operands.
     """
 
     op: Operation
@@ -49,10 +49,10 @@ Step = tuple[Rule, OpView, tuple[Value, ...], tuple[Value, ...], Attended | None
 class Plan:
     """A module's blocks as lists of steps, shared by all batches, and launches of equal keys.
 
-    It holds no observer: an observer may hold what belongs to its launch.
+    It holds no observer: an observer may hold data of its launch.
 
     Attributes:
-        steps: those of each block.
+        steps: the steps of each block.
         attended_regions: the observers at the edges of a region, by their places among all.
     """
 
@@ -61,18 +61,18 @@ class Plan:
 
 
 class Evaluator(EvaluatorState):
-    """Runs one batch of programs. What ops do is in `rules`, control flow among them.
+    """Runs one batch of programs. The functions of ops are in `rules`, control flow among them.
 
     Attributes:
-        values: of all IR values in scope.
-        observers: those of the batch, in the order of the plan's.
-        attentive: those that look at every op just now, beside those that the plan knows of.
-        shared_bytes: of the kernel's shared memory.
+        values: the values of all IR values in scope.
+        observers: the observers of the batch, in the order of the plan's.
+        attentive: observers that look at every op just now, beside those that the plan has.
+        shared_bytes: the size of the kernel's shared memory.
         arena: the shared memory of each program, from its first use on.
         in_flight: the asynchronous work.
-        sums: what dots that add up in a loop gave last.
+        sums: the last results of dots that add up in a loop.
         known_buffers: the buffers that a pointer from memory may point into, once one was seen.
-        visits: how often each program came by at a watch, (P,) int64.
+        visits: the number of visits of each program to a watch, (P,) int64.
     """
 
     def __init__(self, plan: Plan, batch: Batch, observers: Sequence[Observer] = ()) -> None:
@@ -97,7 +97,7 @@ class Evaluator(EvaluatorState):
     # Blocks
 
     def run_block(self, block: Block) -> Sequence[TileValue]:
-        """Run a block whose arguments are bound; gives its terminator's operands."""
+        """Run a block whose arguments are bound; return its terminator's operands."""
         values, observers, attentive = self.values, self.observers, self.attentive
         results: Sequence[TileValue] = ()
         for rule, view, sources, defined, attended, dying in self.plan.steps[block]:

@@ -1,6 +1,6 @@
 """Collects the faults of one launch: one record per (kind, op, tensor), counted, first kept.
 
-How they read is `tkdebug.compiler.faults`'s.
+Their texts are made by `tkdebug.compiler.faults`.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def _runs(counts: torch.Tensor) -> Iterator[tuple[int, int, int]]:
 class FaultLog:
     """Faults of one launch, in the order in which they were first seen.
 
-    Each shows the least program that has it, the first time that it has it: a GPU, where programs
-    run in any order, can say the same.
+    Each fault shows the least program that has it, the first time that it has it: a GPU, where
+    programs run in any order, can say the same.
 
     Attributes:
-        is_reported: whether anyone is to hear of the launch: of its faults, and what it prints.
-        arguments: of the launch, by name, for hints.
+        is_reported: whether the launch's faults and prints are shown to anyone.
+        arguments: the arguments of the launch, by name, for hints.
         freed_at: gives the freed tensor that an address led to, in words.
     """
 
@@ -229,18 +229,18 @@ class FaultLog:
         count: int,
         is_negative: bool = False,
     ) -> None:
-        """Record an undefined result of `op`, such as of "7 // 0", that `user` makes use of.
+        """Record an undefined result of `op`, such as of "7 // 0", that `user` uses.
 
         Args:
             op: a division, a shift, or a load without `other`.
             offender: the element that is undefined.
             shown: the op at that element, "" of a load.
-            user: what makes use of it.
+            user: the op that uses it.
             use: what `user` does with it.
-            tensor: where it is stored, None for elsewhere.
+            tensor: the tensor that it is stored to, None for elsewhere.
             index: the offset there.
-            count: how many such elements are used.
-            is_negative: whether they are defined, but negative remainders that `user` goes by.
+            count: the number of such elements that are used.
+            is_negative: whether they are defined, but negative remainders that `user` depends on.
         """
         if index is not None:
             use += f" to offset {index} of {named(tensor)}"
@@ -275,14 +275,14 @@ class FaultLog:
         """Record a wrong value that `op` gave, and that reached memory at `store`.
 
         Args:
-            op: where it is reported.
-            kind: of the fault.
+            op: the op that it is reported at.
+            kind: the kind of the fault.
             message: what happened, up to "stored".
             offender: the element of `op`; its index is the offset it was stored to.
             count: how many were stored.
-            store: where they were.
-            severity: of the fault.
-            tensor: what they were stored to.
+            store: the op that stored them.
+            severity: the severity of the fault.
+            tensor: the tensor that they were stored to.
             hint: what to do about it.
         """
         text = self.value_text(
@@ -324,15 +324,15 @@ class FaultLog:
         tensor: str | None = None,
         hint: str | None = None,
     ) -> None:
-        """Record what a plugin's check found.
+        """Record a finding of a plugin's check.
 
         Args:
-            op: where it is reported.
+            op: the op that it is reported at.
             check: the check's name.
             message: what happened.
             offender: the first element of it.
-            count: how many there are.
-            severity: of the fault.
+            count: the number of elements.
+            severity: the severity of the fault.
             tensor: the argument that it concerns.
             hint: what to do about it.
         """
@@ -354,7 +354,7 @@ class FaultLog:
     def record(
         self, op: Operation, text: FaultText, offender: Offender | None = None, count: int = 1
     ) -> None:
-        """Record a fault at `op`, with its first offender and how many there are."""
+        """Record a fault at `op`, with its first offender and the number of elements."""
         self.add(self.fault(op, text, offender, count))
 
     def fault(self, op: Operation, text: FaultText, offender: Offender | None, count: int) -> Fault:
@@ -383,7 +383,7 @@ class FaultLog:
         return (linear % x, linear // x % y, linear // (x * y))
 
     def offender(self, buffer: Buffer, touched: Touched, at: int) -> Offender:
-        """The element of `buffer` that stands at `at` among those touched."""
+        """The element of `buffer` at position `at` among the touched ones."""
         lane, rest = [], int(touched.lanes[at])
         for extent in reversed(touched.shape):
             lane.append(rest % extent)

@@ -105,7 +105,7 @@ def _factors(dot: tt.Dot) -> Iterator[Operation]:
 
 
 def _is_sum(dot: tt.Dot) -> bool:
-    """Whether a dot adds to what it gave in the iteration before, which nothing else sees.
+    """Whether a dot adds to its result of the iteration before, which nothing else uses.
 
     The loop begins with a constant: what another loop carries may be needed after this one.
     """

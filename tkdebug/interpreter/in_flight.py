@@ -25,8 +25,8 @@ class Copy:
     """A copy on its way to a buffer.
 
     Attributes:
-        op: that started it.
-        programs: (P,) bool, those that started it; None for all.
+        op: the op that started it.
+        programs: (P,) bool, the programs that started it; None for all.
     """
 
     op: Operation
@@ -37,12 +37,12 @@ class Copy:
 
 @dataclass
 class Group:
-    """Things that land together.
+    """Copies and dots that land together.
 
     Attributes:
         waiting: (P,) bool, the programs in which it has not landed; None for all.
-        ops: that started them.
-        copies: to buffers, where it is a group of such.
+        ops: the ops that started them.
+        copies: copies to buffers, if it is a group of copies.
     """
 
     land: Landing
@@ -100,9 +100,9 @@ class BulkLoad:
     """A copy on its way to a buffer.
 
     Attributes:
-        op: that started it.
-        barrier: where it lands.
-        programs: (P,) bool, those in which it has not landed.
+        op: the op that started it.
+        barrier: the mbarrier that it lands at.
+        programs: (P,) bool, the programs in which it has not landed.
     """
 
     op: Operation
@@ -120,7 +120,7 @@ class InFlight:
         copies: groups of copies.
         uncommitted: copies that are in no group yet.
         dots: asynchronous products.
-        pending: what a poison tile stands for until it is waited for, by the tensor object.
+        pending: by the tensor object of a poison tile, the tile that a wait replaces it by.
         bulk_loads: bulk copies to shared memory.
         bulk_stores: bulk copies from shared memory.
     """

@@ -1,9 +1,9 @@
 """Runs a compiled module over a grid: for its launch, for a debugger, for some programs alone.
 
 A launch is run as batches of programs, as many at once as fit the memory budget, in program order.
-Programs that wait for each other (spin locks) run one at a time, which is said once per kernel.
-Where an observer asks for it, a batch is run again on the memory that it found. Progress, and the
-line where a launch was interrupted, are reported here, too.
+Programs that wait for each other (spin locks) run one at a time, with one message per kernel. If an
+observer asks for it, a batch is run again on the memory that it found. Progress, and the line where
+a launch was interrupted, are reported here, too.
 
 Invariant: a launch leaves no reference to its tensors.
 """
@@ -46,21 +46,21 @@ _CACHE_FRIENDLY_BYTES = 64 << 20
 
 
 class Batches:
-    """One launch under way: what all its batches share.
+    """One launch under way: the state that all its batches share.
 
     Args:
-        module: what is run.
+        module: the module that is run.
         values: one per block argument, as `run_module` takes them.
         grid: programs along x, y, z.
         faults: takes the faults.
         report: gets how many programs have ended, after each batch.
         observers: who looks on, checks among them.
-        compiled: what is known of the kernel as a GPU would run it; None for nothing.
+        compiled: facts about the kernel as a GPU would run it; None for nothing.
 
     Attributes:
         size: programs of a batch.
-        saved: memory that is saved before each batch, None where none can be run again.
-        scheduler: what programs that wait for each other take, None where none waits.
+        saved: memory that is saved before each batch, None if none can be run again.
+        scheduler: the scheduler of programs that wait for each other, None if none waits.
     """
 
     def __init__(
@@ -301,11 +301,11 @@ def run_module(
         grid: programs along x, y, z.
         record: the launch being recorded, if any.
         kernel_name: how faults name the kernel.
-        is_reported: whether faults are handed to the hooks, and what the kernel prints is printed.
-        arguments: what the kernel was called with, by name, constants too; for hints.
+        is_reported: whether faults are handed to the hooks, and the kernel's prints are printed.
+        arguments: the kernel's arguments by name, constants too; for hints.
         observers: who looks on, beside the checks.
-        log: where its faults go; None for a new log.
-        compiled: what is known of the kernel as a GPU would run it; None for nothing.
+        log: the log for its faults; None for a new log.
+        compiled: facts about the kernel as a GPU would run it; None for nothing.
 
     Returns:
         The faults.
@@ -373,15 +373,15 @@ def run_programs(
     observers: Sequence[Observer],
     compiled: CompiledFacts | None = None,
 ) -> None:
-    """Run some programs of a launch for what checks say of them; nothing is reported.
+    """Run some programs of a launch for the findings of checks; nothing is reported.
 
     Args:
         module: as for `run_module`; its programs do not wait for each other.
         values: as for `run_module`.
         grid: programs along x, y, z.
-        programs: their numbers.
+        programs: the numbers of the programs.
         log: takes the faults; the caller publishes them.
-        checks: those that look on, beside the ones that always do.
+        checks: the checks that are made, beside those that always are.
         observers: who else does.
         compiled: as for `run_module`.
     """
@@ -407,7 +407,7 @@ def stored_tensors(module: Module, values: Sequence[Any]) -> list[torch.Tensor]:
 def look_at_empty_launch(
     module: Module, values: Sequence[Any], grid: Grid, kernel_name: str
 ) -> list[Fault]:
-    """Faults of a launch without programs: what it leaves unwritten, where that is asked for."""
+    """Faults of a launch without programs: outputs that it leaves unwritten, if asked for."""
     prepared = Prepared.of(module)
     faults = FaultLog(kernel_name, 0, grid)
     with apart_from_the_script(device_of(values)):
@@ -426,7 +426,7 @@ def _tuned_for(batch_bytes: int) -> Iterator[None]:
     """Give small batches one thread of torch, and others memory that stays.
 
     Waking the other threads and waiting for all of them saves nothing there, and takes milliseconds
-    where the machine has other work.
+    if the machine has other work.
     """
     threads, is_small = torch.get_num_threads(), batch_bytes <= _SMALL_BYTES
     if not is_small:

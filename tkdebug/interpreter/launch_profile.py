@@ -1,7 +1,7 @@
-"""Counts of a launch: how often each block runs, what each access touches.
+"""Counts of a launch: how often each block runs, and the elements that each access touches.
 
 Responsible for exact counts and for a few addresses of each access, from which requests of warps
-follow once its layout is known. Not responsible for what any of it costs.
+follow once its layout is known. Not responsible for their cost.
 """
 
 from __future__ import annotations
@@ -37,12 +37,11 @@ class AccessProfile:
 
     Attributes:
         tensor: name of the argument that it was last on.
-        executions: by all programs together.
-        elements: that masks let through, in all executions.
-        samples: of single executions, on the CPU: byte addresses (n,) and positions in the tile
-            (n,).
+        executions: the number of executions by all programs together.
+        elements: elements that masks let through, in all executions.
+        samples: single executions, on the CPU: byte addresses (n,) and positions in the tile (n,).
         compared: executions that were compared with the one before of the same program.
-        repeated: of them, those with the same addresses.
+        repeated: the executions that had the same addresses as an earlier one.
     """
 
     op: Operation
@@ -80,7 +79,7 @@ class Footprint:
 
 
 def sectors_of(footprints: Sequence[Footprint]) -> int:
-    """Sectors of one allocation that any of them has."""
+    """Sectors of one allocation that any of the footprints has."""
     union: Tensor | None = None
     for footprint in footprints:
         per = max(1, _SECTOR_BYTES // footprint.itemsize)
@@ -96,12 +95,13 @@ class LaunchProfile(Observer):
     """Counts one launch.
 
     Attributes:
-        programs: of the grid.
+        programs: the programs of the grid.
         entered: how many programs entered each region of control flow, rounds of loops counted.
         accesses: by op, in the order in which they first ran.
         footprints: by storage and op.
         most_per_address: by op of an atomic, most times that one address was accessed.
-        selects: executions of each select on tiles, and those that took nothing of its first value.
+        selects: executions of each select on tiles, and executions that took nothing of its first
+            value.
         gathers: by tl.gather, the indices of its first execution by one program, on the CPU.
     """
 
@@ -196,7 +196,7 @@ class LaunchProfile(Observer):
             self._sample(access, profile, rows)
 
     def _mark(self, access: ObservedAccess, profile: AccessProfile) -> None:
-        """Note what is touched; elements are counted where that is cheap or not too many."""
+        """Note the touched elements; they are counted if that is cheap or they are not too many."""
         key = access.buffer.storage_key, access.op
         footprint = self.footprints.get(key)
         if footprint is None or footprint.itemsize != access.itemsize:

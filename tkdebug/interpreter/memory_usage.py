@@ -103,7 +103,7 @@ def pointer_origins(module: Module) -> dict[Value, frozenset[int]]:
 
 class _PointerOrigins(ForwardAnalysis[frozenset[int]]):
     def visit(self, op: Operation) -> None:
-        """Set what pointers an op gives may come from."""
+        """Set the parameters that pointers of an op's results may come from."""
         pointers = [value for value in op.results if _holds_pointer(value)]
         if not pointers or op.name in CONTROL_FLOW:
             return

@@ -1,7 +1,7 @@
 """Observers of programs while they run: checks, and tools such as a debugger.
 
-An observer is made for one launch. When a plan is built it is asked for each op what it wants
-to see of it; a step without observers costs nothing. Observers are called in the order in which
+An observer is made for one launch. When a plan is built it is asked at which moments of each op it
+is to be called; a step without observers costs nothing. Observers are called in the order in which
 the launch has them, in the thread that runs the program.
 """
 
@@ -40,8 +40,8 @@ class CompiledFacts:
     """Facts about a kernel as a GPU would run it, each worked out when it is asked for.
 
     Attributes:
-        room: for programs that wait for each other; None for any number.
-        order_of_threads: gives which thread has which element; None where no code can be made.
+        room: gives the room for programs that wait for each other; None for any number.
+        order_of_threads: gives the thread of each element; None if no code can be made.
     """
 
     room: Callable[[], Room] | None
@@ -53,12 +53,13 @@ class LaunchContext:
     """A launch that begins.
 
     Attributes:
-        grid: programs along x, y, z; with a 0 where there are none.
-        buffers: the tensors that it was given.
+        grid: programs along x, y, z; with a 0 if there are none.
+        buffers: the launch's tensors.
         written: storages that the kernel may write, None for any.
         can_replay: whether batches can be run again (`Observer.replay`).
-        kind: what decides on addresses beside memory; None where an observer may alter values.
-        compiled: what is known of the kernel as a GPU would run it; None for nothing.
+        kind: the facts that decide on addresses beside memory; None if an observer may alter
+            values.
+        compiled: facts about the kernel as a GPU would run it; None for nothing.
     """
 
     module: Module
@@ -82,7 +83,7 @@ class Observer:
         memory_factor: how many times the live bytes of a batch it may take.
         is_passive: whether it certainly never alters a value, so that a batch can be run again.
         replays: whether it may want batches to be run again.
-        sees_reads: whether it has a `read`; nothing is made for those that have none.
+        sees_reads: whether it has a `read`; no records are made for observers that have none.
         sees_atomics: whether it has an `atomic` or an `atomic_done`.
     """
 
@@ -132,16 +133,17 @@ class Observer:
     def replay(self) -> Observer | None:
         """Return the observer that is to see a batch again, after it has run; None for none.
 
-        Observers of the batch are asked, in launches that can replay. Memory that the batch
-        reads is as it was before; only those that were given here look on, and what programs print
-        and faults that are not theirs are dropped.
+        Observers of the batch are asked, in launches that can replay. Memory that the batch reads
+        is as it was before. Only the observers that were returned here see the replay; prints of
+        programs, and faults of others, are dropped.
         """
         return None
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """`op` is about to run for the programs in `run.active`.
+        """Hear that `op` is about to run for the programs in `run.active`.
 
-        `run.values` has all values that are in scope. The op gets what is there afterwards.
+        `run.values` has all values that are in scope. The op gets the values that are there
+        afterwards.
         """
 
     def after(
@@ -151,7 +153,7 @@ class Observer:
         operands: Sequence[TileValue],
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
-        """`op` gave `results`; what this gives takes their place."""
+        """Hear that `op` gave `results`; return the results that replace them."""
         return results
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
@@ -169,7 +171,7 @@ class Observer:
     # Accesses to memory, after their bounds were checked
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """A load has given `access.loaded`."""
+        """Hear that a load has given `access.loaded`."""
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """A store of `access.stored()` is about to happen."""
@@ -181,7 +183,7 @@ class Observer:
         """An atomic is about to happen."""
 
     def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """An atomic has happened: `access.loaded` is what each element of `touch()` held before.
+        """Hear of an atomic that is done: `access.loaded` are `touch()`'s old values.
 
-        Of sums whose result nobody uses that is not known.
+        These are not known for sums whose result nobody uses.
         """

@@ -39,8 +39,8 @@ def planned(
     """Return the plan of a module.
 
     Args:
-        module: what is run.
-        observers: those of a launch; others with the same keys may take their places later.
+        module: the module that is run.
+        observers: the observers of a launch; others with the same keys may take their places later.
         counts_changes: whether stores tell `Scheduler` that they have changed memory.
     """
     steps: dict[Block, list[Step]] = {}
@@ -175,7 +175,7 @@ class Prepared:
         return fact_of(module, cls, cls)
 
     def plan(self, observers: Sequence[Observer]) -> Plan:
-        """The plan for such observers; shared where all of them have keys."""
+        """The plan for such observers; shared if all of them have keys."""
         keys = tuple(observer.key for observer in observers)
         plan = self._plans.get(keys)
         if plan is None:

@@ -1,9 +1,9 @@
-"""Batches that are run again, for observers who want to see each op of some of them only.
+"""Batches that are run again, for observers that want to see each op of some of them only.
 
-A batch can be run again where that gives the same: its programs compare nothing with a clock and
-wait for nobody, nobody alters their values, and memory that they read is as it was. What they read
-and write, too, is saved before each batch; a batch whose memory is too large for that is not run
-again.
+A batch can be run again if that gives the same: its programs compare nothing with a clock and wait
+for nobody, nobody alters their values, and memory that they read is as it was. Memory that they
+both read and write is saved before each batch; a batch whose memory is too large for that is not
+run again.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def read_arguments(
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The parameters through which a kernel reads and writes memory, where all of it is known.
+    """The parameters through which a kernel reads and writes memory, if all of it is known.
 
     Attributes:
-        read: positions; those of which nothing is made but atomic sums are not among them.
+        read: their positions, without parameters that are used for atomic sums alone.
         written: positions.
     """
 
@@ -84,7 +84,7 @@ class Parameters:
 
     @classmethod
     def of(cls, module: Module) -> Parameters | None:
-        """Return a module's; None where they are unknown, or programs wait for each other."""
+        """Return a module's parameters; None if unknown, or if programs wait for each other."""
         if cls not in module.derived:
             read, written = read_arguments(module, _is_of_consequence), written_arguments(module)
             is_known = Replayable.of(module).is_possible and not spin_loops(module)
@@ -96,7 +96,7 @@ class Parameters:
 
 
 def _is_of_consequence(op: Operation) -> bool:
-    """Whether what an op reads is used: a sum that is not asked for is not."""
+    """Whether the value that an op reads is used: a sum that is not asked for is not."""
     return not tt.Atomic.matches(op) or bool(op.result.uses)
 
 
@@ -116,11 +116,11 @@ class SavedMemory:
 def memory_to_save(
     module: Module, arguments: Arguments, observers: Iterable[Observer], batch_bytes: int
 ) -> list[Tensor] | None:
-    """Return the memory to save before each batch of a launch; None where none can be run again.
+    """Return the memory to save before each batch of a launch; None if none can be run again.
 
     Args:
-        module: what is launched.
-        arguments: with what.
+        module: the module that is launched.
+        arguments: the launch's arguments.
         observers: who looks on.
         batch_bytes: live bytes of a batch.
     """

@@ -57,7 +57,7 @@ def nothing(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[Tile
 
 
 def unchanged(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
-    """The rule of an op that gives its operands: a terminator, a hint, a layout conversion."""
+    """The rule of an op that returns its operands: a terminator, a hint, a layout conversion."""
     return operands
 
 

@@ -3,10 +3,10 @@
 Programs that wait for others are found in the IR, by their spin loops. They cannot run in lockstep:
 a program that waits would keep the one that it waits for from going on.
 
-They run in order. One that waits keeps its thread, and a new thread goes on with the programs that
-have not begun; when all have, or as many as a GPU holds at once, those that wait take turns. One
-that waits for no later program never costs a thread, and every run takes the same turns. A program
-may also step aside without need, so that others come between what it does.
+They run in order. A program that waits keeps its thread, and a new thread goes on with the programs
+that have not begun; when all have begun, or as many as a GPU holds at once, those that wait take
+turns. A program that waits for no later one never costs a thread, and every run takes the same
+turns. A program may also step aside without need, so that others come between its ops.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Abandoned(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The room of a GPU for programs: it begins no other before one of those it holds has ended.
+    """The room of a GPU for programs: beyond it, one begins when another one has ended.
 
     Attributes:
         multiprocessors: of the GPU; each holds one program at least.
-        fitting: gives how many programs fit, and what of them limits that; it may compile the
+        fitting: gives the number of programs that fit, and what limits it; it may compile the
             kernel, so it is called only when a launch may come to need more.
     """
 
@@ -60,15 +60,15 @@ class Scheduler:
 
     Args:
         loops: the loops that may wait for other programs.
-        programs: how many there are.
+        programs: the number of programs.
         run_program: runs one of them.
-        device: of the launch.
+        device: the device of the launch.
         room: how many a GPU holds; None for any number.
 
     Attributes:
         loops: the loops that may wait for other programs.
         changes: how often a program has changed memory, or may have.
-        interrupted: where the running program was when the launching thread was interrupted.
+        interrupted: the place of the running program when the launching thread was interrupted.
     """
 
     def __init__(
@@ -122,12 +122,12 @@ class Scheduler:
             del failure
 
     def wait(self, op: Operation, program_id: tuple[int, int, int], is_idle: bool) -> None:
-        """Let the others go on; called by the running program, in a round of a loop.
+        """Let the others go on; called by the running program, in an iteration of a loop.
 
         Args:
             op: the loop.
             program_id: who waits.
-            is_idle: whether its round changed nothing, so that the next one will be the same.
+            is_idle: whether its iteration changed nothing, so that the next one will be the same.
         """
         if not is_idle or self.changes != self._changes_seen:
             self._idle_turns = 0
@@ -255,10 +255,10 @@ class Scheduler:
 
 
 def spin_loops(module: Module) -> tuple[Operation, ...]:
-    """Loops whose end other programs may bring about, in program order.
+    """Loops that other programs may bring to their end, in program order.
 
-    They read memory with an atomic or a load that may not be cached, or their condition hangs on
-    what a plain load reads at one address in memory that the kernel writes.
+    They read memory with an atomic or a load that may not be cached, or their condition depends on
+    a plain load at one address in memory that the kernel writes.
     """
     found = []
     for op in module.walk():
@@ -303,7 +303,7 @@ def polled_loads(loop: Operation, module: Module) -> list[Operation]:
 
 
 def _feeds(loop: Operation) -> dict[Value, list[Value]]:
-    """Return for each value that a loop makes what it is made of in one step."""
+    """Return, for each value of a loop, the values that it is made of in one step."""
     feeds: dict[Value, list[Value]] = {}
     for op in loop.walk():
         for result in op.results:

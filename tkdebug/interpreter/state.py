@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Programs `first … first + programs - 1` (x fastest) of a grid, and what they run with.
+    """Programs `first … first + programs - 1` (x fastest) of a grid, and their settings.
 
     Attributes:
-        fusion: which ops may write over an operand or straight into memory.
+        fusion: ops that may write over an operand or straight into memory.
         written: storages that the kernel may write, None for any.
         buffers: every tensor that the launch knows of.
-        scheduler: what lets other programs go on where this one waits, None where none waits.
+        scheduler: lets other programs go on where this one waits, None if none waits.
     """
 
     grid: tuple[int, int, int]
@@ -52,11 +52,11 @@ class Batch:
 
 
 class EvaluatorState(TileForms):
-    """One batch of programs, whose attributes are this one's too.
+    """One batch of programs, whose attributes are this object's too.
 
     Attributes:
         active: (P,) bool, the programs that take part just now; None for all.
-        lanes: how many entries of the program axis stand for one program.
+        lanes: the number of entries of the program axis that one program has.
         index: the algebra of integer tiles.
         masks: the algebra of masks.
         access: reads and writes through offsets that were found legal.
@@ -90,7 +90,7 @@ class EvaluatorState(TileForms):
     # Programs
 
     def program_id(self, axis: int) -> TileValue:
-        """Program ids along a grid axis: an int when equal in the batch.
+        """Program ids along a grid axis: an int if equal in the batch.
 
         All lanes of a program have its id.
         """
@@ -138,8 +138,8 @@ class EvaluatorState(TileForms):
         Args:
             bad: bool, full along every axis.
             offsets: broadcastable to `bad`.
-            programs: batch positions of bad's programs, None when they are all of them.
-            allowed: which elements count for `is_whole_tile`, None for all.
+            programs: batch positions of bad's programs, None for all of them.
+            allowed: the elements that count for `is_whole_tile`, None for all.
         """
         flat = int(bad.reshape(-1).to(torch.uint8).argmax())
         place = []

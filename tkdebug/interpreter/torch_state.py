@@ -22,8 +22,8 @@ import torch
 def apart_from_the_script(device: torch.device) -> Iterator[None]:
     """Work of the interpreter on `device`, in this thread.
 
-    Tensor subclasses, modes such as torch's counter of operations, and autograd do not hear of it,
-    and `torch.autocast` does not round what its dots multiply.
+    Tensor subclasses, modes such as torch's counter of operations, and autograd do not see it, and
+    `torch.autocast` does not round the operands of its dots.
     """
     kind = device.type
     is_cast = torch.is_autocast_enabled(kind)

@@ -1,4 +1,4 @@
-"""The frame of checks of where accesses go: what a launch was cleared of is not looked at again.
+"""The frame of checks of where accesses go: a launch that was cleared is not looked at again.
 
 Where arguments and program ids alone decide on addresses and masks, launches that differ in nothing
 but the contents of memory access the same elements.
@@ -88,7 +88,7 @@ class AccessPatternCheck(Observer, ABC):
         return self
 
     def launch_ends(self) -> None:
-        """Report what was found; if nothing, remember that."""
+        """Report what was found; if nothing, note that such launches are cleared."""
         if self._is_cleared or self._report() or self._kind is None or self._cleared is None:
             return
         if not self._programs_left:
@@ -96,7 +96,7 @@ class AccessPatternCheck(Observer, ABC):
 
     @abstractmethod
     def _report(self) -> bool:
-        """Report faults of the launch; whether there are any."""
+        """Report faults of the launch; return whether there are any."""
 
 
 def _is_decided_by_arguments(module: Module) -> bool:
@@ -122,5 +122,5 @@ def _is_decided_by_arguments(module: Module) -> bool:
 
 
 def _only_waits(op: Operation) -> bool:
-    """Whether a loop or branch accesses nothing and gives nothing: one that takes a lock."""
+    """Whether a loop or branch accesses nothing and gives nothing, as one that takes a lock."""
     return not op.results and not any(inner.name in _ACCESSES for inner in op.walk())

@@ -1,9 +1,9 @@
 """Checks the assumptions that a kernel states: `tl.assume`, `tl.multiple_of` and its kin.
 
-Native code is generated as if each assumption held, so one that does not makes it read and write
-elsewhere, though the same kernel is right under interpret. Only what would mislead is reported: a
-row of offsets that begins again at 0, as `% M` and `tl.where(offs < M, offs, 0)` give, is what
-kernels mean by a contiguous row.
+Native code is generated as if each assumption held, so a false one makes it read and write
+elsewhere, though the same kernel is right under interpret. Only assumptions that would mislead the
+compiler are reported: a row of offsets that begins again at 0, as `% M` and `tl.where(offs < M,
+offs, 0)` give, is what kernels mean by a contiguous row.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CALLS = {
 
 
 class AssumptionCheck(Observer):
-    """Faults where tt.assume and tt.hint say what is not so."""
+    """Reports false tt.assume and tt.hint."""
 
     is_passive = True
 
@@ -43,7 +43,7 @@ class AssumptionCheck(Observer):
         return Moments.BEFORE if op.name in _CHECKED else Moments.NEVER
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Look at what is assumed."""
+        """Check what is assumed."""
         (value,) = operands
         if tt.Assume.matches(op):
             self._look_at_assumption(run, tt.Assume(op), value)
@@ -112,7 +112,7 @@ def _counts_up(value: TileValue, assumed: tuple[int, ...]) -> bool:
 
 
 def _broken(values: Tensor, axis: int | None, kind: str, number: int) -> Tensor:
-    """Find the `values` that are not what was assumed along `axis` (None for scalars)."""
+    """Find the `values` that break the assumption along `axis` (None for scalars)."""
     if axis is None:
         return values % number != 0 if kind == "divisibility" else torch.zeros_like(values).bool()
     before = values.roll(1, axis)

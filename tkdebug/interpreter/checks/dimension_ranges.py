@@ -1,8 +1,8 @@
 """Ranges of indices that an access reaches along each dimension of its tensor.
 
 An offset is taken apart by the tensor's strides, from the largest to the smallest. A row of lanes
-that runs over the end of a dimension into the next makes the access a *flat* one, which is none of
-dimensions but of the tensor's elements in order.
+that runs over the end of a dimension into the next makes the access a *flat* one: it has no ranges
+along dimensions, only along the tensor's elements in order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Ranges:
     Each is an int64 vector with one entry for each range; an entry is of one program.
 
     Attributes:
-        programs: whose entry it is, by the program's place in the batch.
+        programs: the place in the batch of each entry's program.
     """
 
     lows: tuple[Tensor, ...]
@@ -51,7 +51,7 @@ def is_small(tile: AffineTile) -> bool:
 
 
 def dimensions(buffer: Buffer) -> Dimensions | None:
-    """(stride, size) of a tensor's dimensions, nested; None where they are not."""
+    """Return (stride, size) of a tensor's dimensions, or None if they are not nested."""
     reach = 0
     for stride, size in reversed(buffer.dims):
         if stride <= reach:
@@ -63,15 +63,15 @@ def dimensions(buffer: Buffer) -> Dimensions | None:
 def ranges_of(
     dims: Dimensions, tile: AffineTile, mask: TileValue | None, count: int
 ) -> Ranges | None:
-    """Return the ranges of a tile of offsets under a mask; None where it is flat, or not known.
+    """Return the ranges of a tile of offsets under a mask; None if it is flat, or not known.
 
     Args:
         dims: (stride, size) of the tensor, largest stride first.
         tile: offsets from its first element.
-        mask: of the same shape: 1 or a box; without one everything counts.
-        count: programs; what is the same in all of them has an entry for each.
+        mask: a mask of the same shape: 1 or a box; without one everything counts.
+        count: the number of programs; values that are the same in all have an entry for each.
 
-    What leaves the first dimension is cut off there.
+    Parts outside of the first dimension are cut off.
     """
     starts, ends, programs, spanned = _entries(tile, mask, count)
     rest = starts
@@ -104,7 +104,7 @@ def ranges_of(
 def _entries(
     tile: AffineTile, mask: TileValue | None, count: int
 ) -> tuple[Tensor, list[Tensor], Tensor, set[int]]:
-    """Entries of a tile: the offset of the first lane, and how many lanes there are by axis.
+    """Return each entry's offset of the first lane, and its number of lanes by axis.
 
     Lanes that a box leaves out at the begin are gone over; entries without lanes are left out.
     """

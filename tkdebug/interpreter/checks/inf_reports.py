@@ -2,7 +2,7 @@
 
 A wrong Inf is reported when the launch ends, if it is still there. A right one is kept, and
 reported if a later launch makes a NaN of it: exp(100) is Inf in fp32, so a kernel that stores it is
-right; where another kernel divides by the sum of a row of them, the fault is in the first.
+right; if another kernel divides by the sum of a row of such values, the fault is in the first.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ class HeldInf:
     """Infs that one op of a launch made, in one allocation.
 
     Attributes:
-        held: what is reported of them.
-        op: which made them.
+        held: the text that is reported for them.
+        op: the op that made them.
         storage: the allocation, without holding on to it.
-        version: of the tensor when they were stored: torch counts what it changes. None of those
-            that it does not count for.
+        version: the tensor's version when they were stored: torch counts changes. None for tensors
+            without a version.
         places: (n,) int64, offsets from the start of the allocation, in elements of `itemsize`.
     """
 
@@ -95,7 +95,7 @@ class HeldInf:
 
 
 class HeldInfs:
-    """All that are kept, by the address of the allocation."""
+    """All Infs that are kept, by the address of the allocation."""
 
     def __init__(self) -> None:
         self._infs: dict[int, list[HeldInf]] = {}
@@ -116,7 +116,7 @@ class HeldInfs:
         self._infs.setdefault(buffer.storage_key, []).append(inf)
 
     def of(self, buffer: Buffer) -> Sequence[HeldInf]:
-        """Return those in the allocation of a buffer, which torch has not changed since."""
+        """Return the Infs in a buffer's allocation that torch has not changed since."""
         found = self._infs.get(buffer.storage_key, ())
         version = _version_of(buffer.tensor) if found else None
         return [inf for inf in found if inf.storage() is not None and inf.version == version]
@@ -126,7 +126,7 @@ class HeldInfs:
         self._infs.pop(storage_key, None)
 
     def tell(self, held: HeldFault, kernel: str, place: SourceLocation) -> None:
-        """A kernel made a NaN of one of them, and stored it."""
+        """Report that a kernel made a NaN of a kept Inf, and stored it."""
         if held.is_reported:
             return
         held.is_reported = True
@@ -165,7 +165,7 @@ class InfReports:
         self.loaded: Mapping[int, Sequence[HeldInf]] = {}
 
     def launch_begins(self, launch: LaunchContext) -> None:
-        """Note what it may load and write of what earlier launches left."""
+        """Note which Infs of earlier launches the launch may load and write."""
         if not HELD_INFS:
             return
         found = {buffer.storage_key: HELD_INFS.of(buffer) for buffer in launch.buffers}
@@ -173,7 +173,7 @@ class InfReports:
         self._written = [key for key in found if launch.written is None or key in launch.written]
 
     def launch_ends(self) -> None:
-        """Keep what is right; what is wrong is settled by others."""
+        """Keep the right Infs; wrong ones are settled by others."""
         for key in self._written:
             HELD_INFS.drop(key)
         self._right.settle()
@@ -186,13 +186,13 @@ class InfReports:
         touched: Touched,
         base: int,
     ) -> None:
-        """A store stores NaNs, or Infs that are wrong: report them if they stay.
+        """Report NaNs, or wrong Infs, that a store stores, if they stay.
 
         Args:
-            origin: what made the Infs.
+            origin: the op that made the Infs.
             access: the store.
-            dtype: of the elements in memory.
-            touched: those that are wrong.
+            dtype: the dtype of the elements in memory.
+            touched: the wrong elements.
             base: the batch's first program.
         """
         buffer = access.buffer
@@ -231,7 +231,7 @@ class InfReports:
     def of_loaded(
         self, inf: HeldInf, access: ObservedAccess, dtype: torch.dtype, touched: Touched
     ) -> None:
-        """A store stores what was made of the Infs of an earlier launch."""
+        """Report NaNs that a store stores and that were made of the Infs of an earlier launch."""
         buffer, kernel, place = access.buffer, self._faults.kernel, access.op.location.primary
 
         def tell(first: int, count: int) -> None:
@@ -278,5 +278,5 @@ def _not_finite(values: Tensor) -> Tensor:
 
 
 def _infs_of(buffer: Buffer, dtype: torch.dtype, touched: Touched) -> Tensor:
-    """The places of those that are Inf now."""
+    """The places of the elements that are Inf now."""
     return touched.places[buffer.flat(dtype)[touched.places].isinf()]

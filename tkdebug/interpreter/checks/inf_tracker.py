@@ -1,9 +1,9 @@
 """Tracks the Infs of one batch from the op that made them of finite values to memory.
 
-Beside the kernel's own values, those that are not finite are computed in fp64. An Inf that is what
-the kernel computes, as exp(100) in fp32 or 1 / 0, is right where the stored type has no number for
-it; one that is owed to the order of ops or to a narrow type, as log(1 + exp(100)), is followed from
-the op that made it to the store. Sums of exponentials are the exception, since a common factor
+Beside the kernel's own values, values that are not finite are computed in fp64. An Inf that is what
+the kernel computes, as exp(100) in fp32 or 1 / 0, is right if the stored type has no number for it;
+one that comes from the order of ops or from a narrow type, as in log(1 + exp(100)), is followed
+from the op that made it to the store. Sums of exponentials are the exception, since a common factor
 takes them into range.
 """
 
@@ -57,7 +57,7 @@ _COMBINERS = ("add", "mul", "maxnum", "minnum", "maximum", "minimum")
 class WideValues:
     """The values of one batch that an observer follows, in fp64.
 
-    What is not known here counts as what the kernel computed.
+    A value that is not known here counts as what the kernel computed.
     """
 
     def __init__(self, ev: Evaluator) -> None:
@@ -68,8 +68,8 @@ class WideValues:
         """A value of floats, (P or 1, then the tile's axes, extent 1 for all positions).
 
         Args:
-            value: which.
-            tile: what the kernel has for it; None for what it has now.
+            value: the IR value.
+            tile: the kernel's tile of it; None for its tile now.
         """
         known = self._values.get(value)
         if known is not None:
@@ -78,7 +78,7 @@ class WideValues:
         return computable(self._ev.dense(tile, value.type)).double()
 
     def drop(self, values: Sequence[Value]) -> None:
-        """These are what the kernel has."""
+        """Forget values: these are what the kernel has."""
         for value in values if self._values else ():
             self._values.pop(value, None)
 
@@ -89,7 +89,7 @@ class WideValues:
             self._values[value] = torch.where(where, number, known)
 
     def follow(self, op: Operation, operands: Sequence[TileValue]) -> None:
-        """`op` has run, and what it gave is followed."""
+        """Follow the results of `op`, which has run."""
         results = self._results(op, operands)
         if results is None:
             self.drop(op.results)
@@ -97,7 +97,7 @@ class WideValues:
             self._values |= zip(op.results, results, strict=True)
 
     def forward(self, op: Operation, *, is_entered: bool) -> None:
-        """Control goes on from `op`, which is control flow that is entered, or ends a region."""
+        """Follow control that goes on from `op`: entered control flow, or a region's end."""
         given: dict[Value, Tensor | None] = {}
         for source, target in forwarded(op) if self._values else ():
             if is_entered or self._ev.active is None:
@@ -175,7 +175,7 @@ class InfTracker(ShadowValues[Origin]):
         self._arrived: dict[Operation, dict[Operation, tuple[Origin, Tensor]]] = {}
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """`op` is about to run, and there are Infs."""
+        """Hear that `op` is about to run while there are Infs."""
         if op.name in CONTROL_FLOW:
             self._wide.drop(op.results)
             self._wide.forward(op, is_entered=True)
@@ -288,7 +288,7 @@ class InfTracker(ShadowValues[Origin]):
         found[op] = (self._noted(op, born, values), born if known is None else born | known[1])
 
     def _noted(self, op: Operation, born: Tensor, values: tuple[Tensor, ...]) -> Origin:
-        """All Infs that `op` has made, each with what it was made of last."""
+        """All Infs that `op` has made, each with the op that last made it."""
         known = self._origins.get(op)
         if known is not None:
             values = tuple(

@@ -1,11 +1,11 @@
 """Reports an Inf that a launch made of finite values and stores, at the op that made it.
 
-Batches run unobserved, and only what they store is looked at; one that stores what is
+Batches run unobserved, and only their stores are looked at; a batch that stores an element that is
 not finite is run again, op by op. Where batches cannot be run again, ops are looked at from the
 start.
 
-Only what is in memory when the launch ends is reported, as an Inf or as the NaN that it became:
-what a mask, a `tl.where`, an `exp` or a division by it drops is of no concern. An Inf that is
+Only what is in memory when the launch ends is reported, as an Inf or as the NaN that it became: an
+Inf that a mask, a `tl.where`, an `exp` or a division by it drops does not matter. An Inf that is
 loaded, or written in the kernel (`float("-inf")`), has no origin here; nor has one of a cast, which
 is `narrowing`. An Inf that is right, as 1 / 0 or exp(100) in fp32, is none (`inf_tracker.py`).
 """
@@ -52,7 +52,7 @@ class InfCheck(StoredValueCheck):
         self.follows_accesses = self._can_replay or bool(self._reports.loaded)
 
     def launch_ends(self) -> None:
-        """Report what is left in memory, and keep what is right of it."""
+        """Report Infs that are left in memory, and keep the right ones."""
         super().launch_ends()
         self._reports.launch_ends()
 
@@ -73,11 +73,11 @@ class InfCheck(StoredValueCheck):
 
 
 class StoredInfs(Observer):
-    """Looks at what a batch stores or adds; where that is not finite, it wants the batch again.
+    """Looks at what a batch stores or adds; if it is not finite, asks for the batch again.
 
-    To see it again takes several times as long as the batch, so scores that a kernel fills with
-    -inf, or empty sums, are not worth it: Infs of a sign that the kernel has a constant of are let
-    pass, unless there are others.
+    Running a batch again takes several times as long as the batch, so it is not worth it for scores
+    that a kernel fills with -inf, or for empty sums: Infs of a sign that the kernel has a constant
+    of are let pass, unless there are others.
     """
 
     def __init__(self, reports: InfReports, written: Collection[float]) -> None:

@@ -1,8 +1,8 @@
 """Finds where a NaN or an Inf that was loaded is multiplied by a weight that a mask made 0.
 
-0 * NaN is NaN: a mask on the scores, or on one factor, does not keep what the other factor loads
-out of the sum. A mask is a condition of positions, lengths and program ids: one that goes by loaded
-tiles or compares floats says what the data mean, and its zeros are data.
+0 * NaN is NaN: a mask on the scores, or on one factor, does not keep the other factor's loaded
+values out of the sum. A mask is a condition on positions, lengths and program ids: one on loaded
+tiles, or one that compares floats, says what the data mean, and its zeros are data.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Mask:
 
     Attributes:
         op: the `tl.where`, the load or the conversion that does it.
-        condition: its mask.
-        is_zero_where: what the condition is there.
+        condition: the mask's condition.
+        is_zero_where: the condition's value where the elements are 0.
         moves: the ops that brought its elements to their places in the weight, in order.
     """
 
@@ -68,12 +68,12 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class MaskedProduct:
-    """A product of which some elements are NaN only since a masked weight met what was loaded.
+    """A product some of whose elements are NaN only because a masked weight met a loaded value.
 
     Attributes:
-        elements: which, (P or 1, then the tile's axes).
-        mask: what made the weight 0.
-        load: what loaded the other factor.
+        elements: the elements, (P or 1, then the tile's axes).
+        mask: the mask that made the weight 0.
+        load: the load of the other factor.
         loaded: "NaN" or "Inf".
     """
 
@@ -84,7 +84,7 @@ class MaskedProduct:
 
     @property
     def tensor(self) -> str | None:
-        """The argument that was loaded; None where that is not plain."""
+        """The argument that was loaded; None if that is not plain."""
         load = tt.Load.cast(self.load)
         return None if load is None else argument_name(load.pointer)
 
@@ -101,17 +101,17 @@ def conditions_needed(op: Operation) -> Iterator[Value]:
 def masked_product(
     run: Evaluator, op: Operation, operands: Sequence[TileValue], result: TileValue
 ) -> MaskedProduct | None:
-    """Find the NaNs of a product that are there only since masked weights met what was loaded.
+    """Find the NaNs of a product that exist only because masked weights met loaded values.
 
     Args:
         run: the batch.
         op: has just run.
-        operands: what it was given.
-        result: what it gave, with a NaN among its elements.
+        operands: the product's operands.
+        result: the product's result, with a NaN among its elements.
 
     Returns:
-        None where an element is NaN by another weight, or `op` is no product. What was NaN in an
-        accumulator is no concern; there may be no element beside that.
+        None if an element is NaN by another weight, or `op` is no product. NaNs of an accumulator
+            do not count; the result may have no other elements.
     """
     given = op.operands
     for weight, values in _factors(op):
@@ -153,7 +153,7 @@ def _of_active(run: Evaluator, found: Tensor) -> Tensor:
 
 
 def _meets(op: Operation, weight: int, weights: Tensor, is_bad: Tensor) -> Tensor:
-    """The elements of a product in which some of the weights meet what is not finite."""
+    """The elements of a product in which some of the weights meet a number that is not finite."""
     if not tt.Dot.matches(op):
         return weights & is_bad
     a, b = (weights, is_bad) if weight == 0 else (is_bad, weights)
@@ -161,7 +161,7 @@ def _meets(op: Operation, weight: int, weights: Tensor, is_bad: Tensor) -> Tenso
 
 
 def _factors(op: Operation) -> tuple[tuple[int, int], ...]:
-    """The places of a weight and of what it weighs, both ways round; () of other ops."""
+    """The operand numbers of a weight and of the weighted factor, both ways; () for other ops."""
     is_product = any(view.matches(op) for view in (arith.MulF, math.Fma, tt.Dot))
     return ((0, 1), (1, 0)) if is_product else ()
 

@@ -1,11 +1,11 @@
 """Follows each NaN that a kernel stores, or adds by an atomic, back to the op that made it.
 
-Batches run unobserved, and only what they store or add is looked at. A batch that stores a NaN
-is run again, op by op: a NaN whose operands have none is born there; else it has the origin of the
-operand that has one. NaNs that a kernel loads are its input's, those that it writes down are meant,
-and those that `tl.where` drops end there, so that rows that are masked off later are of no concern.
-Only what is stored, and still there when the launch ends, is reported. Where batches cannot be run
-again (`replay`), ops are looked at from the start.
+Batches run unobserved, and only what they store or add is looked at. A batch that stores a NaN is
+run again, op by op: a NaN whose operands have none is born there; any other NaN has the origin of
+the operand that has one. NaNs that a kernel loads are its input's, NaNs that it writes down are
+meant, and NaNs that `tl.where` drops end there, so that rows that are masked off later do not
+matter. Only NaNs that are stored, and still there when the launch ends, are reported. Where batches
+cannot be run again (`replay`), ops are looked at from the start.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _KEEPS = frozenset(name for name, view in OPS.items() if not view.makes_nan)
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """The op that made a NaN, where first, and of what, such as "0.0 / 0.0" ("" when unknown).
+    """The op that made a NaN, its first element, and the operands, such as "0 / 0" ("": unknown).
 
     Attributes:
-        product: of one that a masked weight let through, what is known of it.
+        product: the facts of the product, if a masked weight let the NaN through.
     """
 
     op: Operation
@@ -96,7 +96,7 @@ class NanCheck(StoredValueCheck):
 
 
 class StoredNans(Observer):
-    """Looks at what a batch stores or adds; where that has NaNs, it wants the batch again.
+    """Looks at what a batch stores or adds; if it has NaNs, asks for the batch again.
 
     Of an atomic it looks at the operand: asking for the elements would make every atomic slower.
     """
@@ -106,7 +106,7 @@ class StoredNans(Observer):
         self._is_found = False
 
     def replay(self) -> Observer | None:
-        """The origins of what was stored."""
+        """Return the observer that follows the origins of the stored NaNs, or None."""
         return self._tracker if self._is_found else None
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
@@ -149,7 +149,7 @@ class NanTracker(Observer):
         return _moments(op)
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """`op` is about to run: at a branch, what it forwards keeps its origin."""
+        """Hear that `op` is about to run: at a branch, forwarded values keep their origin."""
         if _is_float_atomic(op):
             self._added = operands[1]
         # Without a NaN what was there stays: it may be of programs that went another way.
@@ -211,7 +211,7 @@ class NanTracker(Observer):
         product: MaskedProduct,
         carriers: Sequence[Value],
     ) -> Birth | None:
-        """The origin of NaNs that masked weights let through, beside those of an accumulator."""
+        """The origin of NaNs that masked weights let through, beside NaNs of an accumulator."""
         _, _, *rest = op.operands
         accumulator = next(iter(rest), None)
         if accumulator is not None and accumulator in carriers:
@@ -225,7 +225,7 @@ class NanTracker(Observer):
             self._hold(access, access.stored())
 
     def _hold(self, access: ObservedAccess, values: Tensor) -> None:
-        """Report those of `values`, of the elements of `access.touch()`, that are NaN and stay."""
+        """Report the NaNs among `values`, of the elements of `access.touch()`, that stay."""
         op, buffer = access.op, access.buffer
         birth = self._origins[stored(op)]
         places = access.touch().places[values.isnan()]

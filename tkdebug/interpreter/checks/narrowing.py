@@ -1,15 +1,15 @@
-"""Follows what a conversion to a narrower type has lost to where it is stored, or leads an access.
+"""Follows losses of conversions to a narrower type to where they are stored, or lead an access.
 
 That is a float that is outside the integers of its target, an integer whose upper bits are cut off,
 and a finite number that becomes Inf. Until one happens this looks at nothing but conversions. Lost
 elements that no unmasked lane stores are of no concern.
 
-Integers are cut on purpose in hashes, random numbers and packed words. So conversions of what bit
-operations or large factors made are left alone, and so are those that only bit operations use; a
-word whose upper half is shifted out elsewhere is taken apart. `tl.sum` and `tl.cumsum` widen narrow
-integers by themselves: where their result is stored as the type that was summed, it wraps as x + y
-of that type does. A function such as exp(x) of the input that is too large for the tensor it is
-stored to is Inf there by right.
+Integers are cut on purpose in hashes, random numbers and packed words. So conversions of results of
+bit operations or large factors are left alone, and so are conversions that only bit operations use;
+a word whose upper half is shifted out elsewhere is taken apart. `tl.sum` and `tl.cumsum` widen
+narrow integers by themselves: where their result is stored as the type that was summed, it wraps as
+x + y of that type does. A function such as exp(x) of the input that is too large for the tensor it
+is stored to is Inf there by right.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Narrowed(Origin):
     """One run of a conversion that lost elements.
 
     Attributes:
-        lost: of integers, where the value is outside both the signed and the unsigned range.
+        lost: for integers, where the value is outside both the signed and the unsigned range.
     """
 
     lost: Tensor | None = None
@@ -154,7 +154,7 @@ class NarrowingCheck(Observer):
         self._faults = faults
 
     def moments(self, op: Operation) -> Moments:
-        """Ask to be called after conversions that may lose what is not meant to be lost."""
+        """Ask to be called after conversions that may lose a value by mistake."""
         return Moments.AFTER if may_lose(op) else Moments.NEVER
 
     def of_batch(self, run: Evaluator) -> Observer:
@@ -170,7 +170,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         self._faults = faults
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """`op` is about to run, and there are lost elements."""
+        """Hear that `op` is about to run while there are lost elements."""
         if op.name in CONTROL_FLOW:
             self.enter(op)
         elif op.results or stored_value(op) is not None:
@@ -347,7 +347,7 @@ def _is_access(op: Operation) -> bool:
 
 
 def _is_signed(op: Operation) -> bool:
-    """Whether what a conversion gives is used as a signed integer."""
+    """Whether the result of a conversion is used as a signed integer."""
     return any(view.matches(user) for user in op.result.uses for view in _SIGNED_USERS)
 
 

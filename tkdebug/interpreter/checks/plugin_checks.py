@@ -31,10 +31,10 @@ def plugin_checks(
     """The observers of the plugins of those names.
 
     Args:
-        names: those that were asked for.
+        names: the names that were asked for.
         taken: names of tkdebug's own checks.
-        module: what is launched.
-        faults: where to report.
+        module: the module that is launched.
+        faults: the log that they report to.
     """
     for plugin, check in loaded("tkdebug.checks", CheckPlugin, taken):
         if plugin.name in names:
@@ -48,7 +48,7 @@ def plugin_checks(
 
 
 def _guard(plugin: Plugin, observer: Observer) -> Observer:
-    """`observer`, which sees nothing more from the first time on that one of its methods raises."""
+    """Return `observer`, which sees nothing more once one of its methods has raised."""
     for name, otherwise in _OTHERWISE.items():
         setattr(observer, name, partial(_call, plugin, getattr(observer, name), otherwise))
     of_batch = observer.of_batch

@@ -3,9 +3,9 @@
 Two shapes of this are certain; memory that is read as another shape than the tensor's looks like
 neither:
 
-- each program, or round of the only program, has a row, from its begin on, and more lanes than the
-  row has elements; what cuts them off is the end of the tensor, not of the row
-  (`row * n + cols < rows * n`); or a program has a tile of such rows;
+- each program, or iteration of the only program, has a row, from its begin on, and more lanes than
+  the row has elements, which only the end of the tensor cuts off, not the end of the row (`row * n
+  + cols < rows * n`); or a program has a tile of such rows;
 - a tile of rows and columns whose lanes along the stride of the columns go beyond the row, while
   the kernel takes the tensor's strides in the other order than the tensor has them.
 """
@@ -177,7 +177,7 @@ class RowOverruns(AccessPatternCheck):
     def _look_at_rounds(
         self, op: Operation, buffer: Buffer, axis: int, extent: int, rounds: list[tuple[int, int]]
     ) -> None:
-        """Rounds begin with their rows, and only the end of the tensor ends what they access."""
+        """Look at iterations that begin with their rows, and access up to the end of the tensor."""
         (row, rows), (step, _) = _last_two(buffer)
         moves = {after[0] - before[0] for before, after in pairwise(rounds)}
         end = rounds[0][0] + row * len(rounds)
@@ -281,7 +281,7 @@ def _positions(tile: AffineTile, axis: int) -> Tensor:
 
 
 def _last_two(buffer: Buffer) -> list[tuple[int, int]]:
-    """Stride and size of the last two dimensions, but for those of size 1, which have no end."""
+    """Stride and size of the last two dimensions, without those of size 1, which have no end."""
     dims = [dim for dim in buffer.dims if dim[1] != 1]
     return dims[-2:] if len(dims) > 1 else buffer.dims[-2:]
 

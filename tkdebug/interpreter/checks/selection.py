@@ -49,7 +49,7 @@ def observers_in_force(module: Module, faults: FaultLog) -> list[Observer]:
 
 
 def observers_of(names: Collection[str], module: Module, faults: FaultLog) -> list[Observer]:
-    """The checks of a launch of `module`; `names` are those that were asked for."""
+    """The checks of a launch of `module`; `names` are the checks that were asked for."""
     classes, others = _chosen(tuple(names))
     found: list[Observer] = [
         UndefinedValues(module, faults, MASKED_LOADS in names),

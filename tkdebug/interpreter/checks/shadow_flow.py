@@ -1,8 +1,8 @@
 """Flow of undefined elements from an op's operands to its results.
 
 A shadow is a bool tensor like any tile's (P or 1, then the tile's axes, extent 1 for all
-positions): true where the value is undefined. Through an op that has no rule here shadows end:
-reports of undefined values must be right, and may miss some.
+positions): true where the value is undefined. Shadows end at an op that has no rule here: reports
+of undefined values must be right, and may miss some.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def shadows_of_results(
         ev: the evaluator that is about to run `op`.
         op: any op but control flow.
         operands: its operands' values.
-        shadows: of the operands, those of one origin; one at least is not None.
-        all_shadows: of the operands, those of any origin.
+        shadows: the operands' shadows of one origin, at least one of which is not None.
+        all_shadows: the operands' shadows of any origin.
     """
     if Moving.matches(op):
         return moved_shadows(ev, op, shadows)
@@ -84,7 +84,7 @@ def united(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 
 
 def all_united(shadows: Shadows) -> Tensor:
-    """The elements that are in any of the shadows, of which one at least is not None."""
+    """The elements that are in any of the shadows, at least one of which is not None."""
     total = None
     for shadow in shadows:
         total = united(total, shadow)
@@ -135,7 +135,7 @@ def scanned_shadows(op: Operation, shadow: Tensor) -> Tensor:
 def selected_shadows(
     ev: Evaluator, op: Operation, operands: Sequence[TileValue], shadows: Shadows
 ) -> Tensor | None:
-    """The shadows of what a choice takes, and those of the condition."""
+    """The shadows of the chosen elements, and the condition's."""
     chooser, first, second = shadows
     condition = ev.dense(operands[0], arith.Select(op).condition.type).bool()
     rank = len(ir.shape_of(op.result.type))
@@ -201,7 +201,7 @@ def _product(
 
 
 def rows_and_columns(shadows: Shadows) -> Tensor | None:
-    """A matrix product's shadows: those of the accumulator, and of each row and column with one."""
+    """A matrix product's shadows: the accumulator's, and each row and column that has one."""
     a, b, total = shadows[:3]
     if a is not None:
         total = united(total, any_along(a, -1, keepdim=True))

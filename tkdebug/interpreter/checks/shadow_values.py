@@ -1,8 +1,7 @@
 """Elements of values that an observer follows, through branches and loops, from where they arose.
 
 A shadow is a bool tensor like any tile's (P or 1, then the tile's axes, extent 1 for all
-positions). What shadows mean, how ops pass them on and where they are reported is up to the
-subclasses.
+positions). Subclasses define what shadows mean, how ops pass them on and where they are reported.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ class Origin:
     """One run of an op that gave elements which are followed.
 
     Attributes:
-        bad: where, (P or 1, then the tile's axes in full).
-        operands: their values, broadcastable to `bad`; () where they do not tell anything.
+        bad: where they are, (P or 1, then the tile's axes in full).
+        operands: the op's operands, broadcastable to `bad`; () if they show nothing.
     """
 
     op: Operation
@@ -55,8 +54,8 @@ class ShadowValues(Observer, Generic[Followed]):
     """The elements that are followed in one batch of programs.
 
     Attributes:
-        shadows: of the values that have such elements, by the op that they come from; empty as a
-            rule.
+        shadows: the shadows of the values that have such elements, by the op that they come from;
+            usually empty.
     """
 
     def __init__(self, ev: Evaluator) -> None:
@@ -64,7 +63,7 @@ class ShadowValues(Observer, Generic[Followed]):
         self.shadows: dict[Value, dict[Operation, tuple[Followed, Tensor]]] = {}
 
     def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
-        """Values die; blocks set those of their arguments again themselves."""
+        """Forget values that die; blocks set their arguments' shadows again themselves."""
         for value in values:
             if value.defining_op is not None:
                 self.shadows.pop(value, None)
@@ -74,7 +73,7 @@ class ShadowValues(Observer, Generic[Followed]):
         """Control is about to go where the operands of `op` send it."""
 
     def enter(self, op: Operation) -> None:
-        """A branch is taken, or a loop begins with what it is given."""
+        """Hear that a branch is taken, or a loop begins with its operands."""
         if not self.shadows:
             return
         for value in op.results:
@@ -153,7 +152,7 @@ def at_touched(values: Tensor, touched: Touched, first: int) -> Tensor:
 
     Args:
         values: (P or 1, then the tile's axes, extent 1 for all positions).
-        touched: by linear program ids.
+        touched: the touched elements, by linear program ids.
         first: the id of the batch's first program.
     """
     whole = values.expand(values.shape[0], *touched.shape).reshape(values.shape[0], -1)
@@ -174,5 +173,5 @@ def updated_by(ev: Evaluator, access: ObservedAccess) -> Callable[[], Tensor]:
 
 
 def element_at(values: Tensor, place: tuple[int, ...]) -> Tensor:
-    """The element at `place`; an axis of extent 1 stands for all positions."""
+    """The element at `place`; an axis of extent 1 represents all positions."""
     return values[tuple(min(at, n - 1) for at, n in zip(place, values.shape, strict=True))]

@@ -1,7 +1,8 @@
 """Parts that the checks of stored values share: NaN, Inf and narrowing.
 
-Stores of wrong values are held back until the launch ends: what is overwritten by then is no fault.
-Kernels store whole tiles and put parts of them right afterwards, as the triangle above a diagonal.
+Stores of wrong values are held back until the launch ends: a value that is overwritten by then is
+no fault. Kernels store whole tiles and correct parts of them afterwards, as the triangle above a
+diagonal.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def is_function_of_input(op: Operation) -> bool:
 
 
 def gives_function_of_input(value: Value) -> bool:
-    """Whether `value`, in whatever type, is what such a function gave."""
+    """Whether `value`, in whatever type, is the result of such a function."""
     source = traced(value, _HAND_ON).defining_op
     return source is not None and is_function_of_input(source)
 
@@ -76,7 +77,7 @@ _MOST_KNOWN = 8
 class _Held:
     """Wrong elements of one store: the whole allocation, and their places in it.
 
-    `tell` reports them, by the first of them that is left, and how many are.
+    `tell` reports them, given the first element that is left, and the number of them.
     """
 
     memory: Tensor
@@ -107,20 +108,20 @@ class HeldStores:
         """Report a store at the end, if some of it is still there.
 
         Args:
-            origin: what made the values.
+            origin: the op that made the values.
             access: the store.
-            dtype: of the elements in memory.
+            dtype: the dtype of the elements in memory.
             places: (n,) int64, of the wrong elements in their allocation; n > 0.
-            is_wrong: which of some values are wrong: (m,) to (m,) bool.
+            is_wrong: tells which of some values are wrong: (m,) to (m,) bool.
             tell: reports the fault, given the index in `places` of the first element that is left,
-                and how many are left of all stores of that kind.
+                and the number of elements that are left of all stores of that kind.
         """
         of_kind = self._held.setdefault((origin, access.op), [])
         known = tell if len(of_kind) < _MOST_KNOWN else None
         of_kind.append(_Held(access.buffer.flat(dtype), places, is_wrong, known))
 
     def settle(self) -> None:
-        """Report what is left; the launch has ended."""
+        """Report wrong values that are left; the launch has ended."""
         for of_kind in self._held.values():
             left = [held.left() for held in of_kind]
             count = sum(each.numel() for each in left)
@@ -134,7 +135,7 @@ class HeldStores:
 class StoredValueCheck(Observer, ABC):
     """Looks at stores alone where batches can be run again, and at ops where they cannot.
 
-    What a launch stores and overwrites is no fault, so reports are held until it ends.
+    A value that a launch stores and overwrites is no fault, so reports are held until it ends.
     """
 
     follows_accesses = True
@@ -165,5 +166,5 @@ class StoredValueCheck(Observer, ABC):
         """Return the moments at `op` of a batch whose ops are looked at."""
 
     def launch_ends(self) -> None:
-        """Report what is left in memory."""
+        """Report wrong values that are left in memory."""
         self._held.settle()

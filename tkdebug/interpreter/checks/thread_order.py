@@ -1,8 +1,8 @@
 """Reports threads of one program that access the same memory with nothing that orders them.
 
-A program is written as if it did one thing after the other, and its threads do so each for itself:
-what one of them stores and another loads is in order only where threads wait for each other in
-between. Which thread has which element is known of the compiled kernel (`ThreadOrder`); so is what
+A program is written as if it did one thing after the other, and each of its threads does so for
+itself: a value that one thread stores and another loads is in order only if threads wait for each
+other in between. The compiled kernel says which thread has which element (`ThreadOrder`), and what
 orders threads under Triton, which puts no barrier between accesses to global memory.
 
 Looked at are kernels that load and store, or store twice, by different pointers to one tensor, in
@@ -82,7 +82,7 @@ def _any_overlap(buffers: Sequence[Buffer]) -> bool:
 
 @dataclass(slots=True)
 class _Found:
-    """Elements of one access and tensor: the first, how many, and by which ops others had them."""
+    """Elements of one access and tensor: the first, their number, and the others' ops."""
 
     offender: Offender
     count: int
@@ -105,7 +105,7 @@ class ThreadOrderCheck(Observer):
 
     @property
     def key(self) -> Hashable | None:
-        """Plans differ by what is looked at."""
+        """A key that differs between plans that look at different ops."""
         return type(self), self._order
 
     def launch_begins(self, launch: LaunchContext) -> None:
@@ -179,11 +179,11 @@ def _text(op: Operation, buffer: Buffer, found: _Found) -> FaultText:
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """An access that nothing has ordered with what comes after it.
+    """An access that nothing has ordered with later ones.
 
     Attributes:
-        key: of its storage, and the size of an element.
-        codes: of its elements, each once, ascending; the program in the upper bits.
+        key: the key of its storage, and the size of an element.
+        codes: the codes of its elements, each once, ascending; the program in the upper bits.
         least: the first thread that accesses each.
         most: the last one.
         is_shared: whether several threads load each element, and use it.
@@ -230,7 +230,7 @@ class AccessesOfThreads(Observer):
 
     Args:
         run: the batch.
-        order: what is known of the threads.
+        order: the facts of the threads.
         accesses: the accesses that are looked at.
         note: takes what is found.
     """
@@ -296,7 +296,7 @@ class AccessesOfThreads(Observer):
         self._open = [*self._open, *found][-_MOST_OPEN:]
 
     def _is_shared(self, load: Operation, layout: LinearLayout | None) -> bool:
-        """Whether threads use copies of what they load that are another thread's to store."""
+        """Whether threads use copies of loaded elements that another thread stores."""
         if not _has_copies(layout):
             return False
         key = load, layout
@@ -320,7 +320,7 @@ class AccessesOfThreads(Observer):
 
 
 def _is_only_user(store: Operation, load: Operation) -> bool:
-    """Whether what a load gives is used by one store alone."""
+    """Whether one store alone uses the result of a load."""
     uses = Uses.of(load)
     return not uses.decide and set(uses.stores) == {store}
 

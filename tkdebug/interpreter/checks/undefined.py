@@ -1,19 +1,19 @@
-"""Follows values that are not defined to where they are used.
+"""Follows undefined values to where they are used.
 
-They are the result of an integer division by zero and of a shift past the width and, when that is
-asked for, what a load without `other` gives where its mask is false. All are harmless where nothing
-uses them: in elements that are masked off, or that `tl.where` drops. So each is followed through
-the ops after it, and reported when a store writes it, an access goes by it, or a branch or a loop.
-Until one happens this looks at nothing but the divisors, the amounts of shifts, and masks.
+They are the results of an integer division by zero and of a shift past the width and, if that is
+asked for, of a load without `other` where its mask is false. All are harmless if nothing uses them:
+in elements that are masked off, or that `tl.where` drops. So each is followed through the ops after
+it, and reported when a store writes it, or when an access, a branch or a loop depends on it. Until
+one occurs, only divisors, the amounts of shifts, and masks are looked at.
 
-Offsets that wrapped are followed in the same way, and reported where an access goes by them;
-negative remainders, where it goes before the tensor by them. `row * stride` in int32 wraps where a
-tensor has more than 2**31 elements, and the access goes elsewhere in the same tensor as often as
-outside it. A wrapped value is no fault by itself: hashes wrap on purpose, and take a remainder or
-some bits before they address anything. So only sums, differences and products count that reach a
-pointer by such alone, and by what moves elements about. `h - h // n * n` is a remainder, and so no
-difference. A remainder is followed by itself: `%` keeps the sign of its left operand, and what
-wrapped may have made that negative.
+Offsets that wrapped are followed in the same way, and reported if an access uses them; negative
+remainders are reported if they lead an access before the tensor. `row * stride` in int32 wraps
+where a tensor has more than 2**31 elements, and the access goes elsewhere in the same tensor as
+often as outside it. A wrapped value is no fault by itself: hashes wrap on purpose, and take a
+remainder or some bits before they address anything. So sums, differences and products count only if
+such arithmetic, and ops that move elements, are all that lies between them and a pointer. `h - h //
+n * n` is a remainder, and so no difference. A remainder is followed by itself: `%` keeps the sign
+of its left operand, which a wrap may have made negative.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def may_be_undefined(op: Operation) -> bool:
 
 
 def _lacks_other(op: Operation) -> bool:
-    """Whether a load has a mask, and no value for where it is false.
+    """Whether a load has a mask, and no `other`.
 
     Blocks without padding are left alone: kernels that pad nothing count on zeros, and get them.
     """
@@ -68,12 +68,12 @@ def _lacks_other(op: Operation) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The ops of a module that may give what is followed.
+    """The ops of a module that may give followed values.
 
     Attributes:
         ops: divisions, remainders and shifts.
-        loads: loads that have a mask and nothing that stands where it is false.
-        offsets: what offsets of pointers are made by.
+        loads: loads that have a mask and no `other`.
+        offsets: the arithmetic that makes offsets of pointers.
     """
 
     ops: frozenset[Operation]
@@ -115,7 +115,7 @@ def may_be_negative(result: TileValue) -> bool:
 
 
 def wraps(op: Operation, left: Tensor, right: Tensor) -> Tensor:
-    """Return where `op` of these values leaves its type."""
+    """Return where the result of `op` leaves its type."""
     a, b = left.to(torch.int64), right.to(torch.int64)
     symbol = arith.WrappingBinary(op).sign
     if symbol == "*":
@@ -159,7 +159,7 @@ class UndefinedOrigin(Origin):
     """One run of an op that gave undefined elements.
 
     Attributes:
-        kind: "undefined", or of offsets: "wrapped"; "hashed", wrapped, but only remainders are
+        kind: "undefined", or for offsets: "wrapped"; "hashed", wrapped, but only remainders are
             made of them; "remainder", negative as `op` was, or because it wrapped.
     """
 
@@ -167,11 +167,11 @@ class UndefinedOrigin(Origin):
 
     @property
     def is_wrapped(self) -> bool:
-        """Whether the elements themselves, and no remainders of them, have wrapped."""
+        """Whether the elements themselves, and not remainders of them, have wrapped."""
         return self.kind in ("wrapped", "hashed")
 
     def shown(self, at: tuple[int, ...]) -> str:
-        """The op at an element, such as "7 // 0"; "" of a load."""
+        """The op at an element, such as "7 // 0"; "" for a load."""
         if not self.operands:
             return ""
         left, right = (int(element_at(values, at)) for values in self.operands)
@@ -192,7 +192,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
         self._of_loads = of_loads
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """`op` is about to run: what of its results is undefined, and what is used of operands."""
+        """Look at `op`, which is about to run: its undefined results, its use of such operands."""
         self._look_at(op, operands)
         run.attend(self, bool(self.shadows))
 
@@ -228,7 +228,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
             self.set_shadow(value, shadows)
 
     def _wrapped(self, op: Operation, operands: Sequence[TileValue]) -> None:
-        """`op` has run and may have wrapped, in what pointers are moved by."""
+        """Look at `op`, which moves pointers, has run and may have wrapped."""
         ev = self._ev
         types = [value.type for value in op.operands]
         values = [ev.dense(tile, type_) for tile, type_ in zip(operands, types, strict=True)]
@@ -253,7 +253,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
     def _negative_remainder(
         self, op: Operation, operands: Sequence[TileValue], result: TileValue
     ) -> None:
-        """`op`, a remainder that moves pointers, has run and may have given negative numbers."""
+        """Look at `op`, a remainder that moves pointers and may have given negative numbers."""
         ev = self._ev
         bad = self.of_active(ev.dense(result, op.result.type) < 0)
         known = dict(self.shadows.get(op.result, {}))
@@ -364,7 +364,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
     # Uses
 
     def _accessed(self, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Report undefined elements that an access stores, goes by, or is masked by."""
+        """Report undefined elements that an access stores, or uses as offset or mask."""
         mask = mask_of(op)
         allowed = self._allowed(op, operands, mask)
         for place, value in enumerate(op.operands):
@@ -388,7 +388,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
                 self._tell(op, origin, self.of_active(used), how, operands[0])
 
     def _before_tensor(self, op: Operation, pointer: TileValue) -> Tensor | bool:
-        """Return where an access goes by an offset below 0."""
+        """Return where an access has an offset below 0."""
         if not isinstance(pointer, PointerTile):
             return False
         shape = ir.shape_of(accessed(op).type)
@@ -450,9 +450,9 @@ class UndefinedValues(Observer):
     """Reports where undefined values, and offsets that wrapped, are used.
 
     Args:
-        module: what is launched.
-        faults: where it reports.
-        of_loads: whether what a load gives where its mask is false is undefined, too.
+        module: the module that is launched.
+        faults: the log that it reports to.
+        of_loads: whether masked-off elements of loads without `other` are undefined, too.
     """
 
     is_passive = True
@@ -464,7 +464,7 @@ class UndefinedValues(Observer):
 
     @property
     def key(self) -> Hashable:
-        """Loads are looked at only where that is asked for."""
+        """A key that tells whether loads are looked at, which only some launches ask for."""
         return type(self), self._of_loads
 
     def moments(self, op: Operation) -> Moments:

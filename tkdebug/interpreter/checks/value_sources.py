@@ -1,7 +1,7 @@
 """Sources of a kernel's values: program ids, lanes, loops, arguments, and memory.
 
-A fact is a set of the names below; a constant has the empty set. What decides a branch is not part
-of what the branch gives.
+A fact is a set of the names below; a constant has the empty set. Values that decide a branch are
+not part of the branch's results.
 """
 
 from __future__ import annotations

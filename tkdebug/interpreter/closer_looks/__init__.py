@@ -1,1 +1,1 @@
-"""Checked native kernels: faults from what they reported; their checks, interpreted."""
+"""Checked native kernels: faults made of their reports, and their checks when interpreted."""

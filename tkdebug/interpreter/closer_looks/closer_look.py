@@ -1,10 +1,10 @@
-"""Looks again at programs of a launch that showed symptoms on a device, by interpreting them.
+"""Interprets programs of a launch again that showed symptoms on a device.
 
-A device notes that a NaN was stored, an integer divided by zero, an offset wrapped, and in which
-program first. The interpreter finds the op that made it and where its result goes, on copies of the
-arguments: of all programs, or of that one alone where these take too long. What it finds is a fault
-only where it is what the device saw: of the same kind, and in no earlier program. Else nothing is
-reported, as the arguments are no longer those of the launch.
+A device notes that a NaN was stored, an integer divided by zero, an offset wrapped, and the first
+program that did. The interpreter finds the op that made it and where its result goes, on copies of
+the arguments: in all programs, or in that one alone if all take too long. A finding is a fault only
+if it is what the device saw: of the same kind, and in no earlier program. Else nothing is reported,
+as the arguments are no longer those of the launch.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _ACCESS_KINDS = ("oob-load", "oob-store", "oob-atomic")
 
 
 def needs_closer_look(plan: CheckPlan, table: bytes, faults: Sequence[Fault]) -> bool:
-    """Whether a launch showed what only a closer look can judge.
+    """Whether a launch showed a symptom that only a closer look can judge.
 
     Args:
-        plan: what its table is read by.
-        table: as the launch left it.
-        faults: those that the device reported (`faults_of`).
+        plan: the plan that its table is read by.
+        table: the table as the launch left it.
+        faults: the faults that the device reported (`faults_of`).
     """
     if symptoms(plan, table):
         return True
@@ -69,14 +69,14 @@ def look_closer(
     """The faults of a launch, with those that its device reported.
 
     Args:
-        plan: what its table is read by.
-        table: as the launch left it.
+        plan: the plan that its table is read by.
+        table: the table as the launch left it.
         launch: the launch.
         values: one for each of the kernel's run-time arguments, as `run_module` takes them: copies
             of what was passed, which are changed.
-        faults: those that the device reported (`faults_of`).
-        order_of_threads: gives what is known of the kernel's threads; None where that is not asked.
-        further: checks that are looked for beside what the device saw.
+        faults: the faults that the device reported (`faults_of`).
+        order_of_threads: gives the facts of the kernel's threads; None if they are not asked for.
+        further: checks that are looked for beside the device's symptoms.
 
     Raises:
         TooLongError: it would take too long; further checks look at all programs or at none.
@@ -177,7 +177,7 @@ def _explained(reported: Fault, found: Fault) -> Fault:
 
 
 def _of_one_program(fault: Fault) -> Fault:
-    """A fault of a launch of which not all programs were looked at."""
+    """A fault of a launch of which not all programs were interpreted."""
     x, y, z = fault.program_id or (0, 0, 0)
     said = f"counted in program ({x}, {y}, {z}) alone"
     return replace(fault, hint=said if fault.hint is None else f"{fault.hint}; {said}")

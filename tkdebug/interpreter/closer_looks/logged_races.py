@@ -1,12 +1,12 @@
 """The races of a native launch, from the log of its accesses (`compiler.sites.watches`).
 
-What programs accessed is compared by the judgement that interpreted launches have (`detector`,
-`happens_before`). In which order they synchronised is taken from the log: of two atomics on an
-element, what the later one learns was published before it. That may be more than the programs made
-sure of, and never less: so a race may be missed, and none is made up.
+The logged accesses are judged as those of interpreted launches are (`detector`, `happens_before`).
+The order in which programs synchronised is taken from the log: of two atomics on an element, what
+the later one learns was published before it. That may be more than the programs made sure of, and
+never less: so a race may be missed, and no false one is reported.
 
-Invariant: what did not fit into the log makes no race; a launch whose order it may tell wrongly is
-not judged.
+Invariant: an access that did not fit into the log makes no race; a launch whose order may be wrong
+is not judged.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LoggedTiles:
     """Tiles that one op accessed.
 
     Attributes:
-        addresses: (tiles, elements) int64, in bytes; 0 of what is masked off.
+        addresses: (tiles, elements) int64, in bytes; 0 for masked-off elements.
         programs: (tiles,) linear program ids.
         itemsize: bytes of an element.
         deed: READ, WRITE or ATOMIC.
@@ -71,7 +71,7 @@ class LoggedTiles:
 def may_race(tables: Sequence[LoggedTiles]) -> list[Tensor]:
     """Find the tiles that have to be compared element by element: (tiles,) bool for each table.
 
-    Those are stores whose own elements may share a place, and tiles of suspicious clusters, taken
+    These are stores whose own elements may share a place, and tiles of suspicious clusters, taken
     to touch all bytes from their first to their last.
     """
     if not tables:
@@ -99,7 +99,7 @@ def _firsts(addresses: Tensor) -> Tensor:
 
 
 def _may_repeat(addresses: Tensor) -> Tensor:
-    """Find the tiles whose addresses do not ascend, what is masked off left out."""
+    """Find the tiles whose addresses do not ascend, masked-off elements left out."""
     found = ~(addresses[:, 1:] > addresses[:, :-1]).all(1)
     doubtful = found.nonzero().reshape(-1)
     if doubtful.numel():
@@ -116,11 +116,11 @@ _ADDRESS = (1 << ADDRESS_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The races of a launch, and what was not looked at.
+    """The races of a launch, and its accesses that were not judged.
 
     Attributes:
         faults: its races.
-        unseen: what of it was not judged, as the end of a sentence; None where all was.
+        unseen: the part that was not judged, as the end of a sentence; None if all was.
     """
 
     faults: Sequence[Fault]
@@ -129,13 +129,13 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class _Logged:
-    """Accesses of one op, in order of programs, then of the tile; of some or of one program.
+    """Accesses of one op, in order of programs, then of the tile; of some programs or of one.
 
     Attributes:
         when: before the op or after it.
         storage: number of the tensor's allocation.
-        values: hashes of what was read or written.
-        time: of the first of them.
+        values: hashes of the values that were read or written.
+        time: the time of the first of them.
     """
 
     op: Operation
@@ -156,9 +156,9 @@ def logged_races(
     """The races of a launch.
 
     Args:
-        plan: of its kernel.
+        plan: the plan of its kernel.
         launch: the launch.
-        counters: of each site of a watch.
+        counters: the counters of each site of a watch.
         records: gives bytes of the records, from a first one on so many.
     """
     synchronisation = Synchronisation.of(plan.module)
@@ -190,7 +190,7 @@ def logged_races(
 
 
 def _shared(plan: CheckPlan, launch: ReportedLaunch) -> str | None:
-    """Says which tensor overlaps one that the kernel writes through another parameter."""
+    """Say which tensor overlaps one that the kernel writes through another parameter."""
     ops = {op.id: op for op in plan.module.walk()}
     names = {
         name
@@ -218,10 +218,10 @@ def _by_time(
     rows: Mapping[WatchSite, Tensor],
     synchronises: bool,
 ) -> list[_Logged]:
-    """All accesses: one by one, or those of all programs together where these do not synchronise.
+    """All accesses: one by one, or those of all programs together if programs do not synchronise.
 
-    In the latter case, what each program does for the nth time by an op goes together, as where
-    the whole grid is one batch.
+    In the latter case, the nth accesses of all programs by an op are one, as if the whole grid were
+    one batch.
     """
     ops = {op.id: op for op in plan.module.walk()}
     tables = {site: table[torch.argsort(table[:, Word.ITERATION])] for site, table in rows.items()}
@@ -283,7 +283,7 @@ class _Tile:
 
 
 def _split(plan: CheckPlan, launch: ReportedLaunch, tile: _Tile) -> Iterator[_Logged]:
-    """The accesses of a tile by allocation; what lies in none that is known is left out."""
+    """The accesses of a tile by allocation; those in no known allocation are left out."""
     count = tile.words.shape[1]
     words = tile.words.reshape(-1)
     lanes = torch.arange(count).repeat(tile.programs.shape[0])
@@ -323,8 +323,8 @@ class _Judge:
 
     Args:
         launch: the launch.
-        synchronisation: of its kernel.
-        programs: of the launch.
+        synchronisation: the synchronisation of its kernel.
+        programs: the programs of the launch.
     """
 
     def __init__(
@@ -336,7 +336,7 @@ class _Judge:
         self._detector = RaceDetector(self._report, programs, self._meanings, self._order)
 
     def faults(self, logged: Sequence[_Logged]) -> list[Fault]:
-        """The races of what was logged, in order of time."""
+        """The races of the logged accesses, in order of time."""
         changed = _changed(logged)
         for one, brings in zip(logged, changed, strict=True):
             self._take(one, brings)
@@ -380,7 +380,7 @@ class _Judge:
 
 
 def _half(meaning: Meaning, publishes: bool) -> Meaning:
-    """Return what an atomic does to the order, before it is done or after it."""
+    """Return an atomic's part in the order of programs, before it is done or after it."""
     if publishes:
         return replace(meaning, observes=False, acquires=False)
     return replace(meaning, publishes=False, releases=False, fences=False)
@@ -389,7 +389,7 @@ def _half(meaning: Meaning, publishes: bool) -> Meaning:
 def _changed(logged: Sequence[_Logged]) -> list[Tensor]:
     """Find the accesses that bring another value than was last seen there, by hashes.
 
-    What nobody has seen before counts as another.
+    A value that nobody has seen before counts as another.
     """
     found = [torch.ones_like(one.values, dtype=torch.bool) for one in logged]
     for storage in {one.storage for one in logged}:

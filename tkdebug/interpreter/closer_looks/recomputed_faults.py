@@ -1,8 +1,8 @@
-"""The faults of accesses that a GPU only flagged: computed again from what the launch was given.
+"""The faults of accesses that a GPU only flagged: computed again from the launch's arguments.
 
-Where arguments and program ids alone decide which elements are bad, a checked kernel says no more
-than that some are. Here only the ops run that the flagged accesses get their addresses and masks
-by, for all programs; no memory is touched.
+If arguments and program ids alone decide which elements are bad, a checked kernel reports only that
+some are. Here only the ops run that compute addresses and masks of the flagged accesses, for all
+programs; no memory is touched.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class RecomputedFaults:
         """The faults of some sites.
 
         Args:
-            sites: all of accesses that arguments and program ids decide.
-            values: of the kernel's arguments, as far as they are known.
+            sites: sites of accesses that arguments and program ids decide.
+            values: the values of the kernel's arguments, as far as they are known.
             facts: equal for launches with the same faults.
             log: an empty one, of the launch.
-            kind: of the faults; None for those that each site is of.
+            kind: the kind of the faults; None for each site's own.
 
         Returns:
             Them; none where an argument that they depend on is not known.
@@ -155,7 +155,7 @@ class _OnlyKinds(FaultLog):
         mask: Value | None,
         bad: BadElements | None = None,
     ) -> None:
-        """Record it, if it is what was looked for."""
+        """Record a bad access, if it is looked for."""
         if self._kinds.get(op.id) == kind:
             super().bad_access(op, kind, buffer, offender, count, mask, bad)
 
@@ -164,9 +164,9 @@ def _slice_plan(module: Module, part: Slice, accesses: frozenset[Operation]) -> 
     """Plan the ops of a slice.
 
     Args:
-        module: that the slice is of.
+        module: the module of the slice.
         part: the slice.
-        accesses: those that are only tested.
+        accesses: the accesses that are only tested.
     """
     steps: dict[Block, list[Step]] = {}
     for op in module.walk():

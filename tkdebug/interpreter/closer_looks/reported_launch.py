@@ -1,4 +1,4 @@
-"""A checked native launch, as far as faults depend on it: what it was given, and its grid."""
+"""A checked native launch, as far as faults depend on it: its arguments and its grid."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class PassedTensor(NamedTuple):
     """A tensor as a launch got it; it keeps no memory alive.
 
     Attributes:
-        address: of its first element.
+        address: the address of its first element.
         shape: its extents.
-        strides: in elements.
-        dtype: of its elements.
-        storage_offset: of the first element in the allocation, in elements.
-        storage_bytes: of the allocation.
-        described: shape and strides that a descriptor of it was given; None where none was passed.
+        strides: the strides in elements.
+        dtype: the dtype of its elements.
+        storage_offset: the place of the first element in the allocation, in elements.
+        storage_bytes: the size of the allocation.
+        described: shape and strides that a descriptor of it was given; None if none was passed.
     """
 
     address: int
@@ -45,7 +45,7 @@ class PassedTensor(NamedTuple):
     ) -> PassedTensor:
         """Return the facts of `tensor` that need no look at its elements.
 
-        One whose storage was resized to 0 has no elements.
+        A tensor whose storage was resized to 0 has no elements.
         """
         size_bytes = tensor.untyped_storage().nbytes()
         # It is not the script that asks for the address, so that the registry need not note it.
@@ -87,7 +87,7 @@ class PassedTensor(NamedTuple):
         return False
 
     def buffer(self, name: str | None) -> Buffer:
-        """Make a buffer of what may be touched through it; it has no memory."""
+        """Make a buffer of the memory that may be touched through it; it has no contents."""
         whole = torch.empty(self.storage_bytes, dtype=torch.uint8, device="meta")
         count = self.storage_bytes // self.dtype.itemsize
         elements = whole[: count * self.dtype.itemsize].view(self.dtype)
@@ -105,8 +105,8 @@ class ReportedLaunch:
         kernel: how faults name the kernel.
         launch_id: the launch's number in its process.
         grid: programs along x, y, z.
-        tensors: what was passed, by the parameter's name, as `CheckPlan.bounds` has it.
-        arguments: what the kernel was called with, by name, constants too; for hints.
+        tensors: the passed tensors, by the parameter's name, as `CheckPlan.bounds` has it.
+        arguments: the kernel's arguments by name, constants too; for hints.
         known: other tensors, whose addresses were read.
         freed_at: names the freed tensor that an address led to.
     """
@@ -138,7 +138,7 @@ class ReportedLaunch:
 
     @property
     def facts(self) -> Hashable:
-        """Return all that offsets, masks and faults depend on, but for what is loaded."""
+        """Return all that offsets, masks and faults depend on, except loaded values."""
         tensors = ((name, one._replace(address=0)) for name, one in self.tensors.items())
         numbers = ((name, repr(value)) for name, value in self.arguments.items())
         return self.kernel, self.grid, tuple(tensors), tuple(numbers)

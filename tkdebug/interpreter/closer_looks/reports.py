@@ -1,4 +1,4 @@
-"""Turns what a checked launch reported into faults, worded as the interpreter's.
+"""Turns a checked launch's reports into faults, worded as the interpreter's.
 
 A native launch fills a table (`compiler.sites.table`), which `faults_of` reads.
 """
@@ -44,7 +44,7 @@ _ASSUMPTION = ("tl.assume", "is false here")
 
 
 def faults_of(plan: CheckPlan, table: bytes, launch: ReportedLaunch) -> list[Fault]:
-    """The faults that a launch found; nothing is reported here.
+    """The faults that a launch found, which are not reported yet.
 
     Raises:
         ValueError: the table is not of the plan's size, or was not zero before the launch.
@@ -68,17 +68,17 @@ def faults_of(plan: CheckPlan, table: bytes, launch: ReportedLaunch) -> list[Fau
 
 
 def merged(reported: Sequence[Fault], found: Sequence[Fault]) -> list[Fault]:
-    """Merge what a device reported with what else was found."""
+    """Merge faults that a device reported with others."""
     known = {(fault.kind, fault.op_id, fault.tensor) for fault in reported}
     others = [fault for fault in found if (fault.kind, fault.op_id, fault.tensor) not in known]
     return [*reported, *others]
 
 
 def host_faults(plan: CheckPlan, launch: ReportedLaunch) -> list[Fault]:
-    """The faults of a launch that no kernel tests: the host finds them, of what was passed alone.
+    """The faults of a launch that no kernel tests: the host finds them by the arguments alone.
 
     These are blocks that a descriptor has outside of its tensor, which bulk copies would move, and
-    accesses between the elements of views; those that arguments and program ids decide.
+    accesses between the elements of views, if arguments and program ids decide them.
     """
     from tkdebug.interpreter.closer_looks.recomputed_faults import RecomputedFaults, decided_blocks
 
@@ -119,7 +119,7 @@ def faults_between_elements(plan: CheckPlan, launch: ReportedLaunch) -> list[Fau
 def _recomputed(
     plan: CheckPlan, sites: Sequence[CheckSite], launch: ReportedLaunch
 ) -> dict[int, list[Fault]]:
-    """The faults of what was only flagged, by op."""
+    """The faults of flagged accesses, by op."""
     from tkdebug.interpreter.closer_looks.recomputed_faults import RecomputedFaults
 
     log = launch.log()
@@ -248,7 +248,7 @@ def _add_unwritten(
 def _add_other(
     log: FaultLog, site: CheckSite, op: Operation, offender: Offender, count: int
 ) -> None:
-    """Record what is no access."""
+    """Record a fault that is no access."""
     match site.kind:
         case "assert":
             log.assertion(op, offender, count)

@@ -1,4 +1,4 @@
-"""Tensors whose addresses were read: what pointers that come from memory may point into.
+"""Tensors whose addresses were read, into which pointers that come from memory may point.
 
 A script stores `tensor.data_ptr()` in an int64 tensor and a kernel casts it back to a pointer.
 Each read is noted with the view it was read from; entries die with the storage.
@@ -45,7 +45,7 @@ class _View:
         return tensor.set_(storage, self.offset, self.shape, self.strides)
 
     def is_of(self, storage: torch.UntypedStorage, dtype: torch.dtype) -> bool:
-        """Whether what is at its address, with its shape and strides, is this view."""
+        """Whether the memory at its address, with its shape and strides, is this view."""
         first, end = self.span
         return (
             self.storage() is storage
@@ -60,8 +60,8 @@ class FreedTensor:
     """A tensor whose address was read, and that is freed.
 
     Attributes:
-        span: of its storage.
-        text: what it was, such as "a torch.int32 tensor of shape [8], which is freed".
+        span: the span of its storage.
+        text: a description, such as "a torch.int32 tensor of shape [8], which is freed".
     """
 
     span: AddressRange
@@ -74,7 +74,7 @@ class KnownMemory:
 
     Attributes:
         tensors: views whose addresses were read.
-        freed: such that are freed, the latest first.
+        freed: freed tensors, the latest first.
     """
 
     tensors: Sequence[Tensor]
@@ -102,7 +102,7 @@ def _view_of(tensor: Tensor, key: _Key, storage: torch.UntypedStorage) -> _View:
 def _extent(
     tensor: Tensor, storage: torch.UntypedStorage
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shape and strides; of a nested tensor, which has none, those of all its values in a row."""
+    """Return shape and strides; for a nested tensor, those of all its values in a row."""
     if not tensor.is_nested:
         return tuple(tensor.shape), tensor.stride()
     elements = storage.nbytes() // tensor.element_size() - int(tensor.storage_offset())
@@ -110,7 +110,7 @@ def _extent(
 
 
 class AddressRegistry:
-    """Views by address, shape and strides; one address may stand for several views.
+    """Views by address, shape and strides; one address may have several views.
 
     Attributes:
         are_stored_by_kernels: whether kernels may have stored addresses that nobody read.
@@ -168,7 +168,7 @@ class AddressRegistry:
         return KnownMemory(tensors, freed[::-1])
 
     def freed_at(self, address: int) -> str | None:
-        """Return the freed tensor that an address led to, in words; None where it is unknown."""
+        """Return the freed tensor that an address led to, in words, or None if it is unknown."""
         found = self.known().freed_at(address)
         return None if found is None else found.text
 

@@ -46,7 +46,7 @@ def atomic_load(
 def atomic_rmw(
     run: Evaluator, view: tt.AtomicRmw, pointer: TileValue, value: TileValue, mask: TileValue = 1
 ) -> TileValue:
-    """tt.atomic_rmw: combine `value` into memory, give the old value."""
+    """tt.atomic_rmw: combine `value` into memory, return the old value."""
     kind, result = view.kind, view.result
     stored = run.dense(value, view.value.type)
     adds = kind in ("add", "fadd") and not result.uses
@@ -57,7 +57,7 @@ def atomic_rmw(
 def atomic_cas(
     run: Evaluator, view: tt.AtomicCas, pointer: TileValue, compare: TileValue, value: TileValue
 ) -> TileValue:
-    """tt.atomic_cas: store `value` where memory equals `compare`, give the old value."""
+    """tt.atomic_cas: store `value` where memory equals `compare`, return the old value."""
     operands = (
         run.dense(compare, view.compare.type),
         run.dense(value, view.value.type),
@@ -104,7 +104,7 @@ def _update(kind: str) -> Update:
 def plain_add(
     run: Evaluator, flat: Tensor, offsets: Tensor, operands: tuple[Tensor, ...]
 ) -> Tensor:
-    """Add without looking at what was there."""
+    """Add without reading the old value."""
     flat.index_add_(0, offsets, operands[0])
     if run.scheduler is not None:
         run.scheduler.changes += 1
@@ -153,16 +153,16 @@ def run_atomic(
     operands: tuple[Tensor, ...],
     apply: Apply,
 ) -> TileValue:
-    """Resolve the addresses, run `apply` on the legal elements, give the old values.
+    """Resolve the addresses, run `apply` on the legal elements, return the old values.
 
     Args:
         run: the batch.
         op: the atomic.
-        type_: of the tile in memory.
+        type_: the type of the tile in memory.
         pointer: one pointer for each element.
-        mask: where the access is on.
-        operands: what `apply` takes beside memory and places, each of that type.
-        apply: changes memory, gives what it held.
+        mask: the mask of the access.
+        operands: operands of `apply` beside memory and places, each of that type.
+        apply: changes memory, returns its old contents.
     """
     shape = ir.shape_of(type_)
     kind = run.dtype_of(type_)
@@ -194,9 +194,9 @@ def run_atomic(
 def _atomic_targets(
     run: Evaluator, op: Operation, type_: ir.Type, pointer: TileValue, mask: TileValue
 ) -> Sequence[tuple[Buffer, Tensor, Tensor | None]]:
-    """Return each buffer with element offsets, and where the access is on and legal.
+    """Return each buffer with element offsets, and a mask of the elements that are on and legal.
 
-    None for the latter means everywhere, in what is then the only buffer.
+    None for the mask means everywhere, in what is then the only buffer.
     """
     shape = ir.shape_of(type_)
     if isinstance(pointer, AddressTile):

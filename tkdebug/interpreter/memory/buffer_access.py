@@ -75,7 +75,7 @@ def fill_of(run: Evaluator, op: Operation, other: TileValue | None) -> TileValue
 
 
 def load_access(run: Evaluator, access: Access, other: TileValue | None) -> TileValue:
-    """Load, and tell those that follow accesses."""
+    """Load, and call the observers that follow accesses."""
     loaded = _load_legal(run, access, other)
     if any(one.sees_reads for one in run.followers):
         tell_read(run, ObservedAccess.of_tile(run, access), loaded)
@@ -221,7 +221,7 @@ def store_active(run: Evaluator, access: Access, value: TileValue) -> None:
 
 
 def store_access(run: Evaluator, access: Access, value: TileValue) -> None:
-    """Store, and tell those that follow accesses."""
+    """Store, and call the observers that follow accesses."""
     if not run.followers:
         _store_legal(run, access, value)
         return

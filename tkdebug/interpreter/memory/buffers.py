@@ -1,9 +1,9 @@
-"""A kernel argument's memory: what may be touched through it, exactly.
+"""A kernel argument's memory: exactly the elements that may be touched through it.
 
 The legal elements are those of the tensor *as passed*: a strided view's own elements, not its
-allocation's. Offsets inside the view's hull but between its elements are a kind of their own.
-An expanded view has no known extent along its strides of 0, and gathers step along them by a stride
-that they are passed beside it: there all of the allocation from its first element on is legal.
+allocation's. Offsets inside the view's hull but between its elements are a kind of their own. An
+expanded view has no known extent along its strides of 0, and gathers step along them by a stride
+that is another argument: there all of the allocation from its first element on is legal.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """One access to memory: its elements, which of them are illegal, and the fault for these.
 
-Responsible for which elements of an access may be touched and for reporting the others; what is
-then loaded or stored is in `buffer_access` and above. Every access is checked against the tensor as
-passed.
+Responsible for which elements of an access may be touched and for reporting the others; the load or
+store itself is in `buffer_access` and above. Every access is checked against the tensor as passed.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class Access:
-    """One load, store or atomic of some programs: where, under which mask, for which op.
+    """One load, store or atomic of some programs: its offsets, mask and op.
 
     Attributes:
-        type: of the tile that is read or written.
+        type: the type of the tile that is read or written.
         programs: their positions in the batch, None for all.
     """
 
@@ -71,7 +70,7 @@ def mask_of(op: Operation) -> Value | None:
 
 
 def loaded_type(op: Operation) -> ir.Type:
-    """Type of what an op reads from memory, wherever it puts it."""
+    """The type that an op reads from memory, wherever it puts it."""
     if not op.results:
         buffer = ttng.BulkCopy(op).buffer.type
         return ir.tile(ir.shape_of(buffer), ir.element_of(buffer))
@@ -85,7 +84,7 @@ def loaded_type(op: Operation) -> ir.Type:
 
 
 def is_block(op: Operation) -> bool:
-    """Whether what an op's mask leaves out is not its program's to access."""
+    """Whether the elements that an op's mask leaves out belong to other programs."""
     blocks = tt.Load.cast(op) or tt.Store.cast(op)
     checks = blocks is not None and blocks.boundary_check is not None
     return checks or tt.DescriptorAccess.matches(op)

@@ -1,8 +1,8 @@
 """Host memory of tensors that say cuda without a GPU.
 
 The CUDA stand-in (`tkdebug.compat.cuda_standin`) keeps the memory of its tensors on their storages,
-as a tensor of the CPU. What works on that memory, as the interpreter does, pays for no dispatch to
-the stand-in's kernels.
+as a tensor of the CPU. Code that works on that memory, as the interpreter does, needs no dispatch
+to the stand-in's kernels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ HOST_MEMORY = "_tkdebug_host"
 
 
 def host_view(tensor: Tensor) -> Tensor:
-    """Return a CPU tensor over the memory of a stand-in's CUDA tensor; any other as it is."""
+    """Return a CPU tensor over the memory of a stand-in's CUDA tensor; any other unchanged."""
     if not tensor.is_cuda:
         return tensor
     memory: Tensor | None = getattr(tensor.untyped_storage(), HOST_MEMORY, None)
@@ -23,7 +23,7 @@ def host_view(tensor: Tensor) -> Tensor:
 
 
 def memory_of(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    """Return the host memory of a stand-in's CUDA storage; any other as it is."""
+    """Return the host memory of a stand-in's CUDA storage; any other unchanged."""
     memory: Tensor | None = getattr(storage, HOST_MEMORY, None)
     return storage if memory is None else memory.untyped_storage()
 

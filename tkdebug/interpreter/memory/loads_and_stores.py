@@ -2,7 +2,7 @@
 
 The mask is looked at first. An access through one buffer goes on in `buffer_access`. An address
 that a kernel read from memory, or chose between tensors, is resolved to the buffers it may point
-into: program by program where each program's tile lies in one buffer, and then as a plain access to
+into: program by program if each program's tile lies in one buffer, and then as a plain access to
 that buffer; element by element otherwise.
 """
 
@@ -55,7 +55,7 @@ def resolved(
     kind: FaultKind,
     shape: Any,
 ) -> list[tuple[Buffer, Tensor, Tensor]]:
-    """Return each buffer with element offsets and where they are its own; the rest is reported."""
+    """Return each buffer with element offsets and where these are legal; report the others."""
     address = run.materialize(affine_of(run, pointer.address, shape))
     wanted = (
         run.dense(mask, ir.tile(shape, ir.I1))
@@ -111,7 +111,7 @@ class _OwnBuffers:
     """The buffer, for each program, of the one pointer that a tile's pointers are offsets from.
 
     Attributes:
-        buffers: of which there is a program.
+        buffers: the buffers of the programs.
     """
 
     def __init__(self, origins: Tensor, candidates: Sequence[Buffer], itemsize: int) -> None:
@@ -315,7 +315,7 @@ def load(
 def load_pointers(
     run: Evaluator, op: Operation, pointer: TileValue, mask: TileValue, other: TileValue | None
 ) -> TileValue:
-    """Load what the access `op` reads at a tile of pointers."""
+    """Load the elements that the access `op` reads at a tile of pointers."""
     mask = plain_mask(run, mask)
     if isinstance(mask, int) and not mask:
         return fill_of(run, op, other)

@@ -47,8 +47,8 @@ class ObservedAccess:
     - `touch()`: one entry for each element, in order of programs, then of the tile. There is always
       this form; it costs far more than the access itself.
 
-    A check asks for a compact form first, and for `touch()` where there is none, or once it has
-    found something to report:
+    A check asks for a compact form first, and for `touch()` if there is none, or once it has found
+    something to report:
 
         slabs = access.hyperslabs()
         if slabs is not None:
@@ -60,10 +60,9 @@ class ObservedAccess:
     Attributes:
         op: the load, store or atomic.
         buffer: the tensor; `buffer.storage_key` names its allocation.
-        shape: of the tile.
-        loaded: what a load gave: inside the box where it is boxed, once where programs have the
-            same; None when that is no plain tensor. What was there before an atomic. None for
-            stores.
+        shape: the shape of the tile.
+        loaded: the result of a load: inside the box if it is boxed, once if programs have the same;
+            None if that is no plain tensor. For an atomic, the old values. None for stores.
     """
 
     __slots__ = (
@@ -111,7 +110,7 @@ class ObservedAccess:
     def of_tile(
         cls, run: Evaluator, access: Access, values: TileValue | None = None
     ) -> ObservedAccess:
-        """One by an affine tile and a mask; `values` are what it stores."""
+        """Make the access of an affine tile and a mask; `values` are the stored ones."""
         elements = lambda: touched_by(run, access)  # noqa: E731
         return cls(run, access.op, access.buffer, access.shape, elements, access, values)
 
@@ -121,7 +120,7 @@ class ObservedAccess:
         return self.buffer.itemsize
 
     def touch(self) -> Touched:
-        """Its elements one by one."""
+        """Return its elements one by one."""
         if self._touched is None:
             self._touched = self._elements()
         return self._touched
@@ -141,7 +140,7 @@ class ObservedAccess:
         return self._intervals  # type: ignore[return-value]
 
     def rows(self) -> int | None:
-        """The number of programs that it is of; None where it is no affine tile."""
+        """The number of its programs; None if it is no affine tile."""
         return None if self._access is None else batch_positions(self._run, self._access).shape[0]
 
     def touch_rows(self, rows: Tensor) -> Touched:
@@ -188,7 +187,7 @@ class ObservedAccess:
     def stored_sum(self) -> float | None:
         """Return a sum of the stored floats: NaN if there is one, finite if all are.
 
-        One pass for all observers; None where each element has to be looked at.
+        This takes one pass for all observers; None if each element has to be looked at.
         """
         if self._sum is _UNKNOWN:
             self._sum = self._added_up(quick_sum_of)
@@ -261,7 +260,7 @@ def tell_store(run: Evaluator, access: ObservedAccess, store: Callable[[TileValu
 
 
 def tell_atomic(run: Evaluator, access: ObservedAccess, apply: Callable[[], Tensor]) -> Tensor:
-    """Apply an atomic between calls of the observers; `apply` gives what memory held before."""
+    """Apply an atomic between calls of the observers; `apply` returns the old values."""
     for observer in run.followers:
         observer.atomic(run, access)
     access.loaded = old = apply()

@@ -1,7 +1,7 @@
 """Pointer arithmetic: a buffer and an offset in elements, or bare byte addresses.
 
-Addresses are numbers of 64 bits, as on a GPU: those that differ by a multiple of 2**64 bytes are
-the same.
+Addresses are numbers of 64 bits, as on a GPU: addresses that differ by a multiple of 2**64 bytes
+are the same.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _wrapped_tile(run: EvaluatorState, tile: AffineTile, shift: int) -> AffineTi
 
 
 def sum_of(run: EvaluatorState, a: IntTile, b: TileValue, shape: tuple[int, ...]) -> IntTile:
-    """The sum of two integer tiles, an int where it is one number."""
+    """The sum of two integer tiles, an int if it is one number."""
     total = run.index.affine_add(a, b, shape)
     if total.base is None and total.is_scalar_like:
         return total.const

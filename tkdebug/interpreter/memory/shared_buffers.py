@@ -1,9 +1,9 @@
-"""Shared memory of the batch: buffers, views of them, and what poison they hold.
+"""Shared memory of the batch: buffers, views of them, and the poison that they hold.
 
-A buffer is storage of its own until AllocateShared gave it an offset; from then on it is a window
+A buffer is storage of its own until AllocateShared gives it an offset; from then on it is a window
 on one arena a program, so that buffers that overlap wrongly overwrite each other here too, and so
-do the scratch regions of ops. What was never written, or is being written by a copy that nobody
-waited for, is poison: NaN for floats, `POISON` for integers.
+do the scratch regions of ops. Memory that was never written, or is being written by a copy that
+nobody waited for, is poison: NaN for floats, `POISON` for integers.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def local_alloc(run: Evaluator, view: ttg.LocalAlloc, value: TileValue | None = 
 
 
 def buffer_contents(run: Evaluator, value: TileValue, type_: ir.Type) -> Tensor:
-    """Return what a buffer holds for `value`: pointers as addresses; all tile axes in full."""
+    """Return the contents of a buffer for `value`: pointers as addresses; all tile axes in full."""
     if isinstance(value, PointerTile | AddressTile):
         value = byte_addresses(value)
         type_ = ir.with_element(type_, ir.I64)
@@ -292,7 +292,7 @@ def _window(tensor: Tensor, window: Sequence[tuple[int, int]], order: Sequence[i
 
 
 def _mapped(view: BufferView, change: Callable[[BufferView], BufferView]) -> BufferView:
-    """`change` applied to a view and to those of other programs."""
+    """Apply `change` to a view and to the views of other programs."""
     out = change(view)
     if view.other is not None:
         out.other = _mapped(view.other, change)

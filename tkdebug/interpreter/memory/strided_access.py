@@ -1,7 +1,7 @@
 """Reads and writes through affine offsets as strided views, and through index tensors.
 
-Everything here is given offsets that were already found legal. Positions in results follow the
-tile's axes; an axis along which the offsets do not move has extent 1 in what is read.
+All offsets here were already found legal. Positions in results follow the tile's axes; an axis
+along which the offsets do not move has extent 1 in the values that are read.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class StridedAccess:
         return view.flip(flips) if flips else view
 
     def _gather_slices(self, flat: Tensor, start: int, base: Base, tile: AffineTile) -> Tensor:
-        """One strided slice for every entry of an irregular base, by a single index_select."""
+        """Read one strided slice for every entry of an irregular base, by a single index_select."""
         moving = [axis for axis, coef in enumerate(tile.coefs) if coef and tile.shape[axis] > 1]
         sliced = [axis for axis in moving if base.shape[axis + 1] == 1]
         entries = base.tensor

@@ -1,8 +1,8 @@
 """The elements of an access to memory: one by one, as strided slabs, or as a run for each program.
 
 Slabs and runs are made of an affine tile and a box mask (`values`), without listing elements. Both
-have exactly the elements that are masked on and legal; where that needs a look at each element,
-there is no such form.
+have exactly the elements that are masked on and legal; if that needs a look at each element, there
+is no such form.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Touched:
         places: offsets from the start of the allocation, in elements of `itemsize` bytes.
         programs: linear program ids.
         lanes: positions in the tile, row by row.
-        shape: of the tile.
+        shape: the shape of the tile.
     """
 
     places: Tensor
@@ -60,8 +60,9 @@ class Hyperslab:
     """Elements of an allocation as one strided view: axes of programs, then those of the tile.
 
     Attributes:
-        start: of the first element, from the start of the allocation, in elements.
-        sizes: of one or two axes of programs, then of the box along each axis of the tile.
+        start: the place of the first element, from the start of the allocation, in elements.
+        sizes: the sizes of one or two axes of programs, then of the box along each axis of the
+            tile.
         strides: in elements, one for each size, none negative; 0 where an axis does not move.
         programs: linear program ids (n,), in the order of the axes of programs.
         box: positions along each axis of the tile, the first and past the last.
@@ -78,8 +79,8 @@ class Hyperslab:
     def view(self, flat: Tensor) -> Tensor:
         """The elements in `flat`, a vector of the allocation; an axis that does not move has 1.
 
-        What is written to the view is written to `flat`. Positions that overlap (`is_injective`)
-        are one element of memory.
+        A value that is written to the view is written to `flat`. Positions that overlap
+        (`is_injective`) are one element of memory.
         """
         sizes = [
             size if stride else 1 for size, stride in zip(self.sizes, self.strides, strict=True)
@@ -88,7 +89,7 @@ class Hyperslab:
 
     @property
     def is_injective(self) -> bool:
-        """Whether no two positions are one element; False where that is not certain."""
+        """Whether no two positions are one element; False if that is not certain."""
         reach = 0
         moves = zip(self.strides, self.sizes, strict=True)
         for stride, size in sorted(move for move in moves if move[1] > 1):
@@ -110,7 +111,7 @@ class Hyperslab:
 
 
 def are_injective(slabs: Sequence[Hyperslab]) -> bool:
-    """Whether no two positions of any of them are one element; False where that is not certain."""
+    """Whether no two positions of the slabs are one element; False if that is not certain."""
     ordered = sorted(slabs, key=lambda slab: slab.start)
     apart = all(a.last < b.start for a, b in pairwise(ordered))
     return apart and all(slab.is_injective for slab in slabs)
@@ -132,7 +133,7 @@ class Intervals:
 
 
 def hyperslabs_of(run: EvaluatorState, access: Access) -> tuple[Hyperslab, ...] | None:
-    """The elements of an access as strided views; None where there is no such form."""
+    """The elements of an access as strided views, or None if there is no such form."""
     slabs = []
     positions = batch_positions(run, access)
     boxes = _boxes(access, positions)
@@ -152,7 +153,7 @@ def hyperslabs_of(run: EvaluatorState, access: Access) -> tuple[Hyperslab, ...] 
 
 
 def intervals_of(run: EvaluatorState, access: Access) -> Intervals | None:
-    """The elements of an access as one run per program; None where some have more, or gaps."""
+    """The elements of an access as one run per program; None if some have more, or gaps."""
     tile, buffer = access.tile, access.buffer
     if not buffer.is_dense or (tile.base is not None and not tile.base.is_per_program):
         return None
@@ -205,7 +206,7 @@ def _boxes(access: Access, positions: Tensor) -> list[tuple[Tensor | None, Box]]
 
 
 def _distinct_boxes(mask: BoxMask, positions: Tensor) -> tuple[list[Box], Tensor]:
-    """The boxes that some program has, and which of them each has.
+    """The boxes that some program has, and the number of each program's box.
 
     The bounds of a box are the digits of one number: numbers are sorted in a fraction of the time
     that rows take.

@@ -51,7 +51,7 @@ def in_float32(
 ) -> Callable[..., Tensor]:
     """`fn` on tiles of fp8 type `source`: torch has no arithmetic on them.
 
-    The result is rounded to `target` where that is an fp8 type too; a comparison's is not.
+    The result is rounded to `target` if that is an fp8 type too; a comparison's is not.
     """
 
     def compute(*operands: Tensor, out: Tensor | None = None) -> Tensor:

@@ -1,10 +1,10 @@
 """The function that each of NVIDIA's libdevice computes, on torch tensors.
 
 Source: libdevice User's Guide, NVIDIA. Overloads and symbols are declared in
-`compiler.dialects.libdevice`. `fast_*` functions are computed exactly here; the GPU
-approximates them. Every function takes the torch module first. Special functions on doubles,
-where torch has none or one that loses digits, are within a few units of the last place, but near
-zeros of the function.
+`compiler.dialects.libdevice`. `fast_*` functions are computed exactly here; the GPU approximates
+them. Every function takes the torch module first. Special functions on doubles, if torch has none
+or one that loses digits, are within a few units of the last place, except near zeros of the
+function.
 """
 
 from __future__ import annotations

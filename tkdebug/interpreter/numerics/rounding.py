@@ -19,14 +19,14 @@ _LOW_WORD = 0xFFFFFFFF
 
 
 def two_sum(a: Any, b: Any) -> Pair:
-    """`a + b` rounded, and what rounding lost."""
+    """`a + b` rounded, and the rounding error."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
 
 
 def two_product(t: Any, a: Any, b: Any) -> Pair:
-    """`a * b` of doubles rounded, and what rounding lost."""
+    """`a * b` of doubles rounded, and the rounding error."""
     product = a * b
 
     def split(x: Any) -> Pair:
@@ -40,7 +40,7 @@ def two_product(t: Any, a: Any, b: Any) -> Pair:
 
 
 def _finite(t: Any, low: Any) -> Any:
-    """A lost part that overflowed or came from an infinity counts as nothing."""
+    """A rounding error that overflowed or came from an infinity, as 0."""
     return t.where(t.isfinite(low), low, 0.0)
 
 
@@ -95,7 +95,7 @@ def rounded(t: Any, pair: Pair, dtype: Any, mode: str) -> Any:
 
 
 def _parts(t: Any, x: Any) -> Pair:
-    """Significand and exponent (int64); of zero far below all others, so that sums ignore it."""
+    """Significand and exponent (int64); 0's exponent is far below all others."""
     parts = t.frexp(x)
     return parts.mantissa, t.where(x == 0, -5000, parts.exponent.to(t.int64))
 
@@ -143,7 +143,7 @@ def _rounded_subnormal(t: Any, high: Any, low: Any, exponent: Any, mode: str) ->
 
 
 def _sum_of_doubles(t: Any, pair: Pair, exponent: Any, c: Any) -> tuple[Pair, Any]:
-    """A pair times 2 to the `exponent`, plus c, as such a pair and exponent: all finite."""
+    """A pair times 2 to the `exponent`, plus c, as another pair and exponent: all finite."""
     c_high, c_exponent = _parts(t, c)
     common = t.maximum(exponent, c_exponent)
     # What lies 2**300 below decides ties and directions, whatever its exact size.
@@ -156,7 +156,7 @@ def _sum_of_doubles(t: Any, pair: Pair, exponent: Any, c: Any) -> tuple[Pair, An
 
 
 def _zero_sign(t: Any, mode: str, result: Any, is_zero: Any, negative: Any) -> Any:
-    """Numbers that cancel give -0 when rounding down, else 0 (IEEE 754, 6.3)."""
+    """The sign of numbers that cancel: -0 when rounding down, else 0 (IEEE 754, 6.3)."""
     return t.where(is_zero & negative, -0.0, result) if mode == "rd" else result
 
 

@@ -1,4 +1,4 @@
-"""Questions to whole tensors, answered at a fraction of what a look at each element costs.
+"""Questions about whole tensors, answered at a fraction of the cost of a look at each element.
 
 Bool tensors are reduced by their bytes: torch's own reductions take 5 to 100 times as long on a
 CPU. Whether a tensor has a NaN or an Inf is read off one sum of it.
@@ -35,7 +35,7 @@ def quick_sum_of(values: Tensor) -> float:
 def sum_of(values: Tensor) -> float:
     """A sum of floats that is finite only if all of them are.
 
-    It passes over memory once and makes no tensor. Finite values may have one that is not.
+    It passes over memory once and makes no tensor. Finite values may have a sum that is not finite.
     """
     total = quick_sum_of(values)
     if values.dtype is torch.float16 and not math.isfinite(total):

@@ -279,7 +279,7 @@ def _limited_float(r: Reader, x: Tensor, wanted: str) -> Tensor:
 
 
 def _pair(r: Reader, operands: list[Operand], wanted: str, given: str) -> Tensor:
-    """Two at once: of two f32, the first goes to the upper part; or of both parts of one word."""
+    """Two at once: for two f32, the first goes to the upper part; or for both parts of one word."""
     r.allow("satfinite", "relu", "rz")
     if given == "f32" and len(operands) == 2:
         high, low = (r.float(operand, "f32") for operand in operands)
@@ -556,7 +556,7 @@ def evaluate(r: Reader, operands: list[Operand], target: Any) -> Any:
         target: the text of the destination; a tuple asks for as many parts.
 
     Raises:
-        NotUnderstoodError: it is none of those above, or not in this form.
+        NotUnderstoodError: the instruction is none of those above, or not in this form.
     """
     counts, compute = _INSTRUCTIONS.get(r.opcode[0], ((), None))
     if compute is None or len(operands) not in counts:

@@ -30,7 +30,7 @@ _PERMUTED = {
 
 
 def multiply(r: Reader, operands: list[Operand], target: Any) -> Tensor:
-    """Mul and mad: a * b, its low half, high half or all of it, and what is added."""
+    """Mul and mad: a * b, its low half, high half or all of it, plus an addend."""
     r.allow("hi", "wide")
     type_ = r.type
     width = r.width(type_)
@@ -146,7 +146,7 @@ def _permute(r: Reader, operands: list[Operand], target: Any) -> Tensor:
 
 
 def _selector(mode: str, choice: Tensor) -> Tensor:
-    """Return the plain instruction's selector that a mode of prmt stands for."""
+    """Return the selector of the plain instruction that a mode of prmt is short for."""
     selectors = [int(bytes_[::-1], 16) for bytes_ in _PERMUTED[mode]]
     return torch.tensor(selectors, device=choice.device)[choice]
 
@@ -167,7 +167,7 @@ def _counted(fn: Callable[..., Any]) -> Evaluate:
 
 
 def _highest(r: Reader, operands: list[Operand], target: Any) -> Tensor:
-    """bfind: the highest bit that is not the sign; all ones where there is none."""
+    """Bfind: the highest bit that is not the sign; all ones if there is none."""
     r.allow("shiftamt")
     if r.type not in ("u32", "s32"):
         raise NotUnderstoodError(r.text)

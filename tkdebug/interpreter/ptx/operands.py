@@ -54,7 +54,7 @@ class Reader:
         return self.types[-1]
 
     def part(self) -> tuple[str, int]:
-        """The type of each of two packed parts and its bits; the type and 0 where none are."""
+        """The type of each of two packed parts and its bits; the type and 0 if it is not packed."""
         if len(self.types) != 1:  # as `fma.rn.f32.bf16`
             raise NotUnderstoodError(self.text)
         if not self.type.endswith("x2"):
@@ -67,7 +67,7 @@ class Reader:
             raise NotUnderstoodError(self.text)
 
     def rounding(self, modes: Mapping[str, str], default: str) -> str:
-        """The rounding mode that one of the modifiers in `modes` stands for."""
+        """The rounding mode that one of the modifiers in `modes` names."""
         asked = self.modifiers & modes.keys()
         return modes[asked.pop()] if asked else default
 

@@ -78,7 +78,7 @@ def run(
     targets: Sequence[torch.dtype],
     device: Any,
 ) -> list[Tensor]:
-    """Run a `tt.elementwise_inline_asm` on flat inputs; gives flat results of `targets`' dtypes.
+    """Run a `tt.elementwise_inline_asm` on flat inputs; return flat results of `targets`' dtypes.
 
     Raises:
         UnsupportedError: the assembly does something that only a GPU can do.

@@ -87,7 +87,7 @@ def _is_ours(run: Evaluator, op: Operation, acc: TileValue) -> bool:
 
 
 def _sum(x: Tensor, y: Tensor, total: Tensor, is_ours: bool) -> Tensor:
-    """X @ y + total, of the programs of `total`, or of x and y where it is the same in all."""
+    """X @ y + total, for the programs of `total`, or for one if x and y are the same in all."""
     integers = total.dtype == torch.int32
     shape = (-1, *total.shape[1:])
     if x.dim() == 4:
@@ -158,7 +158,7 @@ def _matrix(run: Evaluator, value: TileValue, type_: ir.Type, view: DotLike) -> 
 
 
 def _sums_halves(view: DotLike) -> bool:
-    """Whether a dot is one of the tensor cores' with sums in fp16; others sum in fp32."""
+    """Whether a dot is on tensor cores with sums in fp16; others sum in fp32."""
     a, b, acc = (ir.element_of(value.type) for value in (view.a, view.b, view.accumulator))
     # Operands of fp8 are multiplied as fp16, which holds them exactly.
     if acc != ir.F16 or any(element != ir.F16 and element.bits != 8 for element in (a, b)):

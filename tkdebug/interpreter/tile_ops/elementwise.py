@@ -247,7 +247,7 @@ def inline_asm(
 
 
 def multiprocessor_id(run: Evaluator, view: nvvm.MultiprocessorId) -> TileValue:
-    """nvvm.read.ptx.sreg.smid: programs take turns."""
+    """nvvm.read.ptx.sreg.smid: the multiprocessor, to which programs are dealt in turn."""
     first = run.first
     ids = torch.arange(first, first + run.programs // run.lanes, device=run.device)
     tile: Tensor = (ids % _MULTIPROCESSORS).to(torch.int32)

@@ -182,7 +182,7 @@ def _refuse_pointers(view: tt.Combining) -> None:
 
 
 def combiner_of(view: tt.Combining) -> str | None:
-    """The torch function that does what the region of an op does, by our name; None for none."""
+    """The torch function that does what the region of an op does, by its name; None for none."""
     element = ir.element_of(view.sources[0].type)
     if isinstance(element, ir.ScalarType) and element.is_float and element.bits == 8:
         # torch has no arithmetic on fp8; the region's ops do it.
@@ -235,7 +235,7 @@ def _flip(t: Tensor) -> Tensor:
 
 
 def _in_halves(name: str) -> Callable[[Tensor, int], Tensor]:
-    """Both halves combined until one element is left."""
+    """Combine both halves until one element is left."""
 
     def fold(t: Tensor, dim: int) -> Tensor:
         fn = getattr(torch, name)

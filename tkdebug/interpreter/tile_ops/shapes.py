@@ -215,7 +215,7 @@ def split(run: Evaluator, view: tt.Split, value: TileValue) -> Sequence[TileValu
 
 
 def cat(run: Evaluator, view: tt.Cat, a: TileValue, b: TileValue) -> TileValue:
-    """One tile after the other along the first axis."""
+    """Put one tile after the other along the first axis."""
     return _together(run, view.lhs.type, a, b, lambda tiles: torch.cat(tuple(tiles), dim=1))
 
 
@@ -320,7 +320,7 @@ def topk(run: Evaluator, view: tt.TopK, value: TileValue) -> TileValue:
 
 
 def bitonic_merge(run: Evaluator, view: tt.BitonicMerge, value: TileValue) -> TileValue:
-    """tt.bitonic_merge: the network itself, so that any input gives what the GPU gives."""
+    """tt.bitonic_merge: the network itself, so that any input gives the same as on a GPU."""
     keys = _keys(run, view, run.full(value, view.source.type))
     shape = keys.shape
     distance = shape[-1] // 2

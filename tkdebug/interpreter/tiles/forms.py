@@ -53,8 +53,8 @@ class TileForms:
 
     Attributes:
         programs: how many entries the program axis has.
-        device: where tensors are made.
-        fusion: which ops may write over an operand or straight into memory.
+        device: the device of its tensors.
+        fusion: ops that may write over an operand or straight into memory.
     """
 
     def __init__(self, programs: int, device: torch.device, fusion: Fusion) -> None:
@@ -118,7 +118,7 @@ class TileForms:
         return fp8.convert(exact, "f64", element.name, self.dtypes, False)
 
     def dense(self, value: TileValue, type_: Type) -> Tensor:
-        """`value` as a tensor of its type's dtype; axes of extent 1 may stand for more."""
+        """`value` as a tensor of its type's dtype; axes of extent 1 may represent more."""
         if isinstance(value, torch.Tensor):
             return value
         if isinstance(value, int):
@@ -215,7 +215,7 @@ class TileForms:
         return self.map(op, fn, *operands)
 
     def _apply(self, op: Operation, fn: Callable[..., Tensor], tensors: Sequence[Tensor]) -> Tensor:
-        """`fn` on tensors, in the memory of an operand that dies here where it fits."""
+        """Apply `fn` to tensors, in the memory of an operand that dies here if it fits."""
         place = self.fusion.reused.get(op)
         if place is None:
             return fn(*tensors)

@@ -1,9 +1,9 @@
 """The algebra of integer tiles: arithmetic that keeps affine tiles affine.
 
-Every method takes the op (for its types) and operand values, and gives a value of the result's
-type. What cannot stay symbolic is computed on torch tensors at the type's width, wrapping. A
-comparison of a tile that varies along one axis is a box mask; one whose outcome the ranges decide
-is a constant.
+Every method takes the op (for its types) and operand values, and returns a value of the result's
+type. Values that cannot stay symbolic are computed on torch tensors at the type's width, wrapping.
+A comparison of a tile that varies along one axis is a box mask; a comparison whose outcome the
+ranges decide is a constant.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class IndexAlgebra:
     def _small_pair(
         self, a: TileValue, b: TileValue, shape: tuple[int, ...]
     ) -> tuple[AffineTile, AffineTile] | None:
-        """Both operands without coefficients and worth keeping as int64 bases, or None."""
+        """Both operands, if they have no coefficients and are worth keeping as bases, or None."""
         if not (self._is_small(a, b) and self._is_small(b, a)):
             return None
         x, y = self.affine(a, shape), self.affine(b, shape)

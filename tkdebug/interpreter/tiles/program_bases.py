@@ -156,11 +156,11 @@ def _fit(low: int, high: int) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repeats:
-    """Per-program bases of which several are the same.
+    """Per-program bases several of which are the same.
 
     Attributes:
         distinct: each value once.
-        places: (P,) which of them each program has.
+        places: (P,) the number of each program's base.
         run_places: (P / run,) the same of runs: the first `run` programs have the same value, the
             next, and so on.
     """

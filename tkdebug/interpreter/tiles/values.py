@@ -3,8 +3,8 @@
 A tile of shape S in P programs is one of
 
 - `int`: the same integer (or i1, as 0 or 1) in every element of every program;
-- `torch.Tensor` of rank 1 + len(S): axis 0 the programs, then the tile's axes; any axis may have
-  extent 1 and then stands for all its positions;
+- `torch.Tensor` of rank 1 + len(S): axis 0 the programs, then the tile's axes; an axis of extent 1
+  represents all its positions;
 - `AffineTile`: an integer tile const + base + sum of coefficient x position, never wrapped;
 - `BoxMask`: an i1 tile that is true in an interval of positions along each axis;
 - `BoxTile`: a tile known densely inside a box and equal to a fill outside;
@@ -94,9 +94,9 @@ class DeferredTile:
     """An elementwise result that only a store will use: computed straight into the memory.
 
     Attributes:
-        operands: of `fn`, cropped to `box` when that is not None.
+        operands: the operands of `fn`, cropped to `box` when that is not None.
         outside: the operands' fills outside the box.
-        shape: of the whole tile, with a box.
+        shape: the shape of the whole tile, with a box.
     """
 
     __slots__ = ("box", "fn", "operands", "outside", "shape")
@@ -126,7 +126,7 @@ class DeferredTile:
 
 
 class RepeatedTile:
-    """A tile that only a dot will use, and of which several programs have the same.
+    """A tile that only a dot will use, and that is the same in several programs.
 
     Attributes:
         data: (distinct, *shape).
@@ -255,7 +255,7 @@ class BufferView:
     Attributes:
         storage: (P, buffers, *shape of a buffer), shared by all views of it; P may be 1 where the
             contents never change.
-        index: which buffer: an int, or one for each program (P,); None for all of them.
+        index: the buffer's number: an int, or one for each program (P,); None for all buffers.
         window: (start, size) along each dimension of a buffer.
         order: the dimensions of the window in the order in which the view has them.
         chosen: (P,) bool, the programs whose view this is; None for all.

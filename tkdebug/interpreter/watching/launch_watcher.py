@@ -1,4 +1,4 @@
-"""Watched values of launches: of interpreted ones, and of what native ones recorded.
+"""Watched values of launches: of interpreted ones, and those that native ones recorded.
 
 Invariant: both give the same values for the same elements, in the same order.
 """
@@ -52,7 +52,8 @@ class LaunchWatcher(Observer):
     Args:
         module: Tile IR with watches.
         launch: the launch.
-        budget_bytes: memory for what native code would keep of it, which is the limit here, too.
+        budget_bytes: memory for the values that native code would keep, which is the limit here,
+            too.
     """
 
     is_passive = True
@@ -115,7 +116,7 @@ class LaunchWatcher(Observer):
             self._values[site.number] += values_kept
 
     def seen(self) -> Seen:
-        """Return what the launch showed."""
+        """Return the watched values of the launch."""
         captured = [
             Captured(
                 self._sites[number],

@@ -37,7 +37,7 @@ def as_numbers(tile: Tensor, element: str, is_unsigned: bool) -> Tensor:
     """Elements as fp64.
 
     Args:
-        tile: of the torch dtype that the interpreter has for the element type.
+        tile: a tile of the torch dtype that the interpreter has for the element type.
         element: IR name of the element type.
         is_unsigned: whether integers have no sign.
     """
@@ -70,9 +70,9 @@ class Summaries:
     """The summaries of a tile in several programs.
 
     Attributes:
-        elements: of the tile.
+        elements: the number of the tile's elements.
         nan: (P,) int64, as `inf` and `zeros`.
-        minimum: (P,) fp64, as `maximum` and `mean`; NaN where there is nothing.
+        minimum: (P,) fp64, as `maximum` and `mean`; NaN if there is nothing.
         histogram: (P, BINS) int64.
     """
 
@@ -136,7 +136,7 @@ class WatchedLaunch:
     """A launch that is watched.
 
     Attributes:
-        kernel: its name.
+        kernel: the kernel's name.
         launch_id: its number in the process.
         grid: programs along x, y, z.
     """
@@ -157,9 +157,9 @@ class Captured:
 
     Attributes:
         programs: (N,) int64, numbers of programs.
-        visits: (N,) how often they came by before.
+        visits: (N,) the number of earlier visits of each program.
         values: (N, elements) fp64.
-        seen: how many there were, those included that did not fit.
+        seen: the number of values, with those that did not fit.
     """
 
     site: WatchSite
@@ -174,9 +174,9 @@ class Seen:
     """The watched values of a launch.
 
     Attributes:
-        values: by program and time.
-        counts: how many there were of each watch, and how many are here.
-        captured: what plugins wanted.
+        values: the values by program and time.
+        counts: by watch, the number of values, and how many of them are here.
+        captured: values that plugins wanted.
     """
 
     values: tuple[WatchedValue, ...]
@@ -193,9 +193,9 @@ def seen_natively(
     """Read the watched values of a native launch.
 
     Args:
-        plan: of its kernel.
+        plan: the plan of its kernel.
         launch: the launch.
-        counters: of each site.
+        counters: the counters of each site.
         records: gives bytes of the records, from a first one on so many.
     """
     values: list[list[WatchedValue]] = []

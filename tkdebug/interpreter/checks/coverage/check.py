@@ -1,8 +1,9 @@
 """Reports inputs that a launch means to read in full and does not, or whose parts it sums twice.
 
-What is read is worked out when the launch ends, and only where something points to a gap: a mask
-whose bound no program reaches, a loop whose blocks do not divide what it walks along, programs that
-share a sum. Reads that loaded values lead, and tensors that the kernel writes, are left alone.
+The elements that were read are worked out when the launch ends, and only where something points to
+a gap: a mask whose bound no program reaches, a loop whose blocks do not divide what it walks along,
+programs that share a sum. Reads whose offsets are loaded, and tensors that the kernel writes, are
+left alone.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class CoverageCheck(AccessPatternCheck):
             self._reading = Reading(launch.grid, launch.written, known)
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Keep what tells the elements of a load, or the sides of a comparison."""
+        """Keep the offsets and the mask of a load, or the sides of a comparison."""
         reading = self._reading
         if reading is None:
             return
@@ -146,7 +147,7 @@ class CoverageCheck(AccessPatternCheck):
             reading.reads.setdefault(op, []).append(read)
 
     def _report(self) -> bool:
-        """Report what was left out, or read twice."""
+        """Report elements that were left out, or read twice."""
         if self._reading is None:
             return False
         gaps = list(Gaps(self._reading, self._facts.loads).find())
@@ -164,7 +165,7 @@ def _reads_nothing(operands: Sequence[TileValue]) -> bool:
 def _read(
     run: Evaluator, op: Operation, base: PointerTile, operands: Sequence[TileValue]
 ) -> Read | None:
-    """Return what `op` is about to read; None where that is not worth keeping."""
+    """Return what `op` is about to read, or None if that is not worth keeping."""
     shape = ir.shape_of(loaded_type(op))
     active = None if run.active is None else run.active.clone()
     pointer, *rest = operands
@@ -181,5 +182,5 @@ def _read(
 
 
 def _vector(run: Evaluator, value: TileValue) -> Tensor:
-    """A scalar of each program, or one for all."""
+    """Return a scalar as a vector with an entry for each program, or one for all."""
     return run.dense(value, ir.I64).reshape(-1).to(torch.int64)

@@ -1,7 +1,7 @@
 """Facts about a kernel's loads before it runs: how they walk, and what their masks compare.
 
-A load is *plain* when all programs make the same rounds of the loops around it and nothing that was
-loaded leads it. Then the elements it reads are those that the kernel's author chose.
+A load is *plain* when all programs run the loops around it equally often and no loaded value
+decides on it. Then the elements it reads are those that the kernel's author chose.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Limit:
 
     Attributes:
         op: the comparison.
-        index: which of its operands is the index.
+        index: the number of the operand that is the index.
         shift: added to index - bound, it makes the comparison one with 0 by `<`.
         starts_anywhere: whether an argument alone says where the index begins.
-        walk: what moves the index beyond the tile: a loop around it, else the grid, else nothing.
-        short_by: how much earlier it ends than another comparison of the same index does, for no
-            reason that the kernel shows: nothing is accessed beside the index. 0 where it does not.
+        walk: the mover of the index beyond the tile: a loop around it, else the grid, else nothing.
+        short_by: the distance by which it ends before another comparison of the same index, for no
+            reason that the kernel shows: nothing is accessed beside the index. 0 if it does not.
     """
 
     op: Operation
@@ -68,15 +68,15 @@ class LoadFacts:
     """One load.
 
     Attributes:
-        sources: of its offsets.
-        limits: that its mask demands, of those that no loaded value takes part in.
+        sources: the sources of its offsets.
+        limits: the limits that its mask demands, without those in which a loaded value takes part.
         is_plain: see the module.
-        is_alike: whether programs make the same rounds, those that run it: some may have returned.
+        is_alike: whether all programs that run it run it equally often; some may have returned.
         is_in_loop: whether there is a loop around it.
         adds_up_in_loop: whether the innermost one sums up or the like: carries a float.
         adds_to: axes of the grid whose programs add to one place, along which the load moves.
         starts_anywhere: whether an argument alone says where the offsets begin.
-        is_reduced: whether what it gives goes into a reduction or a dot.
+        is_reduced: whether its result goes into a reduction or a dot.
     """
 
     op: Operation
@@ -164,7 +164,7 @@ class ModuleLoads:
         )
 
     def _is_for_all(self, outer: Operation) -> bool:
-        """Whether all programs run what is inside `outer` alike."""
+        """Whether all programs run the inside of `outer` alike."""
         if scf.For.matches(outer):
             loop = scf.For(outer)
             bounds = (loop.lower, loop.upper, loop.step)
@@ -218,7 +218,7 @@ def _is_of_loop(term: Value) -> bool:
 
 
 def _before_loops(term: Value) -> Value:
-    """The value that entered a loop, if all rounds forward it as it is.
+    """The value that entered a loop, if all iterations forward it unchanged.
 
     So does the offset of a block pointer that is advanced along another dimension.
     """
@@ -231,7 +231,7 @@ def _before_loops(term: Value) -> Value:
 
 
 def _leaves_out_on_purpose(loop: scf.For) -> bool:
-    """Whether it ends early and forwards what it has, as `range(chunks - 1)` of a recurrence."""
+    """Whether a loop ends early and forwards its results, as `range(chunks - 1)` does."""
     upper = loop.upper.defining_op
     is_short = arith.SubI.matches(upper) or (
         upper is not None
@@ -320,7 +320,7 @@ def _end(bound: Value) -> tuple[Value | None, int]:
 
 
 def _steps(op: Operation, sources: ValueSources) -> Iterator[int]:
-    """Constants that `op` adds to what differs by lane, round or program."""
+    """Return the constants that `op` adds to values that differ by lane, iteration or program."""
     if arith.AddI.matches(op) or arith.SubI.matches(op) or tt.AddPtr.matches(op):
         moved, step = op.operands
         constant = _constant(_root(step))
@@ -341,7 +341,7 @@ class _Reduced:
         return any(result in self._values for result in op.results)
 
     def _gives_some(self, op: Operation) -> bool:
-        """Whether something that `op` makes is reduced; of a terminator, what the op around it."""
+        """Whether a result of `op` is reduced; for a terminator, a result of the op around it."""
         if scf.Yield.matches(op) and op.block is not None and op.block.parent_op is not None:
             return op.block.parent_op in self
         return op in self

@@ -1,9 +1,9 @@
-"""Rules for inputs that a launch left unread, or read twice, over what it read.
+"""Rules that find inputs that a launch left unread, or read twice.
 
-Its loads are kept until it ends: their offsets as tiles and boxes, no element by itself. Each rule
-wants two witnesses that know nothing of each other: the elements that were read, and something in
-the kernel that says how many it means, such as a mask's bound or the number of elements as an
-argument. A gap is only reported where both agree.
+A launch's loads are kept until it ends: their offsets as tiles and boxes, not single elements. Each
+rule wants two independent witnesses: the elements that were read, and something in the kernel that
+says how many it means, such as a mask's bound or the number of elements as an argument. A gap is
+only reported where both agree.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Read:
 
     Attributes:
         tile: offsets into the buffer; None where `block` is read.
-        mask: of the tile, None where it is no box: then it may cover more than is read.
+        mask: the mask of the tile, None if it is no box: then it may cover more than is read.
         block: the descriptor, and where its block begins.
-        shape: of what is read.
-        active: which of the programs take part; None for all.
+        shape: the shape of what is read.
+        active: the programs that take part; None for all.
     """
 
     buffer: Buffer
@@ -52,11 +52,11 @@ class Read:
 
     @property
     def is_exact(self) -> bool:
-        """Whether `ranges` has no more than was read."""
+        """Whether `ranges` has exactly the elements that were read."""
         return self.mask is not None
 
     def ranges(self, dims: Dimensions) -> Ranges | None:
-        """Return the ranges that it reads along each dimension; None where they are not known."""
+        """Return the ranges that it reads along each dimension, or None if they are not known."""
         if self.tile is not None:
             ranges = ranges_of(dims, self.tile, self.mask, self.count)
             return None if ranges is None else ranges.of(self.active)
@@ -89,7 +89,7 @@ class Read:
         )
 
     def extent_along(self, stride: int) -> int:
-        """Return how many lanes go along the dimension of that stride; 1 where none does."""
+        """Return the number of lanes along the dimension of that stride; 1 if there are none."""
         if self.tile is None:
             assert self.block is not None
             strides = self.block[0].strides
@@ -100,15 +100,15 @@ class Read:
 
 @dataclass(slots=True)
 class Reading:
-    """The reads of a launch, and what its masks compared.
+    """The reads of a launch, and the comparisons of its masks.
 
     Attributes:
-        grid: of its programs.
+        grid: the grid of its programs.
         written: storages that it may write.
-        numbers: the integers it was given.
-        reads: by load.
+        numbers: the launch's integer arguments.
+        reads: the reads, by load.
         compared: both sides of the comparisons of masks.
-        unknown: storages of which not all reads are known.
+        unknown: storages some of whose reads are not known.
         kept: entries in all.
     """
 
@@ -160,7 +160,7 @@ class Coverage:
 
 
 def times_read(reads: list[Read], dims: Dimensions) -> list[Tensor] | None:
-    """Count the reads of each index along each dimension; None where they are not known."""
+    """Count the reads of each index along each dimension; None if they are not known."""
     times = [torch.zeros(size, dtype=torch.int64) for _, size in dims]
     for read in reads:
         ranges = read.ranges(dims)
@@ -189,13 +189,13 @@ class Gap:
 
     Attributes:
         load: the op that should have read them.
-        rule: which rule found it; "overlap" is of those read twice.
-        dimension: of the tensor, None where its elements are read in order.
+        rule: the rule that found it; "overlap" for indices that were read twice.
+        dimension: the dimension of the tensor, None if its elements are read in order.
         first: the first such index.
-        count: how many there are, of `size`.
+        count: the number of such indices, of `size`.
         behind: elements of one index.
-        stride: of the dimension.
-        walk: what goes along it; of rule "tail".
+        stride: the stride of the dimension.
+        walk: the mover along it, for rule "tail".
     """
 
     load: Operation
@@ -254,7 +254,7 @@ class Gaps:
         return None
 
     def _missed(self, limit: Limit) -> int:
-        """Count the indices below the bound that no program had; 0 where it was reached."""
+        """Count the indices below the bound that no program had; 0 if it was reached."""
         closest: int | None = None
         # The last round of a loop is the likeliest to reach it.
         for sides in reversed(self._reading.compared.get(limit.op, [])):
@@ -405,7 +405,7 @@ class Gaps:
         return {size for size in found if isinstance(size, int)}
 
     def _coverage(self, buffer: Buffer) -> Coverage | None:
-        """Return the counts of a tensor's reads; None where they are not known."""
+        """Return the counts of a tensor's reads, or None if they are not known."""
         key = buffer.storage_key
         if key not in self._known:
             self._known[key] = Coverage.of(self._reading.of_storage(key))

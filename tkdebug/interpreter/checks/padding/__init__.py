@@ -1,1 +1,1 @@
-"""`--check padding`: what masked-off elements change of what is stored."""
+"""`--check padding`: the effect of masked-off elements on stored results."""

@@ -1,12 +1,14 @@
 """Finds reductions whose result changes when masked-off elements are left out.
 
 Elements that a load masks off are followed while they are padding. Where a reduction takes some in
-that are not neutral, it is done again without them, and what follows from the other result is
-computed beside the real values up to each store: only a difference there is a fault. So the maximum
-of a softmax may be too large, and rows that are masked off at the store may hold anything.
+that are not neutral, it is done again without them, and the values that follow from the other
+result are computed beside the real values up to each store: only a difference there is a fault. So
+the maximum of a softmax may be too large, and rows that are masked off at the store may hold
+anything.
 
-An op that a mask or other data make part of the meaning (a halo, a dropout, a lookup) pads nothing,
-and what a kernel corrects afterwards, by a count of the elements, is left alone.
+A mask or other data may make the elements part of the meaning (a halo, a dropout, a lookup); these
+are no padding. Results that a kernel corrects afterwards, by a count of the elements, are left
+alone.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ class PaddingTracker(ShadowValues[Origin]):
             self._follow(op, operands)  # where that was the last of it, `forget` says so
 
     def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
-        """Values die; blocks set those of their arguments again themselves."""
+        """Forget values that die; blocks set their arguments' padding again themselves."""
         values = tuple(values)
         self._cared_for.forget(values)
         for value in values:
@@ -275,7 +277,7 @@ class PaddingTracker(ShadowValues[Origin]):
         data: Sequence[Axes],
         place: int,
     ) -> tuple[Sequence[Tensor | None], dict[int, Tensor]]:
-        """Find the padding that an op takes into what a loop carries: none of it should be."""
+        """Find the padding that an op adds to a value that a loop carries: there should be none."""
         others = [at for at in range(len(op.operands)) if at != place]
         shadows = [each[at] if at != place else None for at in range(len(op.operands))]
         axes = [data[at] if at != place else frozenset[int]() for at in range(len(op.operands))]

@@ -19,7 +19,7 @@ _NAMES = {
 
 
 def accumulation(op: Operation) -> str | None:
-    """Name how an op combines what a loop carries with an operand; None for any other op."""
+    """Name how an op combines a carried value of a loop with an operand; None for any other op."""
     binary = arith.Binary.cast(op)
     if binary is None:
         return "add" if math.Fma.matches(op) else None
@@ -27,7 +27,7 @@ def accumulation(op: Operation) -> str | None:
 
 
 def combination(op: Operation) -> str | None:
-    """Name how a reduction, scan or accumulation combines elements; None where it is unknown."""
+    """Name how a reduction, scan or accumulation combines elements; None if it is unknown."""
     if not tt.Combining.matches(op):
         return accumulation(op)
     found = combiner_of(tt.Combining(op))
@@ -55,7 +55,7 @@ def neutral_of(combiner: str, dtype: torch.dtype) -> float | int:
 
 
 def left_out_by(op: Operation, dtype: torch.dtype) -> float | int:
-    """The element that makes no difference to `op`; of a histogram, one that is in no bin."""
+    """The element that makes no difference to `op`; for a histogram, one that is in no bin."""
     if tt.Histogram.matches(op):
         return -1
     combiner = "add" if tt.Dot.matches(op) else combination(op)

@@ -31,7 +31,7 @@ class Condition:
     Attributes:
         text: equal for conditions that hold for the same elements at one point of the kernel.
         axes: of the tile, for the axes of the condition in order.
-        blocks: where the values that it is made of change.
+        blocks: the blocks in which the values that it is made of change.
     """
 
     text: Hashable
@@ -44,7 +44,7 @@ class Condition:
 
 
 def conditions_of(mask: Value) -> set[Condition]:
-    """The conditions all of which have to hold."""
+    """The conditions that all have to hold."""
     rank = len(ir.shape_of(mask.type))
     return _parts(mask, {axis: axis for axis in range(rank)})
 
@@ -89,7 +89,7 @@ class Order:
 
 
 def orders_of(mask: Value) -> list[Order]:
-    """The orders all of which hold where a mask does."""
+    """The orders that all hold where a mask does."""
     op = traced(mask, names_of(tt.Broadcast, tt.ExpandDims)).defining_op
     if op is not None and arith.AndI.matches(op):
         both = arith.AndI(op)
@@ -147,7 +147,7 @@ def _ends_within(test: Value, is_true: bool) -> Iterator[Hashable]:
 
 
 def _along_one_axis(value: Value) -> Hashable:
-    """A side of a comparison as conditions name it; None where it has several axes, or none."""
+    """A side of a comparison as conditions name it; None if it has several axes, or none."""
     places = {axis: axis for axis in range(len(ir.shape_of(value.type)))}
     axes = sorted(_key(value, places, [_LARGEST_KEY]).axes)
     if len(axes) != 1:
@@ -156,7 +156,7 @@ def _along_one_axis(value: Value) -> Hashable:
 
 
 def _below(condition: Condition) -> tuple[Hashable, Hashable] | None:
-    """Both sides of `positions < limit`; None of any other condition."""
+    """Both sides of `positions < limit`; None for any other condition."""
     match condition.text:
         case (arith.CmpI.name, _, _, (("predicate", "'slt'"),), side, limit):
             return _unwidened(side), _unwidened(limit)
@@ -164,7 +164,7 @@ def _below(condition: Condition) -> tuple[Hashable, Hashable] | None:
 
 
 def _unwidened(text: Hashable) -> Hashable:
-    """A number before it was widened, which changes nothing of it."""
+    """A number before it was widened, which does not change it."""
     match text:
         case (arith.ExtSI.name, _, _, _, inner):
             return _unwidened(inner)
@@ -206,7 +206,7 @@ def _key(value: Value, places: Mapping[int, int], left: list[int]) -> _Key:
 
 
 def _before(op: Operation, places: Mapping[int, int]) -> Mapping[int, int]:
-    """Return where an operand's axes are, given the `places` of the result's axes."""
+    """Return the places of an operand's axes, given the `places` of the result's axes."""
     shape = ir.shape_of(tt.Rearrangement(op).source.type)
     if tt.Splat.matches(op):
         return {}

@@ -1,12 +1,12 @@
 """Static facts of a module's padding: axes along which values have data, and loads that pad.
 
-They are worked out once per module. "Data" is what was loaded, and all that is computed from it; an
+They are worked out once per module. "Data" are loaded values and everything computed from them; an
 axis along which a tile was only broadcast has none. So in `x - mean[:, None]` the first operand has
-data of its own in each element, and the second has not.
+data of its own in each element, and the second has none.
 
-Which loads mask off elements along which axes says whose padding a reduction takes in. In scores
-`q @ k.T`, the loads of `q` mask rows and those of `k` columns: a sum along the columns takes in
-what a load of `k` masks off, whatever else is masked.
+The loads that mask off elements along an axis show whose padding a reduction takes in. In scores `q
+@ k.T`, the loads of `q` mask rows and the loads of `k` columns: a sum along the columns takes in
+the padding of a load of `k`, whatever else is masked.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Facts:
 
 class _TileFacts(ForwardAnalysis[Facts]):
     def visit(self, op: Operation) -> None:
-        """Set what is known of an op's results."""
+        """Set the facts of an op's results."""
         if op.name in CONTROL_FLOW:
             return
         for value in op.results:
@@ -107,13 +107,14 @@ class PaddingFacts:
     """The facts of a module.
 
     Attributes:
-        values: what is known of each.
-        loads: those whose masked-off elements are padding: the mask goes by positions alone.
-        accumulations: ops that take an element into what a loop carries; where that operand is.
+        values: the facts of each value.
+        loads: loads whose masked-off elements are padding: the mask depends on positions alone.
+        accumulations: ops that take an element into a value that a loop carries, with that
+            operand's number.
         stores: ops that put a value into memory.
-        reached: reductions and scans that take in what those loads give, and the loads.
+        reached: reductions and scans that take in results of those loads, and the loads.
         is_plain: whether padding reaches nothing else that combines elements, and no mean.
-        module: whose facts these are.
+        module: the module that has these facts.
     """
 
     values: Mapping[Value, Facts]
@@ -178,9 +179,9 @@ def _accumulated(op: Operation) -> int | None:
 
 
 def _pads(op: Operation, facts: Mapping[Value, Facts]) -> bool:
-    """Whether what a load masks off is padding.
+    """Whether the elements that a load masks off are padding.
 
-    A mask that goes by loaded elements, or compares floats, says what the data mean; so does an
+    A mask that depends on loaded elements, or compares floats, says what the data mean; so does an
     `other` that was loaded.
     """
     if tt.DescriptorLoad.matches(op):
@@ -215,7 +216,7 @@ def _loads_behind(op: Operation, loads: frozenset[Operation]) -> frozenset[Opera
 
 
 def _is_of_mean(op: Operation) -> bool:
-    """Whether what a reduction gives is divided by the extent that it reduces."""
+    """Whether the result of a reduction is divided by the extent that it reduces."""
     if not tt.Reduce.matches(op):
         return False
     from tkdebug.interpreter.checks.padding.proof import constant_everywhere
@@ -274,9 +275,9 @@ class MaskedAxes:
         return cls(analysis.facts)
 
     def combined_by(self, op: Operation, place: int) -> frozenset[Operation]:
-        """The loads along the axis over which `op` combines its operand `place`.
+        """The loads along the axis over which `op` combines the operand number `place`.
 
-        Where it combines element by element, those along any axis of the other operands.
+        If it combines element by element, the loads along any axis of the other operands.
         """
         axes = self.loads.get(op.operands[place], ())
         if tt.Reduce.matches(op) or tt.Scan.matches(op):

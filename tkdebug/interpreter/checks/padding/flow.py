@@ -1,12 +1,12 @@
-"""Flow of padding through ops, what takes its place where it is left out, and what ends it.
+"""Flow of padding through ops, elements that replace it where it is left out, and what ends it.
 
 A shadow of padding is true in elements that are computed from masked-off loads alone. `tl.where`
 with a mask ends it where it takes the other operand, and so does a factor 0 or an addend -inf that
-goes by positions: the author has taken care of these elements.
+depends on positions: the author has taken care of these elements.
 
-Such an element is no padding any more. In a row that is padding as a whole, such as that of a query
-past the end, it is no data either: the rest of the row is padding among itself, and a reduction of
-it takes nothing into any data.
+Such an element is no padding any more. In a row that is padding as a whole, such as the row of a
+query past the end, it is no data either: the rest of the row is padding, and a reduction of it
+takes nothing into any data.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ def padding_of_results(
         ev: the evaluator that is about to run `op`.
         op: no control flow, no reduction.
         operands: its operands' values.
-        shadows: of the operands; one at least is not None.
+        shadows: the shadows of the operands, at least one of which is not None.
         data: axes along which the operands have data.
-        whole: the shadows with what was cared for, which is no data; None where nothing was.
+        whole: the shadows together with the elements that were cared for, which are no data; None
+            if there are no such elements.
     """
     if Moving.matches(op):
         return moved_shadows(ev, op, shadows)
@@ -77,11 +78,11 @@ def padding_of_results(
 
 
 def combined(shadows: Shadows, data: Sequence[Axes], whole: Shadows | None = None) -> Tensor | None:
-    """Padding is what no operand that has data of its own there gives a meaning.
+    """Return the elements to which no operand that has data of its own there gives a meaning.
 
-    Operands with data along the same axes agree on it; those along others do not matter to each
-    other, as in an outer product; one with fewer axes than another does not count. What was cared
-    for in one of them gives the padding of another no meaning.
+    Operands with data along the same axes agree on it; operands with data along others do not
+    matter to each other, as in an outer product; one with fewer axes than another does not count.
+    Elements that were cared for in one operand do not give the padding of another a meaning.
     """
     if not any(data):
         total = None
@@ -193,7 +194,7 @@ def numbers(values: Tensor) -> Tensor:
 
 
 class CaredFor:
-    """These elements of the values of one batch, within one round of a loop."""
+    """The elements of one batch that the author cared for, within one iteration of a loop."""
 
     def __init__(self, ev: Evaluator) -> None:
         self._ev = ev
@@ -206,7 +207,7 @@ class CaredFor:
         return united(pad, self._of.get(value)) if self._of else pad
 
     def whole(self, values: Sequence[Value], pads: Shadows) -> Shadows | None:
-        """The padding of some values, with what was cared for; None where that is nothing."""
+        """The padding of some values, with elements that were cared for; None if there are none."""
         if not self._of or self._of.keys().isdisjoint(values):
             return None
         return [self.with_padding(value, pad) for value, pad in zip(values, pads, strict=True)]
@@ -251,7 +252,7 @@ class CaredFor:
         results: Shadows,
         data: Sequence[Axes],
     ) -> None:
-        """Set those of the results of `op`, which is about to run.
+        """Set the cared-for elements of the results of `op`, which is about to run.
 
         Args:
             op: no control flow.

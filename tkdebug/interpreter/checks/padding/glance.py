@@ -1,9 +1,8 @@
-"""Looks at what reductions take in; has padding followed only where that is not plainly right.
+"""Looks at the operands of reductions; has padding followed only if they are not plainly right.
 
-In most kernels each reduction is given a masked tile whose fill is neutral to it. Where one is
-given anything else, the batch runs again, and its padding is followed op by op; later launches of
-the kernel begin with that. So do kernels whose dots or loops take padding in, and batches that
-cannot run again.
+In most kernels each reduction gets a masked tile whose fill is neutral to it. If one gets anything
+else, the batch runs again, and its padding is followed op by op; later launches of the kernel begin
+with that. So do kernels whose dots or loops take padding in, and batches that cannot run again.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class Glance(Observer):
             self._is_found = not _is_right(op, operands[0])
 
     def replay(self) -> Observer | None:
-        """Return the observer that follows the padding, where that is needed."""
+        """Return the observer that follows the padding, or None if that is not needed."""
         if not self._is_found:
             return None
         self._module.derived[_Followed] = _Followed
@@ -121,7 +120,7 @@ class Glance(Observer):
 
 
 def _is_right(op: Operation, tile: TileValue) -> bool:
-    """Whether all that is masked off in a reduction's operand is neutral to it.
+    """Whether all masked-off elements of a reduction's operand are neutral to it.
 
     Elements outside of the tile's box are its fill. Inside there is no padding: tiles that are
     masked in different ways have no box in common.

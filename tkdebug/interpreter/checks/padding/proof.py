@@ -1,11 +1,11 @@
-"""Shows of some modules that no padding can change a result, so that nobody has to look.
+"""Shows for some modules that no padding can change a result, so that it need not be followed.
 
 Padding is known by the condition that a load's mask is made of: the elements of a tile where the
-condition does not hold. Where all of those elements have one number, it is known, too. Sums of
-zeros, maxima of -inf and choices by the same condition (`tl.where`) are right whatever was loaded.
+condition does not hold. If all of those elements are one number, that is known, too. Sums of zeros,
+maxima of -inf and choices by the same condition (`tl.where`) are right whatever was loaded.
 
-Invariant: what is shown holds for every launch. Where that is not plain, nothing is shown, and the
-padding is followed while the kernel runs.
+Invariant: a proof holds for every launch. If there is no simple proof, the padding is followed
+while the kernel runs.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Padding:
     """The padding that a value may have.
 
     Attributes:
-        numbers: by condition what the elements are that it makes padding; None: not one number.
-        is_blank: whether it may come of no data yet, as what a loop begins with.
+        numbers: by condition, the number that the padding's elements are; None: not one number.
+        is_blank: whether it may come from no data yet, as the value that a loop begins with.
     """
 
     numbers: Mapping[Condition, float | None] = field(default_factory=dict)
@@ -66,10 +66,11 @@ def is_certainly_right(
     """Whether no reduction, scan, product or loop can take in padding that matters.
 
     Args:
-        block: of the kernel.
-        loads: that pad.
+        block: the block of the kernel.
+        loads: loads that pad.
         data: along which axes a value has data of its own.
-        accumulations: ops that take elements into what a loop carries; which operand that is.
+        accumulations: ops that take elements into a value that a loop carries, with that operand's
+            number.
     """
     proof = _Proof(loads, data, accumulations)
     proof.run(block)
@@ -77,7 +78,7 @@ def is_certainly_right(
 
 
 def constant_everywhere(value: Value) -> object:
-    """The number that a value is everywhere; None where it is no constant."""
+    """The number that a value is everywhere, or None if it is no constant."""
     return constant_value(traced(value, names_of(tt.Splat, tt.Broadcast)))
 
 
@@ -313,7 +314,7 @@ def _one_number(each: Sequence[Mapping[Condition, float | None]]) -> float | Non
 def _taken(
     op: Operation, others: Sequence[Mapping[Condition, float | None]]
 ) -> Mapping[Condition, float | None]:
-    """Return the numbers of what an op takes into what a loop carries."""
+    """Return the numbers that an op takes into a value that a loop carries."""
     if len(others) == 1:
         return others[0]
     return {
@@ -356,7 +357,7 @@ def _selected(
 
 
 def _computed(op: Operation, numbers: Sequence[float | None]) -> float | None:
-    """Compute an elementwise op of numbers, None where one that matters is not known."""
+    """Compute an elementwise op on numbers; None if an operand that matters is not known."""
     known = [
         _constant(value) if number is None else number
         for value, number in zip(op.operands, numbers, strict=True)

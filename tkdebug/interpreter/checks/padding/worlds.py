@@ -1,8 +1,8 @@
 """The worlds of a batch, in which padding is left out; they run beside the kernel.
 
-In each of them one op leaves its padding out. Where several take some in, there is a joint world in
-which all of them leave it out. It counts where one op alone tells nothing: the exponentials of a
-row beside the maximum of its padding are all 0, and without that maximum those of the padding
+In each world one op leaves its padding out. If several ops take some in, there is a joint world in
+which all of them leave it out. It counts where one op alone shows nothing: the exponentials of a
+row beside the maximum of its padding are all 0, and without that maximum the padding's exponentials
 overflow.
 """
 
@@ -46,14 +46,14 @@ class World:
     """The values that differ where `op` leaves padding out; all others are the kernel's own.
 
     Attributes:
-        op: a reduction, a product, or what accumulates in a loop.
-        load: whose masked-off elements it takes in.
-        what: how messages call it, such as "max".
+        op: a reduction, a product, or an op that accumulates in a loop.
+        load: the load whose masked-off elements it takes in.
+        what: its name in messages, such as "max".
         hint: what to do about it.
-        values: those that differ.
-        untold: programs (P,) that it tells nothing of; None where there are none.
-        lost: programs (P,) or (1,) in which a reduction is given what is not finite, where the
-            kernel's own is: it tells nothing of them; None where there are none.
+        values: the values that differ.
+        untold: programs (P,) about which it shows nothing; None if there are none.
+        lost: programs (P,) or (1,) in which a reduction gets numbers that are not finite, where the
+            kernel's own are: it shows nothing about them; None if there are none.
     """
 
     def __init__(self, op: Operation, load: Operation, what: str, hint: str) -> None:
@@ -66,14 +66,14 @@ class World:
         self.lost: Tensor | None = None
 
     def copied(self) -> World:
-        """Return a copy of this world, to go another way."""
+        """Return a copy of this world, which may go another way."""
         copy = World(self.op, self.load, self.what, self.hint)
         copy.values = dict(self.values)
         copy.untold = self.untold
         return copy
 
     def note_lost(self, ev: Evaluator, op: Operation, tile: TileValue) -> None:
-        """Note where `op`, a reduction, is given what is not finite here alone."""
+        """Note programs in which `op`, a reduction, gets numbers that are not finite here alone."""
         value, *_ = op.operands
         if value not in self.values:
             return
@@ -85,7 +85,7 @@ class World:
     def operands_of(
         self, op: Operation, operands: Sequence[TileValue]
     ) -> Sequence[TileValue] | None:
-        """Return the operands of `op` here; None where nothing differs, or it has effects."""
+        """Return the operands of `op` here; None if nothing differs, or it has effects."""
         if OPS[op.name].effects or not any(value in self.values for value in op.operands):
             return None
         return [
@@ -98,19 +98,19 @@ class World:
             self.values[value] = result
 
     def forget_results(self, op: Operation) -> None:
-        """`op` gives what it gives anyway, as far as is known."""
+        """Forget the results of `op` here: they are the kernel's, as far as is known."""
         for value in op.results:
             self.values.pop(value, None)
 
     def is_corrected_by(self, op: Operation) -> bool:
-        """Whether `op` takes away what the padding has added, as in total - (BLOCK - n)."""
+        """Whether `op` subtracts what the padding has added, as in total - (BLOCK - n)."""
         if not any(view.matches(op) for view in _SUMS):
             return False
         others = [value for value in op.operands if value not in self.values]
         return len(others) == 1 and counts_elements(others[0])
 
     def forward(self, ev: Evaluator, op: Operation) -> bool:
-        """Control goes on from `op`; False where it would not go the same way here."""
+        """Follow control that goes on from `op`; return False if it would go another way here."""
         if any(value in self.values for value in deciding(op)):
             return False
         forwards: dict[Value, TileValue | None] = {}
@@ -147,7 +147,7 @@ def differs(real: Tensor, clean: Tensor) -> bool:
 def different(real: Tensor, clean: Tensor) -> Tensor:
     """Return where two tiles differ by more than rounding explains.
 
-    What would not be finite without the padding shows nothing.
+    Elements that would not be finite without the padding show nothing.
     """
     if not real.is_floating_point():
         return real != clean
@@ -184,20 +184,20 @@ class Worlds:
 
     @property
     def are_followed(self) -> bool:
-        """Whether there is any, or a sum by which one may begin."""
+        """Whether there are worlds, or a sum by which one may begin."""
         return bool(self._by_op or self._counts)
 
     @property
     def has_joint(self) -> bool:
-        """Whether there is one in which several ops leave their padding out."""
+        """Whether there is a world in which several ops leave their padding out."""
         return self._joint is not None
 
     def has_begun(self, op: Operation) -> bool:
-        """Whether there is one in which `op` leaves its padding out."""
+        """Whether there is a world in which `op` leaves its padding out."""
         return op in self._by_op
 
     def differ_in(self, value: Value) -> bool:
-        """Whether a value is another in one of them."""
+        """Whether a value differs in one of the worlds."""
         return any(value in world.values for world in self._followed())
 
     def _followed(self) -> list[World]:
@@ -209,12 +209,12 @@ class Worlds:
         self._counts[value] = (extent, left_out, load)
 
     def forget_counts(self, op: Operation) -> None:
-        """`op` gives other results than before."""
+        """Forget the counts of `op`, which gives other results than before."""
         for value in op.results if self._counts else ():
             self._counts.pop(value, None)
 
     def forget_results(self, op: Operation) -> None:
-        """`op` gives the same in all of them, as far as is known."""
+        """Forget the results of `op` in all worlds: they are the kernel's, as far as is known."""
         for world in self._followed():
             world.forget_results(op)
 
@@ -231,11 +231,11 @@ class Worlds:
                 del self._by_op[world.op]
 
     def forward(self, op: Operation) -> None:
-        """Control goes on from `op`."""
+        """Follow control that goes on from `op`."""
         self._keep(lambda world: world.forward(self._ev, op))
 
     def _keep(self, is_kept: Callable[[World], bool]) -> None:
-        """End the other worlds for good; what one op cannot tell, all of them cannot either."""
+        """End the other worlds for good, and with one op's world the joint one."""
         for world in tuple(self._by_op.values()):
             if not is_kept(world):
                 del self._by_op[world.op]
@@ -252,13 +252,13 @@ class Worlds:
         padding: dict[int, Tensor],
         load: Operation | None,
     ) -> None:
-        """`op` is about to run.
+        """Follow `op`, which is about to run.
 
         Args:
-            op: which.
-            operands: what it is given.
+            op: the op.
+            operands: its operands.
             cleaned: by operand, the elements that it should not take in.
-            padding: the same, with those that make no difference in the kernel.
+            padding: the same, with elements that make no difference in the kernel.
             load: the load whose padding these are.
         """
         if not cleaned and not self.are_followed:
@@ -321,7 +321,7 @@ class Worlds:
         world.set_results(op, clean)
 
     def _masking(self, op: Operation, place: int, load: Operation) -> Operation:
-        """The load that masks off what `op` takes in: `load`, unless its axes tell another."""
+        """The load that masks off what `op` takes in: `load`, unless its axes show another."""
         loads = MaskedAxes.of(self._facts.module).combined_by(op, place)
         return load if load in loads or not loads else min(loads, key=lambda one: one.id)
 
@@ -388,9 +388,9 @@ class Worlds:
 
         Args:
             access: the store.
-            value: what it stores.
-            stored: gives the elements of that.
-            pad: which of them are padding themselves; None for none.
+            value: the value that it stores.
+            stored: returns the stored elements of a value.
+            pad: which of the elements are padding themselves; None for none.
         """
         worlds = [world for world in self._by_op.values() if value in world.values]
         if not worlds:
@@ -414,7 +414,7 @@ class Worlds:
         values: Tensor,
         pad: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """Return where a world would store something else, and where it tells nothing."""
+        """Return where a world would store something else, and where it shows nothing."""
         touched, first = access.touch(), self._ev.first
         clean = at_touched(self._ev.full(world.values[value], value.type), touched, first)
         wrong = different(values, clean)

@@ -1,1 +1,1 @@
-"""`--check race`: what programs access is kept, and compared by what happens before what."""
+"""`--check race`: keeps what programs access, and compares it by the order of programs."""

@@ -1,13 +1,13 @@
 """Accesses of a launch's programs to one allocation, and which of them may conflict.
 
-This is found out in three steps, each of which leaves less to the next. Whole views are compared by
-where they begin and end; then runs of elements; then the elements of what still overlaps. Runs that
-overlap form a cluster; a cluster is suspicious if two programs have part in it and one of them may
-change what the other accesses.
+This takes three steps, each of which leaves less to the next. Whole views are compared by their
+begin and end; then runs of elements; then the elements of what still overlaps. Runs that overlap
+form a cluster; a cluster is suspicious if two programs have part in it and one of them may change
+what the other accesses.
 
-Long loops access the same elements again and again. Once there are many records, one that touches
-what an earlier one has touched is merged into it, if the op, its programs and their segments are
-the same: for the order of programs it makes no difference which of them is looked at.
+Long loops access the same elements again and again. Once there are many records, a record that
+touches the same elements as an earlier one is merged into it, if the op, its programs and their
+segments are the same: either shows the order of programs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Record:
     """One access of the programs of a batch.
 
     Attributes:
-        shape: of the tile.
+        shape: the shape of the tile.
         deed: READ, WRITE or ATOMIC.
     """
 
@@ -71,14 +71,14 @@ class Record:
 class Elements:
     """Accessed elements, all tensors int64, one entry an element and access.
 
-    Neighbours that the same accesses touch alike may be one entry, which is the first of them.
+    Neighbours that the same accesses touch alike may be one entry, the first of them.
 
     Attributes:
         places: offsets in units of `unit_bytes`.
-        counts: how many neighbours an entry stands for.
+        counts: the number of neighbours that an entry represents.
         lanes: positions in the tile.
         records: positions in the list of records.
-        deeds: what was done to this element.
+        deeds: the kind of access to this element.
     """
 
     places: Tensor
@@ -139,16 +139,16 @@ def _are_apart(records: Sequence[Record]) -> bool:
 
 
 def suspicious(starts: Tensor, stops: Tensor, programs: Tensor, deeds: Tensor) -> Tensor | None:
-    """Positions of the accesses that are of suspicious clusters; None if there are none.
+    """Positions of the accesses in suspicious clusters, or None if there are none.
 
-    Accesses are of one cluster if their bytes overlap. It is suspicious if it is of several
-    programs, of which one writes, or one reads and one is atomic.
+    Accesses are in one cluster if their bytes overlap. A cluster is suspicious if it has several
+    programs, one of which writes, or one of which reads while one uses an atomic.
 
     Args:
         starts: (n,) first bytes.
         stops: (n,) the bytes after the last ones.
         programs: (n,) linear program ids.
-        deeds: (n,) what was done.
+        deeds: (n,) the kind of each access.
     """
     starts, order = torch.sort(starts)
     reach = torch.cummax(stops[order], 0).values
@@ -227,7 +227,7 @@ class _Clusters:
         yield from self._between(kept, middle, high)
 
     def _cuts(self, kept: Tensor, elements: int) -> Tensor | None:
-        """Return where runs begin and end if one entry may stand for all between, else None."""
+        """Return where runs begin and end if one entry may represent all between, else None."""
         parts = [self._parts[part] for part in torch.unique(self._part[kept]).tolist()]
         # The first entry is reported, so it has to be the first of its tile as well.
         if any(isinstance(part, SlabPart) and part.slab.flips for part in parts):
@@ -296,7 +296,7 @@ class AccessLog:
     """Records in order of time.
 
     Attributes:
-        records: all that is known by now.
+        records: all records so far.
     """
 
     def __init__(self) -> None:
@@ -331,7 +331,7 @@ class AccessLog:
         return False
 
     def _shrink_lists(self) -> None:
-        """Keep of each element that an op accesses what is not there already."""
+        """Keep, of each element that an op accesses, what is not kept already."""
         groups: dict[Hashable, list[int]] = {}
         for place, record in enumerate(self.records):
             if all(isinstance(part, ListPart) for part in record.parts):

@@ -1,8 +1,8 @@
 """Parts of accesses, kept until the end of a launch: elements, their programs, what they brought.
 
-A part is a strided view of the allocation where the access had that form, else a list of elements.
-Both give their elements as runs, neighbours in memory that are one program's, and tell more of
-single elements of a run when asked.
+A part is a strided view of the allocation if the access had that form, else a list of elements.
+Both give their elements as runs, neighbours in memory that are one program's, and give details of a
+run's elements when asked.
 
 Invariant: a part holds nothing that belongs to a batch.
 """
@@ -65,9 +65,9 @@ class Layout:
     """The runs of a strided view's elements.
 
     Attributes:
-        order: of the axes, those of a run last.
+        order: the order of the axes, the axes of a run last.
         starts: of the runs.
-        length: of each run.
+        length: the length of each run.
         lanes: positions in the tile of one program's elements, in `order`.
     """
 
@@ -82,9 +82,9 @@ class SlabPart:
     """A strided view.
 
     Attributes:
-        shape: of the tile.
-        changed: in the shape of `slab.view`, or True or False.
-        segments: of `slab.programs`, None where all are 0.
+        shape: the shape of the tile.
+        changed: a tensor of the shape of `slab.view`, or True or False.
+        segments: the segments of `slab.programs`, None if all are 0.
     """
 
     slab: Hyperslab
@@ -99,7 +99,7 @@ class SlabPart:
         return self.slab.programs
 
     def with_layout(self, known: dict[tuple[object, ...], Layout]) -> SlabPart:
-        """Itself, laid out as those of `known` that touch the same elements; it joins them."""
+        """Return itself, with the layout of parts in `known` that touch the same elements."""
         slab = self.slab
         key = slab.start, slab.sizes, slab.strides, slab.box, slab.flips, self.shape
         if key not in known:
@@ -148,7 +148,7 @@ class SlabPart:
         return Layout(tuple(order), starts, length, self._lanes(order))
 
     def _order(self) -> tuple[list[int], int]:
-        """The axes, those of a run last, and how many these are."""
+        """The axes, with the axes of a run last, and their number."""
         sizes, strides, first = self.slab.sizes, self.slab.strides, self.program_axes
         tile = range(first, len(sizes))
         inner: list[int] = []
@@ -176,7 +176,7 @@ class ListPart:
     """Elements one by one.
 
     Attributes:
-        segments: of each element's program, None where all are 0.
+        segments: the segment of each element's program, None if all are 0.
     """
 
     touched: Touched
@@ -224,7 +224,7 @@ def stored_in(access: ObservedAccess, slab: Hyperslab, first: int) -> Tensor:
 
     Args:
         access: the store.
-        slab: of it, without positions that overlap.
+        slab: a slab of the access, without positions that overlap.
         first: the first program of the batch.
     """
     tile = access.stored_tile()

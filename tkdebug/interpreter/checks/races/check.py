@@ -69,7 +69,7 @@ class RaceCheck(Observer):
         )
 
     def launch_ends(self) -> None:
-        """Compare what was accessed."""
+        """Compare the accesses of the launch."""
         self._detector.launch_ends()
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
@@ -128,10 +128,10 @@ class RaceCheck(Observer):
             self._let_others_come_between(run.scheduler, access.op, run.first)
 
     def _let_others_come_between(self, scheduler: Scheduler, op: Operation, program: int) -> None:
-        """Run some programs ahead and hold some back, where others see what they have done.
+        """Run some programs ahead and hold some back, so that others see their work half done.
 
-        What others do may depend on how far a program has come, and run one after the other
-        they would never see it half done.
+        Other programs may act by how far a program has come; run one after the other, they would
+        never see it half done.
         """
         self._published[program] += 1
         most = _MOST_STOPS_OF_LOCKS if tt.AtomicCas.matches(op) else _MOST_STOPS
@@ -151,9 +151,9 @@ def race_text(
     """Return the text of a race.
 
     Args:
-        log: of the launch.
+        log: the log of the launch.
         op: the access at which it is reported.
-        buffer: what it accesses.
+        buffer: the buffer that it accesses.
         offender: the element.
         race: what the other program did there.
     """
@@ -193,8 +193,8 @@ def _alias_hint(log: FaultLog, buffer: Buffer, other: Buffer) -> str:
 def _changed(access: ObservedAccess) -> Tensor | None:
     """Return where an atomic brought another value; None for everywhere.
 
-    Programs come one after the other: of an element that several change, each but the last
-    leaves what the next one finds.
+    Programs come one after the other: if several change an element, each but the last leaves what
+    the next one finds.
     """
     rmw, old, touched = tt.AtomicRmw.cast(access.op), access.loaded, access.touch()
     is_blind = rmw is not None and rmw.kind in _SUMS and not rmw.result.uses

@@ -1,15 +1,15 @@
-"""Finds programs of one launch that touch the same memory in no order that is certain.
+"""Finds programs of one launch that access the same memory in no order that is certain.
 
-What programs access is kept while they run (`access_history`) and compared when the launch ends,
-or when it has become much: accesses to the same element by two programs race if they conflict and
+The accesses of programs are kept while they run (`access_history`) and compared when the launch
+ends, or when there are many: accesses to the same element by two programs race if they conflict and
 neither happens before the other (`happens_before`).
 
 Two accesses of one element conflict if one of them is a plain store, or one is an atomic and the
-other is not. What makes no difference conflicts with nothing but atomics: a store of the value
-that is there. Only neighbours of all conflicting pairs are listed: where each is ordered with the
-next, so are the others, since an order of neighbours is one of all.
+other is not. A store that makes no difference, of the value that is there, conflicts with atomics
+alone. Only neighbouring pairs of conflicting accesses are listed: where each access is ordered with
+the next, all are ordered.
 
-Invariant: in which order the interpreter ran the programs decides nothing by itself.
+Invariant: the order in which the interpreter ran the programs decides nothing by itself.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ def conflicting(elements: Elements) -> tuple[Tensor, Tensor]:
 
 
 def confirmed(elements: Elements, first: Tensor, then: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the stores of the same value between `first` and loads of what it stored.
+    """Return the stores of the same value between `first` and loads of its value.
 
     Args:
         elements: in order of place, then of time.
         first: positions of stores.
-        then: positions of loads of what these stored.
+        then: positions of loads of the values that these stored.
 
     Returns:
         Which of the pairs, and the position of a store of the same value.
@@ -100,7 +100,7 @@ class _Spans:
 
     Attributes:
         last_store: position of the last store before it to the same element; -1 without one.
-        next_store: of the next; -1 without one.
+        next_store: the position of the next store; -1 without one.
         begin: the first position behind `last_store`, of the same element.
         end: one past the last position before `next_store`.
     """
@@ -160,9 +160,9 @@ class Race:
     Attributes:
         first: its position among the elements that are reported with it.
         other: the other program, None for the same tile.
-        other_op: what that program does there.
-        did: what that is, as "writes".
-        through: the tensor that it does it through, where that is another argument.
+        other_op: the op of the other program there.
+        did: that op as a verb, such as "writes".
+        through: the tensor through which it accesses the element, if that is another argument.
     """
 
     first: int
@@ -178,13 +178,13 @@ Report = Callable[[Operation, Buffer, Touched, Race], None]
 
 
 class RaceDetector:
-    """Collects what the programs of one launch touch, and finds those that race.
+    """Collects the accesses of the programs of one launch, and finds those that race.
 
     Args:
         report: called with each race.
-        programs: of the launch.
-        meanings: of the ops that synchronise.
-        order: in which programs synchronise; None where they do not.
+        programs: the programs of the launch.
+        meanings: the meanings of the ops that synchronise.
+        order: the order in which programs synchronise; None if they do not.
     """
 
     def __init__(
@@ -207,13 +207,13 @@ class RaceDetector:
         self._add(access, Deed.READ, self._parts(access, True))
 
     def write(self, access: ObservedAccess, first: int, is_first: bool = False) -> None:
-        """A plain store, before it is done, of a batch that begins with program `first`.
+        """Hear of a plain store, before it is done, by a batch that begins with program `first`.
 
         Args:
             access: the store.
             first: the first program of the batch.
-            is_first: whether nothing else has accessed these elements, or will but by this op: then
-                what they hold does not matter, as who stores there later is compared with this.
+            is_first: whether only this op has accessed these elements, and will: then what they
+                hold does not matter, since a later store there is compared with this one.
         """
         slabs = access.hyperslabs()
         if slabs is not None:
@@ -246,10 +246,10 @@ class RaceDetector:
         touched: Touched,
         changed: Changed,
     ) -> None:
-        """An access of which the elements are known one by one.
+        """Add an access whose elements are listed one by one.
 
         Args:
-            op: what accesses them.
+            op: the op of the access.
             buffer: the tensor.
             storage: equal for tensors that share their allocation.
             deed: READ, WRITE or ATOMIC.
@@ -262,7 +262,7 @@ class RaceDetector:
             self._logs.setdefault(storage, AccessLog()).add(record)
 
     def forget(self) -> None:
-        """Let go of what was accessed."""
+        """Forget all accesses."""
         self._logs.clear()
 
     def launch_ends(self) -> None:
@@ -301,7 +301,7 @@ class RaceDetector:
         return tuple(parts)
 
     def _kept(self, changed: Tensor) -> Changed:
-        """`changed`, in less memory where it has become much."""
+        """Return `changed`, in less memory if it is large."""
         if self._kept_bytes + changed.numel() > _MOST_KEPT_BYTES:
             settled = _settled(changed)
             if settled is not changed:
@@ -450,8 +450,8 @@ def changes(touched: Touched, old: Tensor, new: Tensor) -> tuple[Tensor, Tensor]
     """The result of a store in which elements may share places, one after the other.
 
     Returns:
-        (n,) bool, which elements bring another value; positions of those of whose own tile
-        another element leaves another value there, ascending.
+        (n,) bool, elements that bring another value; ascending positions of elements for which
+            another element of their own tile leaves another value in the same place.
     """
     changed = old != new
     in_order, order = torch.sort(touched.places, stable=True)

@@ -1,9 +1,9 @@
 """Races in the first launch of each kind, where they cost little to look for.
 
-That is so in kernels whose programs do not synchronise, and of accesses by strided views. Of others
-few elements are listed; where there are more, nothing is said of the launch. Of a tensor that one
-store alone accesses, once in each program, what is stored first in an element is not compared with
-what it replaces: whether that changes memory decides no race.
+These are launches of kernels whose programs do not synchronise, and accesses by strided views. A
+few elements of other accesses are listed; if there are more, nothing is said about the launch. If
+one store alone accesses a tensor, once in each program, its first value of an element is not
+compared with the value that it replaces: whether that changes memory decides no race.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FirstRaces(RaceCheck):
         super().launch_begins(launch)
 
     def moments(self, op: Operation) -> Moments:
-        """Never: there is nothing that synchronises."""
+        """Never: no op synchronises."""
         return Moments.NEVER
 
     def of_batch(self, run: Evaluator) -> Observer:
@@ -77,7 +77,7 @@ class FirstRaces(RaceCheck):
         return self if self._is_on else Observer()
 
     def launch_ends(self) -> None:
-        """Compare what was accessed, if all of it is known."""
+        """Compare the accesses of the launch, if all are known."""
         if self._is_on and self._left >= 0:
             super().launch_ends()
 

@@ -1,4 +1,4 @@
-"""The order in which programs of one launch do what they do, as far as they make sure of it.
+"""The order in which programs of one launch act, as far as they make sure of it.
 
 A program's work is cut into segments: each release and each acquire ends one. Segment a of program
 p happens before segment b of program q when q knows in b that a has ended: q has acquired, from
@@ -7,10 +7,10 @@ where p, or another program that knew, had released. The rules are those of the 
 
 - an atomic releases with `sem` release or acq_rel and acquires with acquire or acq_rel;
 - with scope cta it does neither, since programs are different CTAs;
-- all atomics on an element pass on what was released there, in the order in which they came.
+- all atomics on an element pass on what was released there, in their order.
 
-What two programs do in one order by chance alone is in no order. So an atomic acquires
-nothing if nobody looks at its result, and releases nothing if it leaves the value as it was.
+An order that two programs have by chance alone is no order. So an atomic acquires nothing if nobody
+uses its result, and releases nothing if it leaves the value as it was.
 
 Where the model leaves room, or programs rely on more than it says, an order is assumed:
 
@@ -21,17 +21,17 @@ Where the model leaves room, or programs rely on more than it says, an order is 
 - an atomic of many elements takes the whole allocation for one place;
 - the threads of a program count as one, with or without `tl.debug_barrier`.
 
-Which ops put programs in an order is read off the IR. It takes two: one program that tells and
-another one that looks. In a kernel where no program looks at what others tell, no op synchronises,
-and all its programs run at once.
+The IR shows which ops order programs. It takes two: one program that publishes and another one that
+observes. In a kernel where no program observes what others publish, no op synchronises, and all its
+programs run at once.
 
-A vector clock says for each program how many of its segments are known to have ended. A launch may
-have tens of thousands of programs, and each of them a clock for each of its segments, so a clock is
-an immutable tree: clocks that differ in one program share all but one path. Programs that
-synchronise in a chain, as at a lock or a counter, have clocks of which the later holds the earlier,
-and joining those looks at little more than where they differ.
+A vector clock holds, for each program, the number of its segments that are known to have ended. A
+launch may have tens of thousands of programs, and each program a clock for each of its segments, so
+a clock is an immutable tree: clocks that differ in one program share all but one path. Programs
+that synchronise in a chain, as at a lock or a counter, have clocks of which the later holds the
+earlier, and joining those looks at little more than where they differ.
 
-Invariant: a clock never changes, and a join gives one of its operands where that holds the other.
+Invariant: a clock never changes, and a join returns one of its operands if that holds the other.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _NO_CHILDREN: Clock = (None,) * _WIDTH
 
 
 class VectorClocks:
-    """The clocks of one launch of `programs` programs; the one of a program's begin is None."""
+    """The clocks of one launch of `programs` programs; None is the clock of a program's begin."""
 
     def __init__(self, programs: int) -> None:
         levels = 1
@@ -83,7 +83,7 @@ class VectorClocks:
         return _with_count(clock, program, count, self._shift)
 
     def join(self, a: Clock, b: Clock) -> Clock:
-        """Return a clock with what one or the other knows."""
+        """Return a clock with the knowledge of both."""
         return _join(a, b, self._shift)
 
 
@@ -133,10 +133,11 @@ class Meaning:
     """Effects of an op on the order of programs.
 
     Attributes:
-        observes: whether it matters to the program what it reads there.
-        publishes: whether what it writes can be observed by other programs.
-        acquires: what the program has observed up to here comes before what follows.
-        releases: what the program has done up to here comes before what it writes.
+        observes: whether the value that it reads there matters to the program.
+        publishes: whether other programs can observe what it writes.
+        acquires: whether everything that the program has observed so far comes before its later
+            ops.
+        releases: whether everything that the program has done so far comes before this write.
         fences: and before what relaxed atomics write afterwards.
     """
 
@@ -168,9 +169,9 @@ class _Program:
     """Knowledge of one program about the others.
 
     Attributes:
-        clocks: in each segment.
-        seen: what it would know if its relaxed reads acquired.
-        fenced: what it knew at its last release.
+        clocks: the clock of each segment.
+        seen: the clock if its relaxed reads acquired.
+        fenced: the clock at its last release.
     """
 
     clocks: list[Clock] = field(default_factory=lambda: [None])
@@ -200,14 +201,14 @@ class HappensBefore:
         programs: Tensor,
         changed: Tensor | None,
     ) -> None:
-        """Programs access places, one program after the other.
+        """Let programs access places, one program after the other.
 
         Args:
-            op: what they do.
-            meaning: of it.
+            op: the op of the access.
+            meaning: its meaning.
             storage: the allocation.
             places: offsets in bytes.
-            programs: who accesses each of them, in ascending order.
+            programs: the program of each access, in ascending order.
             changed: where another value was brought, None for nowhere.
         """
         if programs.shape[0] == 1:
@@ -354,7 +355,8 @@ class Synchronisation:
     """Meanings of a module's ops for the order of its programs.
 
     Attributes:
-        meanings: of the ops that synchronise; empty where programs never look at each other.
+        meanings: the meanings of the ops that synchronise; empty if programs never observe each
+            other.
         fences: ops that order what relaxed atomics before and after them do.
     """
 

@@ -45,7 +45,7 @@ def _loads(op: Operation) -> bool:
 
 
 def _load_and_store_hint(load: Operation, store: Operation) -> str:
-    """The fix where one program loads what another stores: one atomic, where it does both."""
+    """The fix if one program loads what another stores: one atomic for both, if there is one."""
     if not (tt.Load.matches(load) and tt.Store.matches(store)):
         return APART
     read, written = tt.Load(load), tt.Store(store)
@@ -60,7 +60,7 @@ def _load_and_store_hint(load: Operation, store: Operation) -> str:
 
 
 def _combination(value: Value, target: Value, steps: int) -> str | None:
-    """The atomic that gives `value` of `target` and other operands; None if none does."""
+    """The atomic that combines `target` with other operands to `value`; None if there is none."""
     op = value.defining_op
     if steps == 0 or op is None or value is target:
         return None
@@ -81,7 +81,7 @@ def _combination(value: Value, target: Value, steps: int) -> str | None:
 
 
 def _depends(value: Value, target: Value) -> bool:
-    """Whether `value` is made of `target`, as far as it is followed."""
+    """Whether `value` is computed from `target`, as far as it is followed."""
     pending, seen = [value], {value}
     while pending and len(seen) < _MOST_STEPS:
         value = pending.pop()
@@ -94,7 +94,7 @@ def _depends(value: Value, target: Value) -> bool:
 
 
 def _combination_of_loop(loop: scf.For, place: int, target: Value, steps: int) -> str | None:
-    """Return what each round of a loop combines, if it began with `target` or its combination."""
+    """Return what each iteration of a loop combines, if it began with `target`."""
     turn = _combination(loop.yielded[place], loop.iter_args[place], steps - 1)
     begun = traced(loop.inits[place], _CARRIERS)
     if begun is target or _combination(begun, target, steps - 1) == turn:
@@ -132,7 +132,7 @@ _UNORDERED = (
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of two accesses that race: whose, in which segment, by which op."""
+    """One of two accesses that race: its program, segment and op."""
 
     program: int
     segment: int
@@ -155,7 +155,7 @@ def order_hint(
 def _missing_order(
     order: HappensBefore, meanings: Mapping[Operation, Meaning], earlier: Side, later: Side
 ) -> str | None:
-    """Why what the programs do does not put `earlier` before `later`; None if that is unknown."""
+    """Why `earlier` does not happen before `later`; None if that is unknown."""
     events = [event for event in order.events(earlier.program) if event.segment >= earlier.segment]
     asked = [event for event in order.events(later.program) if event.segment < later.segment]
     met = _meeting(events, asked)
@@ -208,7 +208,7 @@ def _meeting(events: list[Event], asked: list[Event]) -> tuple[Event, Event] | N
 
 
 def _weakness(meanings: Mapping[Operation, Meaning], early: Event, late: Event) -> str | None:
-    """Why the first of two events that meet does not order what is around them."""
+    """Why the first of two events that meet does not order the accesses around them."""
     for event, is_strong, needed in (
         (early, meanings[early.op].releases, "release"),
         (late, _acquires(meanings[late.op]), "acquire"),

@@ -31,7 +31,7 @@ class Gap:
     Attributes:
         view: the tensor as it was passed, without holding on to it: shape, strides, offset, dtype.
         is_used: whether something has read of the tensor, gaps or not, or copied it.
-        is_read: whether something has read of it, and a copy is no read.
+        is_read: whether something has read of it; a copy is no read.
         made_by: the function whose arithmetic made it, of a copy that is none.
     """
 
@@ -54,7 +54,7 @@ class Gap:
 
 
 class HeldGaps:
-    """All that are held back, by the address of the allocation."""
+    """All faults that are held back, by the address of the allocation."""
 
     def __init__(self) -> None:
         self._gaps: dict[int, list[Gap]] = {}
@@ -68,7 +68,7 @@ class HeldGaps:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Do not count what is read meanwhile, by a debugger, as read by the script."""
+        """Do not count reads meanwhile, as by a debugger, as reads by the script."""
         before, self._is_aside = self._is_aside, True
         try:
             yield
@@ -95,7 +95,7 @@ class HeldGaps:
         return bool(self._of(tensor))
 
     def copied(self, source: Tensor, copy: Tensor, made_by: str = "") -> None:
-        """A copy of a tensor has its gaps, and so has what arithmetic made of it."""
+        """Give a copy of a tensor its gaps, and so arithmetic on it."""
         for gap in self._of(source):
             gap.is_used = True
             if not gap.is_reported and copy.numel() and _has_gap(copy):
@@ -121,10 +121,10 @@ class HeldGaps:
     def read(
         self, tensor: Tensor, made: Sequence[Tensor], reader: str, may_move: bool = True
     ) -> None:
-        """`reader` read `tensor`, perhaps a part of what was left with gaps, and made others.
+        """Hear that `reader` read `tensor`, perhaps a part of one with gaps, and made others.
 
-        Where those could show a gap, as NaNs, and do not, it was dropped (`torch.where`, `tril`).
-        Where they have the gaps as they were, it was moved, unless that is an answer (`max`).
+        If the results could show a gap, as NaNs, and do not, it was dropped (`torch.where`,
+        `tril`). If they have the gaps as they were, it was moved, unless that is an answer (`max`).
         """
         gaps = self._of(tensor)
         shows = [each for each in made if each.dtype.is_floating_point]
@@ -147,7 +147,7 @@ class HeldGaps:
                 self._tell(gap, f"{reader} reads some of them")
 
     def handed_out(self, tensor: Tensor) -> None:
-        """Others get the memory; what was computed of gaps is taken for read then."""
+        """Count gaps as read in results that were computed from them: others get the memory."""
         for gap in self._of(tensor):
             if gap.made_by and _has_gap(tensor):
                 self._tell(gap, f"{gap.made_by} reads some of them")
@@ -223,7 +223,7 @@ def _has_gap(tensor: Tensor) -> bool:
 
 
 def has_nan(tensor: Tensor) -> bool:
-    """Whether a tensor of floats has a NaN that is no mark of what was not written."""
+    """Whether a tensor of floats has a NaN that is no mark of unwritten memory."""
     where = marked(tensor)
     nans = tensor.isnan()
     return bool((nans if where is None else nans & ~where).any())

@@ -1,10 +1,10 @@
 """Marks of memory that nothing has written: bit patterns that no arithmetic gives.
 
 Fresh memory is filled with them (`compat.around_torch.marked_empties`); an element that still has
-one when a kernel reads it was never written. Those of floats are signalling NaNs: copies keep them,
-while every operation on one gives another, quiet NaN. 8-bit floats have no marks.
+one when a kernel reads it was never written. The marks of floats are signalling NaNs: copies keep
+them, while every operation on one gives another, quiet NaN. 8-bit floats have no marks.
 
-Integers of 8 and 16 bits have no pattern to spare, so no element tells by itself. Each allocation
+Integers of 8 and 16 bits have no pattern to spare, so no single element shows it. Each allocation
 is filled with random bytes from a place of its own in one table; a stretch that still has eight of
 them in a row, where an aligned word begins, was not written: data would agree by a chance of
 2**-64. So shorter gaps are not seen, and a copy of a gap elsewhere looks like data, unless it is
@@ -71,7 +71,7 @@ class NarrowPatterns:
             self._begin(storage).fill(_bytes_of(storage))
 
     def is_unwritten(self, tensor: Tensor) -> bool:
-        """Whether nothing has written any element of a tensor; False where that is not known."""
+        """Whether nothing has written any element of a tensor; False if that is not known."""
         storage = tensor.untyped_storage()
         filled = self._of(storage)
         if filled is None or storage.nbytes() < _WORD_BYTES:
@@ -84,7 +84,7 @@ class NarrowPatterns:
         return bool(filled.agrees(memory[:whole], torch.int64).all())
 
     def marked(self, tensor: Tensor) -> Tensor | None:
-        """Return where a tensor has not been written; None where that is not known."""
+        """Return where a tensor has not been written, or None if that is not known."""
         places = self.marked_places(tensor.untyped_storage(), tensor.element_size())
         if places is None:
             return None
@@ -134,7 +134,7 @@ class NarrowPatterns:
         return filled
 
     def _of(self, storage: torch.UntypedStorage) -> _Filled | None:
-        """Return what an allocation was filled with, if it is still the same."""
+        """Return the fill of an allocation, if it is still the same."""
         filled = self._filled.get(storage.data_ptr()) if self._filled else None
         return None if filled is None or filled.storage() is None else filled
 

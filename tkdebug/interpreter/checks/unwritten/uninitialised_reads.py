@@ -48,7 +48,7 @@ class UninitialisedReads(Observer):
         self._unmarked: dict[Buffer, bool] = {}
 
     def launch_begins(self, launch: LaunchContext) -> None:
-        """Note what the kernel may write."""
+        """Note which tensors the kernel may write."""
         self._written = launch.written
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
@@ -87,7 +87,7 @@ class UninitialisedReads(Observer):
             self._faults.unwritten(access.op, buffer, offender, int(unwritten.numel()))
 
     def _look_at_narrow(self, access: ObservedAccess) -> None:
-        """Do that for integers without marks of their own, where the kernel writes none of them."""
+        """Do the same for integers without marks of their own, of which the kernel writes none."""
         buffer = access.buffer
         is_cast = buffer.itemsize != buffer.tensor.element_size()
         if is_cast or self._may_be_written(buffer) or not is_used(access.op):

@@ -1,6 +1,6 @@
 """Reports fresh tensors that a launch stores to and leaves with gaps that are read.
 
-Whether they are shows later: `gaps` holds the fault back until then.
+Whether they are read shows later: `gaps` holds the fault back until then.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class UnwrittenOutputs(Observer):
             self._fresh[buffer] = stored_by or op
 
     def launch_ends(self) -> None:
-        """Hold on to what was stored to in part only, or not at all.
+        """Hold on to tensors that were stored to in part only, or not at all.
 
-        What was not stored to at all is a fault only where somebody reads it: a launch may have
-        nothing to store. A grid without programs is a mistake as a rule.
+        A tensor that was not stored to at all is a fault only if somebody reads it: a launch may
+        have nothing to store. A grid without programs is usually a mistake.
         """
         for buffer, reader in self._read.items():
             if self._is_used(buffer):
