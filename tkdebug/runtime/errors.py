@@ -71,7 +71,7 @@ class CudaError(TkError, RuntimeError):
     """The CUDA driver failed.
 
     Args:
-        message: what was being done, the driver's name for the failure, what to do.
+        message: the action, the driver's name for the failure, the fix.
         status: the driver's number for it; 0 when it is not the driver's.
     """
 
@@ -104,7 +104,7 @@ class OutOfResources(TkError):
 
     Args:
         required: how much it needs.
-        limit: how much there is.
+        limit: the amount that the device has.
         name: the resource, e.g. "shared memory".
 
     Attributes:

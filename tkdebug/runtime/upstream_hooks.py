@@ -56,7 +56,7 @@ class CompileHooks:
             true the compile is skipped and the launch does nothing.
         after: called when the kernel is compiled.
         listener: called with each compiled kernel and its artifacts.
-        asker: asks another compiler about what is compiled.
+        asker: asks another compiler about compiled kernels.
     """
 
     before: CompileFunction | None = None

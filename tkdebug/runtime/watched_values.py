@@ -1,4 +1,4 @@
-"""Watched values of launches: what kernels are compiled for, and what their launches showed.
+"""Watched values of launches: their part in compiled kernels, and the values of launches.
 
 Responsible for the way from `watches.in_force` to a compile, and back from a launch.
 """
@@ -69,7 +69,7 @@ def note_compiled(module: TileModule) -> None:
 
 
 def record_operands(module: Module, names: tuple[str, ...], target: str, num_warps: int) -> None:
-    """Add the recording of what plugins want to a kernel's Tile IR."""
+    """Add to a kernel's Tile IR the recording of the values that plugins want."""
     from tkdebug.compiler.passes.pipeline import run_pipeline
     from tkdebug.runtime.instrumentation.captures import RecordOperands
 
@@ -100,9 +100,9 @@ def hand_out(seen: Seen, launch: WatchedLaunch, kernel: Callable[[], Kernel]) ->
     """Pass on the values that a launch showed.
 
     Args:
-        seen: what it showed.
+        seen: the values.
         launch: the launch.
-        kernel: gives what was compiled, for plugins.
+        kernel: gives the compiled kernel, for plugins.
     """
     if seen.counts:
         WATCHES.take(seen.values, seen.counts)

@@ -1,4 +1,4 @@
-"""Gathers what is known of a launch, from its interpreted run and its compiled kernel.
+"""Gathers the facts of a launch, from its interpreted run and its compiled kernel.
 
 Judging it is `tkdebug.advice`'s.
 """

@@ -3,9 +3,9 @@
 Arguments that keep addresses from being multiples of 16 bytes are named, if the access would be
 aligned with multiples. The search goes from the address down, along the axis on which elements
 follow each other: into all terms of a sum that are not aligned, and into the factors of a product
-that is not. A value that is aligned whatever the arguments are, such as `tile * BLOCK`, ends it.
-Where a term is misaligned by something else, such as a constant or a loaded number, no argument
-would help, and none is named.
+that is not. A value that is aligned whatever the arguments are, such as `tile * BLOCK`, ends it. If
+something else misaligns a term, such as a constant or a loaded number, no argument would help, and
+none is named.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class _Form:
     """Form in which threads make an access.
 
     Attributes:
-        layout: of the pointers; None for a scalar, and for bulk copies.
+        layout: the layout of the pointers; None for a scalar, and for bulk copies.
         vector: elements that one access of a thread takes.
-        why: why these are not more, "" where they are all.
+        why: why a thread takes no more elements at once, "" if it takes all that it can.
         neighbours: elements of a thread that follow each other in memory, aligned or not.
-        odd: which arguments keep addresses from being aligned, "" where others do or none.
+        odd: the arguments that keep addresses from being aligned, "" if others do or none.
     """
 
     path: AccessPath
@@ -157,13 +157,13 @@ def _longest_axis(info: AxisInfo) -> int:
 
 
 def _is_odd(info: AxisInfo, vector: int) -> bool:
-    """Whether it is where elements begin that keeps accesses narrow."""
+    """Whether the place where elements begin keeps accesses narrow."""
     axis = _longest_axis(info)
     return info.contiguity[axis] > vector and info.divisibility[axis] < MAX_ACCESS_BYTES
 
 
 def _odd_arguments(op: Operation, info: AxisInfo, infos: Mapping[Value, AxisInfo]) -> str:
-    """Name the arguments of an address that are no known multiples of 16, and what would help."""
+    """Name the arguments of an address that are no known multiples of 16, with the fix."""
     function = op
     while function.block is not None and (parent := function.block.parent_op) is not None:
         function = parent
@@ -274,8 +274,8 @@ def _requests(access: AccessProfile, form: _Form) -> list[Requests]:
 def _reached(access: AccessProfile) -> float:
     """Return the elements of an average sampled execution that has at least one.
 
-    Samples begin with the first programs, whose rows may be longer than others'. What an execution
-    asks for is taken to be in proportion to its elements: warps without any ask for nothing.
+    Samples begin with the first programs, whose rows may be longer than others'. The requests of an
+    execution are taken to be in proportion to its elements: warps without any make none.
     """
     sampled = _mean(positions.numel() for _, positions in access.samples)
     if not access.exact or not access.executions or not sampled:
@@ -344,7 +344,7 @@ def _comes_from_memory(op: Operation) -> bool:
 
 
 def _depends_on_load_of_loop(op: Operation) -> bool:
-    """Whether an iteration's addresses come from what the loop has loaded."""
+    """Whether an iteration's addresses come from loads of the loop."""
     loops = loops_around(op)
     return bool(loops) and any(
         tt.Load.matches(maker) and loops_around(maker) >= loops for maker in _slice(op)
@@ -392,7 +392,8 @@ class MisalignedArguments:
 
         Args:
             value: a number, or a tile of them.
-            axis: of which the begins of runs count; None where every element does.
+            axis: the axis along which only the beginnings of runs count; None if every element
+                does.
             needed: bytes of a pointer, else elements.
         """
         if self._is_aligned(value, axis, needed):

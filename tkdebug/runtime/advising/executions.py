@@ -1,7 +1,7 @@
-"""Executions of each op of the GPU IR in a launch, by what was counted of Tile IR.
+"""Executions of each op of the GPU IR in a launch, from the counts of Tile IR.
 
-Passes move, copy and rename ops. What is in a loop still runs as often as that loop's body did;
-what passes put before a loop runs as often as what is around it.
+Passes move, copy and rename ops. An op in a loop still runs as often as that loop's body did; an op
+that passes put before a loop runs as often as the ops around it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ class Executions:
     Args:
         tile: the module that was interpreted.
         gpu: the module that was lowered.
-        places: what became of the ops of a compile that began with the same Tile IR.
-        entered: by region of `tile`, how many programs entered it, rounds of loops counted.
-        programs: of the grid.
+        places: the ops of a compile that began with the same Tile IR, by origin.
+        entered: by region of `tile`, the number of programs that entered it, each iteration
+            counted.
+        programs: the programs of the grid.
     """
 
     def __init__(
@@ -40,11 +41,11 @@ class Executions:
         self._known: dict[Operation, int] = {}
 
     def tile_op(self, gpu_op_id: int) -> Operation | None:
-        """The op of Tile IR that one of GPU IR came from, the first of several."""
+        """The Tile IR op that an op of GPU IR came from, the first of several."""
         return next(self.tile_ops(gpu_op_id), None)
 
     def tile_ops(self, gpu_op_id: int) -> Iterator[Operation]:
-        """The ops of Tile IR that one of GPU IR came from."""
+        """The Tile IR ops that an op of GPU IR came from."""
         place = self._places.get(gpu_op_id)
         origins = (gpu_op_id, *(place.origins if place is not None else ()))
         return (self._tile_ops[o] for o in origins if o in self._tile_ops)
@@ -91,7 +92,7 @@ class Executions:
         return self._of_op(region.parent) if counted is None else counted
 
     def _of_region(self, region: Region) -> int | None:
-        """Return how often a region of GPU IR is entered; None where it is none of Tile IR's."""
+        """Return how often a region of GPU IR is entered; None if Tile IR has no such region."""
         parent = region.parent
         assert parent is not None
         tile = self.tile_op(parent.id)

@@ -1,4 +1,4 @@
-"""All facts of one launch: what was interpreted joined with what was compiled."""
+"""All facts of one launch: its interpreted run joined with its compiled kernel."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def gather(
 
     Args:
         tile: the module that was interpreted.
-        profile: what the interpreter counted.
-        compilation: of the same kernel, with its code.
+        profile: the interpreter's counts.
+        compilation: the compilation of the same kernel, with its code.
         grid: programs along x, y, z.
-        kernel: its name.
-        machine: the GPU whose memory it waits for; None where none is known for its architecture.
+        kernel: the kernel's name.
+        machine: the GPU whose memory it waits for; None if none is known for its architecture.
 
     Raises:
         NotKnown: there is no machine code to look at.
@@ -130,12 +130,12 @@ def _sector_bytes(profile: LaunchProfile, kind: str) -> int:
 
 
 def _widest_tile(tile: Module) -> int:
-    """Elements of the largest tile; 1 where there is none."""
+    """Elements of the largest tile; 1 if there is none."""
     return max((math.prod(shape_of(v.type)) for op in tile.walk() for v in op.results), default=1)
 
 
 def _flops(tile: Module, executions: Executions) -> int:
-    """Float arithmetic on tiles; one for each element and op."""
+    """Count the float arithmetic on tiles; one for each element and op."""
     total = 0
     for op in tile.walk():
         counts = arith.FloatBinary.matches(op) or op.name.startswith(_MATH)

@@ -1,9 +1,9 @@
-"""Way of a warp through machine code: its instructions in order, loops with their rounds.
+"""The path of a warp through machine code: its instructions in order, loops with their iterations.
 
-LLVM and ptxas unroll loops, peel rounds off and leave loops for what remains; every copy of an
-instruction keeps its op. How many copies there are follows from ops that become one instruction a
-register: most ops do, so the most frequent ratio of an innermost loop's ops is taken. Rounds go
-through the loops with most copies first, as the code does.
+LLVM and ptxas unroll loops, peel iterations off and leave loops for the remainder; every copy of an
+instruction keeps its op. The number of copies follows from ops that become one instruction a
+register: most ops do, so the most frequent ratio of an innermost loop's ops is taken. Iterations
+are given to the loops with most copies first, as in the code.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _SOME = 0.5
 
 
 class InstructionRuns:
-    """The way of an average warp through one kernel's code.
+    """The path of an average warp through one kernel's code.
 
     Args:
         gpu: the module that was lowered.
-        table: its instructions.
+        table: the kernel's instructions.
         executions: how often its ops run.
 
     Attributes:
-        way: what the warp executes.
+        way: the instructions that the warp executes.
     """
 
     def __init__(self, gpu: Module, table: LineTable, executions: Executions) -> None:
@@ -116,13 +116,13 @@ class InstructionRuns:
 
 
 class _Spread:
-    """The rounds of GPU IR's loops, spread over the loops of the code and the code beside them.
+    """The iterations of GPU IR's loops, spread over the loops of the code and the code beside them.
 
     Args:
         nest: the kernel's code.
-        loops: by instruction, the loop of GPU IR that it is of.
-        factors: by loop's id, how many copies of its body there are.
-        rounds: of a loop of GPU IR, each time it is entered.
+        loops: by instruction, the loop of GPU IR that contains it.
+        factors: by a loop's id, the number of copies of its body.
+        rounds: the iterations of a loop of GPU IR, each time it is entered.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class _Spread:
     def _share_out(
         self, found: list[tuple[float, CodeLoop, Operation]], around: Operation | None
     ) -> None:
-        """Give the rounds of a loop to its loops in the code, those with most copies first."""
+        """Give the iterations of a loop to its loops in the code, most copies first."""
         found.sort(key=lambda item: -item[0])
         loop = found[0][2]
         # The loop around it was unrolled: each has all of the rounds.
@@ -203,7 +203,7 @@ class _Spread:
 
 
 def _unroll_factors(gpu: Module, table: LineTable) -> dict[int, float]:
-    """Return by loop of GPU IR (its id) how many copies of its body there are."""
+    """Return, by loop of GPU IR (its id), the number of copies of its body."""
     llvm = Counter(table.llvm_ops.values())
     ptx = Counter(table.ptx_ops.values())
     copies = Counter(i.ptx_line for i in table.instructions if i.ptx_line is not None)
@@ -231,7 +231,7 @@ def _own(operations: Iterable[Operation]) -> Iterable[Operation]:
 
 
 def _mode(ratios: Iterable[float]) -> float:
-    """The most frequent ratio of at least one; 1 where there is none."""
+    """The most frequent ratio of at least one; 1 if there is none."""
     counted = Counter(round(ratio) for ratio in ratios if ratio >= 0.9)
     if not counted:
         return 1.0

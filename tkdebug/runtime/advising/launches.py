@@ -1,9 +1,9 @@
-"""Advice on interpreted launches: the choice of those that are looked at, and their records.
+"""Advice on interpreted launches: the choice of launches, and their records.
 
-One launch of each kind: of a kernel's specialisation, grid, and shapes and strides of arguments.
-Where watches add ops to what is interpreted, counts are mapped to the bare build, whose Tile IR has
-the same ops but for these and what they alone need. Remarks come from tkdebug's rules, and from
-those of plugins (entry points `tkdebug.remarks`).
+One launch of each kind is looked at: of a kernel's specialisation, grid, and shapes and strides of
+arguments. If watches add ops to the interpreted kernel, counts are mapped to the bare build, whose
+Tile IR has the same ops but for these and the ops that they alone need. Remarks come from tkdebug's
+rules, and from the rules of plugins (entry points `tkdebug.remarks`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Advisor:
     """The advice on launches of one kernel.
 
     Args:
-        kernel: its name.
-        kernel_hash: of what is interpreted.
-        module: that, in Tile IR.
-        bare: makes the Tile IR without watches; None where it has none.
+        kernel: the kernel's name.
+        kernel_hash: the hash of the interpreted kernel.
+        module: that kernel in Tile IR.
+        bare: makes the Tile IR without watches; None if it has none.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Advisor:
         self._seen: set[object] = set()
 
     def observer(self, grid: Grid, values: Sequence[Any]) -> LaunchProfile | None:
-        """Return the observer of a launch; None where one of its kind was looked at."""
+        """Return the observer of a launch; None if one of its kind was looked at."""
         kind = grid, tuple(map(_kind, values))
         if kind in self._seen or len(self._seen) >= _MOST_KINDS:
             return None
@@ -97,7 +97,7 @@ class Advisor:
             HOOKS.record(replace(remark, launch_id=launch_id))
 
     def _tell_unpredicted(self, facts: KernelFacts) -> None:
-        """Report that there is no prediction, and what is known of the dots without one."""
+        """Report that there is no prediction, and name the dots without a known time."""
         tell(
             f"no advice for {self._kernel}: no GPU's figures are known for {facts.target}; "
             f"--target takes {', '.join(MACHINES)}"
@@ -173,7 +173,7 @@ def _alike(watched: Module, bare: Module) -> dict[Operation, Operation]:
 
 
 def _numbered(module: Module) -> list[tuple[object, Operation]]:
-    """Yield the ops of a module by name, place and number among those alike."""
+    """Yield the ops of a module by name, place and number among equal ones."""
     seen: Counter[object] = Counter()
     found: list[tuple[object, Operation]] = []
     for op in module.walk():

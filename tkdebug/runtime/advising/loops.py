@@ -32,10 +32,10 @@ _FORMS = names_of(tt.Splat, tt.Broadcast, tt.ExpandDims, tt.Reshape, tt.Trans, a
 
 
 class RepeatedWork:
-    """Ops that compute the same again in rounds of loops around them.
+    """Ops that compute the same again in iterations of loops around them.
 
-    An op does so in a loop if nothing that it needs comes of the loop's counter or of what the loop
-    carries; a load only if the loop stores nothing that it may read.
+    An op does so in a loop if none of its operands comes from the loop's counter or from carried
+    values; a load only if the loop stores nothing that it may read.
 
     Args:
         tile: the kernel's Tile IR.
@@ -71,11 +71,11 @@ def _combined_by(op: Operation) -> Operation | None:
 
 @dataclass
 class _Varying:
-    """The values that change from one round of a loop to the next.
+    """The values that change from one iteration of a loop to the next.
 
     Attributes:
-        values: all of them.
-        ops: those of the loop, without those in the regions of reductions and their like.
+        values: all such values.
+        ops: the ops of the loop, without those in the regions of reductions and the like.
     """
 
     loop: Operation
@@ -117,7 +117,7 @@ class _Varying:
             self.values.update(op.results)
 
     def is_repeated(self, op: Operation) -> bool:
-        """Whether an op computes in each round what it did in the one before."""
+        """Whether an op computes in each iteration what it did in the one before."""
         if op.name in CONTROL_FLOW or any(value in self.values for value in op.operands):
             return False
         if tt.Load.matches(op):
@@ -151,10 +151,10 @@ def loops(tile: Module, executions: Executions) -> Iterator[LoopFacts]:
 
 
 def _needs_before(loop: Operation) -> Frame | None:
-    """Return where a round computes what the next one needs.
+    """Return the places where an iteration computes what the next one needs.
 
-    Sums and extremes are not meant: their terms may be computed in any order, and combined after
-    the loop. So may the parts of a loop with products, whose rounds rescale what they add up.
+    Sums and extremes do not count: their terms may be computed in any order, and combined after the
+    loop. So may the parts of a loop with products, whose iterations rescale the sums.
     """
     if not scf.For.matches(loop):
         return loop.location.frames[-1]
@@ -204,12 +204,12 @@ def _loop_around(op: Operation) -> Operation | None:
 
 
 def _is_accumulated(value: Value, loop: Operation, combined: set[str]) -> bool:
-    """Whether a value is only combined with what the loop carries, and that is only read after.
+    """Whether a value is only combined with a carried value, which is only read after the loop.
 
     Args:
         value: a result of a reduction.
         loop: the loop around it.
-        combined: what the reduction does, which has to be what is done with its results.
+        combined: the reduction's combination, which has to be the one done with its results.
     """
     while True:
         users = list(value.uses)

@@ -30,13 +30,13 @@ _LOCAL = ("local-load", "local-store")
 
 @dataclass(frozen=True, slots=True)
 class MachineCode:
-    """The instructions of one launch, with what is known of their ops.
+    """The instructions of one launch, with the facts of their ops.
 
     Attributes:
         table: the instructions.
         executions: how often ops run.
         runs: how often instructions do.
-        repeated: which ops compute the same again.
+        repeated: the ops that compute the same again.
         accumulated: reductions whose result is only added up in a loop, with its rounds.
     """
 
@@ -91,7 +91,7 @@ class MachineCode:
         return None if most is None else most.frames[-1]
 
     def waits(self, accesses: tuple[AccessFacts, ...], machine: Machine) -> tuple[WaitFacts, ...]:
-        """Return what a warp waits for, by op."""
+        """Return the waits of a warp, by op."""
         # What masks leave nothing of is not asked for.
         latency = {a.op_id: a.reached * latency_s(a, machine) * machine.clock_hz for a in accesses}
         usual = machine.l2_latency_s * machine.clock_hz

@@ -1,4 +1,4 @@
-"""Matrix products of one launch: on which unit, of which tiles, and what their operands are."""
+"""Matrix products of one launch: their units, tiles and operands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ELEMENTWISE = names_of(tt.Load, tt.AddPtr, tt.Hint, tt.FpToFp, tt.Bitcast)
 def dots_of(
     gpu: Module, executions: Executions, remarks: Mapping[int, PassRemark]
 ) -> Iterator[DotFacts]:
-    """Yield the dots of the GPU IR; one that passes copied comes as often."""
+    """Yield the dots of the GPU IR; a dot that passes copied is yielded as often."""
     for op in gpu.walk():
         if not PlainDot.matches(op):
             continue
@@ -107,8 +107,8 @@ def widened_from(value: Value) -> str:
 def broadcast_products(tile: Module, executions: Executions) -> Iterator[BroadcastFacts]:
     """Yield matrix products written as sums of products of tiles, each repeated along an axis.
 
-    Either all products are there at once and are summed up along an axis, or each round of a loop
-    adds those of a column and a row.
+    Either all products exist at once and are summed up along an axis, or each iteration of a loop
+    adds the products of a column and a row.
     """
     repeats = _Repeats()
     for op in tile.walk():
@@ -201,7 +201,7 @@ class _Repeats:
         self._known: dict[Value, frozenset[int]] = {}
 
     def axes(self, value: Value) -> frozenset[int]:
-        """Return the axes along which a tile repeats itself, without those of one element."""
+        """Return the axes along which a tile repeats itself, without axes of one element."""
         if value not in self._known:
             self._known[value] = frozenset()
             self._known[value] = self._axes(value)

@@ -1,4 +1,4 @@
-"""Accesses to shared memory of one launch, and what bank conflicts add to them."""
+"""Accesses to shared memory of one launch, and the wavefronts that bank conflicts add."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def shared_facts(
 
     Args:
         gpu: the module that was lowered.
-        executions: of its ops.
-        warps: of a program.
-        banks: of the target.
+        executions: the executions of its ops.
+        warps: the warps of a program.
+        banks: the banks of the target.
         gathers: by tl.gather of Tile IR, its indices in one execution.
     """
     indices = {}
@@ -69,7 +69,7 @@ def _facts(
 
 
 def _wavefronts(op: Operation, banks: SharedBanks) -> tuple[float, float, str] | None:
-    """Wavefronts of one warp that are needed, and those that conflicts add; None for others."""
+    """Wavefronts of one warp that are needed, and those that conflicts add; None for other ops."""
     try:
         if ttg.ConvertLayout.matches(op):
             return _of_conversion(op, banks)
@@ -134,7 +134,7 @@ def _of_gather(
 
 
 def _most_of_a_bank(words: Integers, banks: SharedBanks) -> Integers:
-    """Return by row the most different words in one bank, which gives one after the other."""
+    """Return, by row, the most different words in one bank, which serves them in turn."""
     ordered = np.sort(words, axis=1)
     is_first = np.ones(ordered.shape, np.bool_)
     is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]

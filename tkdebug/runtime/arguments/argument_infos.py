@@ -1,6 +1,6 @@
 """Descriptions of a launch's arguments for hooks: names, types, shapes, values of scalars.
 
-Every recorded launch comes here, and most pass what looks like what was passed before, so results
+Every recorded launch comes here, and most pass arguments that look like earlier ones, so results
 are cached by the visible properties of the arguments. Invariants: no value of a tensor is read (its
 GPU would be waited for), and no argument is held on to.
 """

@@ -1,7 +1,7 @@
 """Binds the arguments of a launch that is not native, and works out its specialisation key.
 
-Native launches bind theirs in a generated function (`launch.launch_writer`); both must agree with
-`specialize.argument_spec` on what shares a kernel.
+Native launches bind theirs in a generated function (`launch.launch_writer`); it and this module
+must agree with `specialize.argument_spec` on which launches share a kernel.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def explain_binding(
     """Say why a launch's arguments do not fit the kernel.
 
     Raises:
-        ArgumentTypeError: naming the missing, doubled or surplus arguments, or one that no kernel
-            can take.
+        ArgumentTypeError: arguments are missing, doubled or surplus, or no kernel can take one; the
+            message names them.
         ArgumentOverflowError: an int has more than 64 bits.
     """
     names = list(signature.parameters)

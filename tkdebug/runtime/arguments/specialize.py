@@ -1,4 +1,4 @@
-"""Arguments of a launch, and what a kernel is compiled for because of them.
+"""Arguments of a launch, and the facts of them that a kernel is compiled for.
 
 Two views of the same decision. `launch_key` and `constant_key` are cheap and hashable: two launches
 with equal keys may share a compiled kernel. `argument_spec` gives the types and constants to
@@ -64,7 +64,7 @@ _KEPT_EXTENTS = 1024
 
 @cache
 def language_dtype(element: Any) -> dtype:
-    """The language dtype of a tensor's `dtype`: torch's, or ours already.
+    """The language dtype of a tensor's `dtype`: torch's, or a language dtype already.
 
     Raises:
         ArgumentTypeError: kernels have no such element type.
@@ -86,7 +86,7 @@ def is_tensor_like(value: object) -> bool:
 
 
 def constant_key(value: Any) -> Hashable:
-    """A key of a compile-time constant; those of 1, 1.0 and True differ, and of 0.0 and -0.0."""
+    """A key of a compile-time constant; the keys of 1, 1.0 and True differ, and of 0.0 and -0.0."""
     kind = value.__class__
     if kind is int or value is None:
         return value  # type: ignore[no-any-return]
@@ -158,7 +158,7 @@ def _int_name(value: int) -> str:
 
 
 def _constant(value: Any) -> Any:
-    """`value` if it is one of those that are constants wherever they are passed."""
+    """`value` if it is a constant wherever it is passed."""
     if value is None or isinstance(value, constexpr | LanguageType) or is_jit_function(value):
         return unwrap(value)
     if getattr(value, "is_constexpr_function", False):
@@ -304,7 +304,7 @@ def upstream_name(spec: ArgSpec) -> Any:
 def alignment_key(parameters: Sequence[KernelParam], values: Sequence[Any]) -> tuple[Hashable, ...]:
     """Return whether each argument is a multiple of 16; part of the key of native kernels alone.
 
-    None where the parameter opts out of specialisation, False where it opts out of this part.
+    None if the parameter opts out of specialisation, False if it opts out of this part.
     """
     return tuple(
         None
@@ -333,8 +333,8 @@ def aligned_descriptor(value: TensorDescriptor) -> Hashable:
     """Return the alignment of a descriptor, whose base and strides are multiples of 16.
 
     Returns:
-        True where its last extent, which masks accesses, is one too; `MAPPABLE` where it is not;
-        False where no tensor map could describe the tensor.
+        True if its last extent, which masks accesses, is one too; `MAPPABLE` if it is not; False if
+            no tensor map could describe the tensor.
     """
     return _extents_key(tuple(value.shape), tuple(value.strides), value.base.dtype.itemsize)
 
@@ -350,11 +350,11 @@ def arg_divisibility(specs: Sequence[ArgSpec], alignment: Sequence[Hashable]) ->
     """Return a known divisor of each run-time parameter: of a pointer's bytes, of an int.
 
     Args:
-        specs: what each parameter is compiled for.
+        specs: the type or constant that each parameter is compiled for.
         alignment: `alignment_key` of the same parameters.
 
     Returns:
-        One number for each of the kernel's IR arguments, in their order; 1 where nothing is known.
+        One number for each of the kernel's IR arguments, in their order; 1 if nothing is known.
     """
     divisors: list[int] = []
     for spec, aligned in zip(specs, alignment, strict=True):

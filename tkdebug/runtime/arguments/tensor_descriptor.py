@@ -30,7 +30,7 @@ class TensorDescriptor:
         shape: extents, in elements.
         strides: in elements; the last is 1, the others multiples of 16 bytes.
         block_shape: the tile each access moves; powers of 2.
-        padding: what reads outside give: "zero" or "nan".
+        padding: the value of reads outside: "zero" or "nan".
         round_f32_to_tf32: whether loads round fp32 to the nearest tf32.
 
     Raises:
@@ -120,7 +120,7 @@ def is_mappable(shape: Sequence[int], strides: Sequence[int], item_bytes: int) -
     """Whether a tensor map can describe such a tensor.
 
     The limits are cuTensorMapEncodeTiled's. Beside them, rows must be whole units of 16 bytes: bulk
-    stores write such units, and so overwrite what follows other rows (seen on an H200).
+    stores write such units, and so overwrite memory after other rows (seen on an H200).
     """
     steps_fit = all(0 < stride * item_bytes < _MAX_STRIDE_BYTES for stride in strides[:-1])
     rows_fit = shape[-1] * item_bytes % ALIGNMENT_BYTES == 0

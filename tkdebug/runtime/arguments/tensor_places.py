@@ -16,7 +16,7 @@ def refuse_unfit_tensors(kernel: str, names: Sequence[str], values: Sequence[Any
     """Refuse tensors without memory, and tensors in host memory beside tensors on a GPU.
 
     Raises:
-        PointerError: naming the first such tensor.
+        PointerError: a tensor does not fit; the message names the first one.
     """
     if len(_places(kernel, names, values)) > 1:
         _refuse_mixed_places(kernel, names, values)
@@ -44,8 +44,8 @@ def _places(kernel: str, names: Sequence[str], values: Sequence[Any]) -> set[str
     """Return the kinds of device that hold the storages of a launch's tensors.
 
     Raises:
-        PointerError: naming the first tensor that has no memory, or none that an address and
-            strides describe.
+        PointerError: a tensor has no memory, or none that an address and strides describe; the
+            message names the first one.
     """
     import torch  # as below
 
@@ -76,7 +76,7 @@ def _storage(torch: Any, value: Any) -> Any:
     """Return a tensor's memory, if all of it is there.
 
     Raises:
-        _MemoryProblem: it has none, or none that an address and strides describe.
+        _MemoryProblem: the tensor has no memory, or none that an address and strides describe.
         RuntimeError, ValueError: torch says that it has none.
     """
     if value.is_nested:

@@ -1,4 +1,4 @@
-"""Objects that stand where a tensor is expected: for warm-ups, and for other element types."""
+"""Objects in the place of a tensor: for warm-ups, and for other element types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MockTensor:
 
     @staticmethod
     def wrap_dtype(argument: Any) -> Any:
-        """A torch dtype as a mock tensor of it; anything else as it is."""
+        """A torch dtype as a mock tensor of it; anything else unchanged."""
         kind = type(argument)
         if kind.__name__ == "dtype" and kind.__module__ == "torch":
             return MockTensor(argument)
@@ -88,7 +88,7 @@ class TensorWrapper:
 
 
 def reinterpret(tensor: Any, dtype: Any) -> Any:
-    """`tensor`'s memory as elements of `dtype`; the bare tensor where that is its own dtype.
+    """`tensor`'s memory as elements of `dtype`; the bare tensor if that is its own dtype.
 
     Raises:
         ArgumentTypeError: `tensor` is no tensor.

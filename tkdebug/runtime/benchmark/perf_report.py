@@ -25,9 +25,9 @@ class Benchmark:
 
     Attributes:
         x_names: arguments that vary along x.
-        x_vals: their values: a scalar for all of them, or a sequence with one for each.
+        x_vals: the values: a scalar for all arguments, or a sequence with one for each.
         line_arg: the argument that differs from line to line.
-        line_vals: its values.
+        line_vals: the values of the lines.
         line_names: labels of the lines.
         plot_name: title, and name of the files written.
         args: further arguments, the same throughout.
@@ -58,7 +58,7 @@ class SweepTable:
 
     Attributes:
         columns: headings.
-        rows: a value per column; None where there is none.
+        rows: a value per column; None if there is none.
         lows: smallest y of each line and row, None where the function gave none.
         highs: largest y of each line and row.
     """
@@ -261,7 +261,7 @@ def perf_report(
     """Decorator: make a function a sweep, or several; call `.run(…)` on the result.
 
     Args:
-        benchmarks: what to sweep over.
+        benchmarks: the sweeps.
     """
 
     def decorate(fn: Callable[..., Any]) -> Mark:

@@ -1,7 +1,7 @@
 """Times of a function of the script's: by CUDA events, in a CUDA graph, or by the host's clock.
 
-The host's clock is used where there is no GPU. Under the `quick` knob `do_bench` calls its function
-once, so that scripts which benchmark at their end come to it.
+The host's clock is used if there is no GPU. Under the `quick` knob `do_bench` calls its function
+once, so that scripts which benchmark at their end get there.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ def do_bench(
     """Time `fn`.
 
     Args:
-        fn: what to time; called once before any timing.
+        fn: the function to time; called once before any timing.
         warmup: milliseconds spent warming up.
         rep: milliseconds spent timing.
         grad_to_none: tensors whose gradients are dropped before each call.
-        quantiles: what to return instead, each from 0 to 1.
+        quantiles: the quantiles to return instead, each from 0 to 1.
         return_mode: "min", "max", "mean", "median" or "all".
 
     Returns:
@@ -212,7 +212,7 @@ def do_bench_cudagraph(
 ) -> Any:
     """Time `fn` replayed from a CUDA graph, so that the host's share does not show.
 
-    Without a GPU, and for interpreted kernels, there is nothing to capture: then as `do_bench`.
+    Without a GPU, and for interpreted kernels, there is nothing to capture: then it is `do_bench`.
     Arguments and result are those of `do_bench`.
     """
     from tkdebug.runtime.device.modes import current_mode
@@ -254,7 +254,7 @@ def do_bench_proton(
     """Time `fn` without the host's share.
 
     Upstream sums up its kernels' times from CUPTI. Here the calls are replayed from a CUDA graph,
-    so what the GPU waits between two kernels of a call is part of the time; stderr says so once.
+    so waits of the GPU between two kernels of a call are part of the time; stderr says so once.
     Arguments and result are those of `do_bench`.
     """
     if has_real_gpu() and not KNOBS.quick:

@@ -1,6 +1,6 @@
-"""The builds of a checked kernel: compiled once each, in part beside what else goes on.
+"""The builds of a checked kernel: compiled once each, some while the script goes on.
 
-Invariant: a script never fails because of a check: where no checked build compiles, there is none.
+Invariant: a script never fails because of a check: if no checked build compiles, there is none.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def check_options(kernel: str) -> CheckOptions | None:
 
 
 def timeline_options(kernel: str) -> CheckOptions | None:
-    """Return how a kernel is compiled for timelines; None if none are asked for."""
+    """Return the options by which a kernel is compiled for timelines, or None if there are none."""
     request = requested(tuple(map(read_request, KNOBS.timelines)), kernel)
     if request is None:
         return None
@@ -97,11 +97,11 @@ class Build:
     """One compile, begun when it is first wanted or before.
 
     Args:
-        src: what to compile for.
+        src: the specialisation to compile.
         device: index of the device.
-        begun: the compile, where it was begun.
+        begun: the compile, if it was begun.
         is_quiet: whether hooks do not hear of a failure.
-        prints: those of its source; None of the first build of one.
+        prints: the prints of its source; None for the first build of one.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Build:
         return thread is None or not thread.is_alive()
 
     def kernel(self) -> NativeKernel:
-        """Return the kernel, and compile it if it was not.
+        """Return the kernel; compile it if that was not done.
 
         Raises:
             TkError: it does not compile.
@@ -190,7 +190,7 @@ class Build:
         return () if self.src.checks is None else tuple(sorted(self.src.checks.kinds - set(KINDS)))
 
     def usual(self) -> Build | None:
-        """The build of the same source that looks for the usual kinds; None where it is this."""
+        """The build of the same source that looks for the usual kinds; None if this is it."""
         checks = self.src.checks
         if checks is None or not self.further_kinds:
             return None
@@ -211,14 +211,14 @@ class Build:
     def lasting(self, kernel: NativeKernel) -> Build | None:
         """Return the build of the same source that compiles longer and runs faster.
 
-        Only a kernel can gain that has few resident blocks, of which registers alone limit the
-        number, and that does not spill.
+        Only a kernel can gain that has few resident blocks, whose number registers alone limit, and
+        that does not spill.
 
         Args:
-            kernel: what this build gave.
+            kernel: the kernel of this build.
 
         Returns:
-            The build; None where there is nothing to gain.
+            The build; None if there is nothing to gain.
         """
         binary, target = kernel.binary, target_for(self.src.options)
         fitting = backend_of(target).occupancy(
@@ -233,9 +233,9 @@ class Build:
 class CheckedCode:
     """The checked code of one kernel: the build that is asked for, or its replacement.
 
-    A build that fails is replaced by one that looks for the usual kinds of faults alone, one for
-    tensors with other ends by one for any ends, and after some launches, where all are checked, by
-    one that is faster.
+    A build that fails is replaced by one that looks only for the usual kinds of faults. A build for
+    tensors with certain ends is replaced by one for any ends, if a launch's tensors end elsewhere.
+    Where all launches are checked, the build is replaced after some of them by a faster one.
 
     Args:
         bare: the build without checks, which says what is wrong with the kernel itself.
@@ -245,8 +245,9 @@ class CheckedCode:
     Attributes:
         shows: the watched values that it records.
         has_timeline: whether it records timelines, and checks nothing.
-        depends_on_data: whether a launch may go wrong that is like one that was checked.
-        sites_depend_on_data: whether that may be by an address, a mask, or what else is tested.
+        depends_on_data: whether a launch may go wrong although an equal one was checked.
+        sites_depend_on_data: whether that may happen by an address, a mask, or another tested
+            value.
     """
 
     def __init__(self, bare: Build, build: Build, admits: Callable[[], bool]) -> None:
@@ -276,10 +277,10 @@ class CheckedCode:
         return self._build is None
 
     def begin(self, values: Sequence[object]) -> None:
-        """Begin the checked build for a launch, and the bare one where there is time for it.
+        """Begin the checked build for a launch, and the bare one if there is time for it.
 
         Args:
-            values: of the launch, one for each parameter.
+            values: the launch's values, one for each parameter.
         """
         build, failure = self._build, None
         assert build is not None
@@ -293,7 +294,7 @@ class CheckedCode:
         self.give_up(failure)
 
     def kernel(self) -> NativeKernel | None:
-        """The compiled kernel; None where there is nothing to check, or nothing compiles."""
+        """The compiled kernel; None if there is nothing to check, or nothing compiles."""
         while self._kernel is None and self._build is not None:
             self._is_admitted = self._is_admitted or self._admits()
             if not self._is_admitted:
@@ -328,10 +329,10 @@ class CheckedCode:
         """Return the kernel, or one for any ends if it expects other ends of tensors.
 
         There are two at most. Another thread may have put either in the other's place meanwhile, so
-        a kernel is asked itself what it expects.
+        a kernel is asked itself which ends it expects.
 
         Returns:
-            None where another thread has given checks up meanwhile.
+            None if another thread has given checks up meanwhile.
 
         Raises:
             TkError: it does not compile.

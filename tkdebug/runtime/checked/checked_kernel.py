@@ -1,11 +1,11 @@
 """`CheckedKernel`: a native kernel some of whose launches are checked.
 
 It owns two builds, the bare and the checked one, and chooses between them. It is among a jit
-function's kernels in the place of the bare build, until nothing new is to be expected of its
-launches. What scripts read off it is the bare build's. The generated launch function asks
-`next_action` of every kernel, which is how this one gets to see arguments; a bare kernel has none.
+function's kernels in the place of the bare build, until its launches can show nothing new. Scripts
+see the bare build's attributes. The generated launch function asks `next_action` of every kernel,
+which is how this one gets to see arguments; a bare kernel has none.
 
-Invariants: a script never fails because of a check: where there is no checked build, launches are
+Invariants: a script never fails because of a check: if there is no checked build, launches are
 bare; a launch that is timed is bare.
 """
 
@@ -61,16 +61,17 @@ class CheckedKernel(CompiledKernel):
 
     Attributes:
         submit: launches the bare kernel without hooks, as its own does.
-        passes_plain: the bare kernel's; an attribute of this one while launches are counted down.
+        passes_plain: the bare kernel's attribute; this kernel's own while launches are counted
+            down.
 
     Args:
         bare: the build that has no checks.
-        checked: the one that has.
-        memory: for checked launches on the kernel's device.
+        checked: the checked code.
+        memory: the memory for checked launches on the kernel's device.
         retire: called with the bare kernel when no more launches are to be looked at.
         admits: asked before the checked build is compiled whether it may be.
-        values: of the launch that the checked build is for, one for each parameter; None where the
-            bare build is wanted first, as nothing is launched, or it is timed.
+        values: the values of the launch that the checked build is for, one for each parameter; None
+            if the bare build is wanted first, as nothing is launched, or it is timed.
 
     Raises:
         TkError: the kernel does not compile.
@@ -158,7 +159,7 @@ class CheckedKernel(CompiledKernel):
             grid: programs along x, y and z, none of them 0.
             stream: handle of the stream.
             values: a value for each parameter.
-            passed: what `submit` takes.
+            passed: the arguments of `submit`.
         """
         self._was_launched = True
         CHECKED.collect()
@@ -202,8 +203,8 @@ class CheckedKernel(CompiledKernel):
     ) -> CheckedLaunch | None:
         """Return a launch that a graph captures, with its table, or None if it is bare.
 
-        Each replay costs what a checked launch does, so with `first` it is checked only where
-        replays may differ from launches that were checked, in what is tested at each access.
+        Each replay costs as much as a checked launch, so with `first` it is checked only if replays
+        may differ, in the values tested at each access, from launches that were checked.
         """
         kernel = self._checked.kernel()
         is_new = not self._kinds.has_seen(kind_of(grid, values))
@@ -250,7 +251,7 @@ class CheckedKernel(CompiledKernel):
         return self._prepared(other, grid, stream, values, is_captured)
 
     def _is_wanted(self, grid: Grid, values: tuple[Any, ...]) -> bool:
-        """Whether a launch is of a kind that has its turn; settles what comes next."""
+        """Whether a launch is of a kind that has its turn; settles the next action."""
         self._kinds.depends_on_data = self._checked.depends_on_data
         is_wanted = self._kinds.wants(kind_of(grid, values))
         rest = self._kinds.rest
@@ -302,10 +303,10 @@ class CheckedKernels:
 
         Args:
             key: the launch key.
-            src: what the bare build is compiled for.
+            src: the specialisation of the bare build.
             device: index of the device.
-            begun: the compile of the bare build, where it was begun.
-            values: of the launch, one for each parameter; None where nothing is launched.
+            begun: the compile of the bare build, if it was begun.
+            values: the launch's values, one for each parameter; None if nothing is launched.
 
         Raises:
             TkError: it does not compile.
@@ -348,7 +349,7 @@ class CheckedKernels:
 
 
 def _checks(src: Specialization) -> CheckOptions | None:
-    """Return what is checked, watched and timed in a kernel; None for nothing."""
+    """Return the checks, watches and timelines of a kernel; None for nothing."""
     if KNOBS.timelines and (timed := timeline_options(src.fn.__name__)) is not None:
         return timed
     watched = watching(src.fn) if is_looked_at() else None

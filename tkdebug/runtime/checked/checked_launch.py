@@ -1,4 +1,4 @@
-"""One checked launch: its table, the bounds of its tensors, and what is kept until it is read."""
+"""One checked launch: its table, the bounds of its tensors, and its facts until it is read."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ class LaunchNeeds:
     """The needs that all launches of one checked build have.
 
     Attributes:
-        slots_bytes: memory for what a launch reports.
+        slots_bytes: memory for a launch's reports.
         counters_bytes: memory for counters of watched values, and for readings of clocks.
-        record_bytes: memory for records of watched values; 0 where none is watched.
+        record_bytes: memory for records of watched values; 0 if none is watched.
         takes_map: whether the kernel takes the map of memory.
         may_need_look: whether launches are held for a closer look.
-        further_kinds: of faults, that it looks for beside the usual ones.
-        parameters: whose memory it reads and writes; None where not known, or of no use.
+        further_kinds: further kinds of faults that it looks for, beside the usual ones.
+        parameters: the parameters whose memory it reads and writes; None if not known, or of no
+            use.
     """
 
     slots_bytes: int
@@ -53,7 +54,7 @@ class LaunchNeeds:
 
     @staticmethod
     def of(plan: CheckPlan, options: CheckOptions) -> LaunchNeeds:
-        """Return that of a plan, worked out when it is first asked for."""
+        """Return the needs of a plan, worked out when they are first asked for."""
         found = plan.module.derived.get(LaunchNeeds)
         if found is None:
             found = plan.module.derived[LaunchNeeds] = _build_of(plan, options)
@@ -84,14 +85,14 @@ class CheckedLaunch:
 
     Args:
         kernel: the checked build.
-        build: what its launches have in common.
-        memory: that the table is of.
+        build: the needs that its build's launches share.
+        memory: the memory that the table is taken from.
         grid: programs along x, y and z.
         stream: handle of the stream.
-        arguments: what was passed.
-        table: all zero.
-        records: for values that are watched; None where none is.
-        known: of memory; None where the kernel loads no pointers.
+        arguments: the passed arguments.
+        table: the table, all zero.
+        records: memory for watched values; None if none is watched.
+        known: the state of memory; None if the kernel loads no pointers.
         is_captured: whether it becomes part of a CUDA graph, so that each replay is a launch.
     """
 
@@ -188,7 +189,7 @@ class CheckedLaunch:
 
         Args:
             values: a value for each parameter.
-            passed: what a bare kernel's `submit` takes.
+            passed: the arguments of a bare kernel's `submit`.
         """
         if self._build.may_need_look and not self._is_captured:
             self._held = self._hold(values)

@@ -1,12 +1,12 @@
-"""Findings of checked launches: kept until the device is done with them, then reported as faults.
+"""Findings of checked launches: kept until the device has ended them, then reported as faults.
 
 A launch leaves its table here. It is read at the first occasion: the next checked launch, a
-synchronisation of the script's, the end of the script. None of them waits for the device but the
-end, and a launch for which no table is free. If a launch fails, or never ends, what it had
-shown the host until then is reported (`tkdebug.records.running_faults`).
+synchronisation by the script, the end of the script. None of these waits for the device, except the
+end, and a launch for which no table is free. If a launch fails, or never ends, its reports to the
+host until then are reported (`tkdebug.records.running_faults`).
 
 Invariants: launches are reported in the order in which they were made; nothing here holds on to an
-argument; a process reads its own launches only, not those from before it was forked.
+argument; a process reads its own launches only, not launches from before it was forked.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class CheckedLaunches:
         self._conclude_at_exit()
 
     def collect_replays(self) -> None:
-        """Report what replays of graphs have found, of those that have ended."""
+        """Report the findings of those replays of graphs that have ended."""
         for pending, reported in tuple(self._in_graphs):
             try:
                 found = pending.memory.read_captured(pending.table)
@@ -136,7 +136,7 @@ class CheckedLaunches:
             self._plans[id(plan)] = plan
 
     def _show(self, pending: PendingLaunch) -> None:
-        """Let the recording process see what the launch finds while it runs, if there is one."""
+        """Let the recording process, if there is one, see the launch's findings while it runs."""
         plan = pending.plan
         if not plan.sites or not SHOWN.is_followed:
             return
@@ -160,7 +160,7 @@ class CheckedLaunches:
         self._read(waits=0)
 
     def collect_oldest(self) -> None:
-        """Wait for the oldest launch, and report it and what else has ended."""
+        """Wait for the oldest launch, and report it and all others that have ended."""
         self._read(waits=1)
 
     def settle(self) -> None:
@@ -169,7 +169,7 @@ class CheckedLaunches:
         self._settle_replays()
 
     def may_save(self, kernel: str) -> bool:
-        """Whether a launch is among the first of a kernel, of which memory may be saved."""
+        """Whether a launch is among the first of a kernel, whose memory may be saved."""
         return self._awaited.get(kernel, 0) < MOST_AWAITED
 
     def await_briefly(self, kernel: str) -> None:
@@ -239,7 +239,7 @@ class CheckedLaunches:
 
     @property
     def counts(self) -> LaunchCounts:
-        """Numbers of launches that were checked, and of those that were captured unchecked."""
+        """Count the launches that were checked, and those that were captured unchecked."""
         return LaunchCounts(self._checked, self._captured)
 
     def _read(self, waits: int) -> None:
@@ -339,9 +339,9 @@ class CheckedLaunches:
 
         Args:
             pending: the launch.
-            table: its slots.
-            may_look: whether it may be run again on the host, which takes one that ended.
-            where: what is added to the messages of faults.
+            table: the slots of its table.
+            may_look: whether it may be run again on the host; only a launch that ended may be.
+            where: a text that is added to the messages of faults.
 
         Returns:
             The checks that it was looked at for on the host.
@@ -398,7 +398,7 @@ def _judged_sites(pending: PendingLaunch) -> tuple[SiteText, ...]:
 
 
 def _launch_of(pending: PendingLaunch) -> ReportedLaunch:
-    """Return what the faults of a launch name."""
+    """Return the launch as its faults name it."""
     from tkdebug.interpreter.closer_looks.reported_launch import ReportedLaunch
 
     passed, known = pending.arguments, pending.known
@@ -432,12 +432,12 @@ def _races(
     counters: Sequence[int],
     records: Callable[[int, int], bytes],
 ) -> Judged:
-    """Judge the races of a launch; report once for a kernel what was not looked at.
+    """Judge the races of a launch; report once for a kernel which accesses were not looked at.
 
     Args:
-        plan: of its kernel.
+        plan: the plan of its kernel.
         launch: the launch.
-        counters: of each site of a watch.
+        counters: the counters of each site of a watch.
         records: gives bytes of the records, from a first one on so many.
     """
     # The interpreter's judgement, which other launches do without.

@@ -1,4 +1,4 @@
-"""Closer looks at checked launches, on the host, and what is said of launches that get none.
+"""Closer looks at checked launches, on the host, and messages about launches that get none.
 
 A closer look takes milliseconds, so each kernel gets a few. Where one is not possible, nothing is a
 fault: a stored NaN may be the kernel's input. That there were some is said once.
@@ -115,9 +115,9 @@ class CloserLooks:
 
         Args:
             pending: the launch.
-            table: what it left there.
-            launch: what its faults name.
-            faults: those in its table.
+            table: the table as the launch left it.
+            launch: the launch as its faults name it.
+            faults: the faults in its table.
         """
         # The interpreter, which most launches do not need.
         from tkdebug.interpreter.closer_looks.closer_look import needs_closer_look
@@ -189,7 +189,7 @@ class CloserLooks:
     def _tell_of_values(
         self, pending: PendingLaunch, table: bytes, launch: ReportedLaunch, why: str
     ) -> None:
-        """Report once for a kernel that it stored NaNs of which no more is known."""
+        """Report once for a kernel that it stored NaNs about which no more is known."""
         from tkdebug.interpreter.closer_looks.reports import symptoms
 
         seen = symptoms(pending.plan, table)

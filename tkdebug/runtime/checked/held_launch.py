@@ -1,10 +1,10 @@
 """A checked launch until it is read: its table, and weak references to its arguments.
 
-These are for a closer look at it after it has ended.
+The arguments are for a closer look at it after it has ended.
 
-Nothing here keeps a tensor alive. Copies are made only where they are what the launch was given:
-of tensors that are alive, that torch has not changed since, and that the kernel itself did not
-write; what it reads and writes is saved before the launch, where that is little.
+Nothing here keeps a tensor alive. Copies are made only if they are what the launch was given: of
+tensors that are alive, that torch has not changed since, and that the kernel itself did not write;
+memory that it both reads and writes is saved before the launch, if it is small.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class _Held(NamedTuple):
     """A tensor as it was when the launch was made.
 
     Attributes:
-        owner: it, or what it is a view of, while that is alive.
-        version: of its contents; None where torch keeps none.
+        owner: the tensor, or the one that it is a view of, while that is alive.
+        version: the version of its contents; None if torch keeps none.
         span: address and bytes of its allocation.
         passed: its shape, strides, place in the allocation.
-        padding: of the descriptor that it is the base of; None of a tensor.
+        padding: the padding of the descriptor whose base it is; None for a tensor.
     """
 
     owner: ref[torch.Tensor]
@@ -73,7 +73,7 @@ class _Held(NamedTuple):
         """Check that its memory is as it was at the launch.
 
         Raises:
-            GoneError: it is not.
+            GoneError: its memory has changed.
         """
         owner = self.owner()
         if owner is None:
@@ -101,8 +101,8 @@ class HeldArguments:
     """The arguments of one launch.
 
     Args:
-        values: makes what is held of the kernel's run-time arguments, in their order.
-        parameters: positions of those whose memory it reads and writes; None where not known.
+        values: makes the held values of the kernel's run-time arguments, in their order.
+        parameters: positions of arguments whose memory it reads and writes; None if not known.
         stream: handle of the stream that it will run on; None to save nothing.
     """
 
@@ -128,12 +128,12 @@ class HeldArguments:
         """The arguments of a launch that is about to be made.
 
         Args:
-            names: of the parameters.
-            specs: one for each.
+            names: the names of the parameters.
+            specs: one for each parameter.
             values: one for each parameter.
-            passed: what is known of them.
-            parameters: positions of those run-time arguments whose memory the kernel reads and
-                writes; None where not known.
+            passed: the facts of the arguments.
+            parameters: positions of run-time arguments whose memory the kernel reads and writes;
+                None if not known.
             stream: handle of the stream that it will run on; None to save nothing.
         """
         if passed.is_plain:
@@ -202,7 +202,7 @@ def _plain(
     states: Mapping[str, tuple[ref[torch.Tensor], int | None]],
     passed: PassedArguments,
 ) -> list[Any]:
-    """Return what is held of tensors and numbers; a parameter is an argument or a constant."""
+    """Return the held tensors and numbers; a parameter is an argument or a constant."""
     found: list[Any] = []
     for name, spec in zip(names, specs, strict=True):
         if isinstance(spec, Constant):
@@ -281,7 +281,7 @@ def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 def _memory(span: tuple[int, int], fetch: Fetch | None) -> torch.Tensor:
-    """Return the bytes of an allocation; zeros where they do not matter."""
+    """Return the bytes of an allocation; zeros if they do not matter."""
     import torch
 
     address, size = span
@@ -294,14 +294,13 @@ class PendingLaunch(NamedTuple):
     """A checked launch that was not read yet.
 
     Attributes:
-        plan: what its table means.
-        context: of the launch: what is known there of a fault's place.
-        held: for a closer look at what it found; None where there can be none.
-        records: of watched values; None where none is.
-        known: what was known of memory; None where the kernel loads no pointers.
-        order_of_threads: gives what is known of the kernel's threads; None where the launch is not
-            looked at for that.
-        further_kinds: of faults, that its build looks for beside the usual ones.
+        plan: the plan by which its table is read.
+        context: the facts of the launch that a fault's place needs.
+        held: the arguments for a closer look at its findings; None if there can be none.
+        records: the records of watched values; None if none is watched.
+        known: the state of memory at the launch; None if the kernel loads no pointers.
+        order_of_threads: gives the facts of the kernel's threads; None if they are not checked.
+        further_kinds: further kinds of faults that its build looks for, beside the usual ones.
     """
 
     memory: CheckMemory

@@ -1,9 +1,9 @@
-"""The choice of launches that are checked, where not all of a kernel are.
+"""The choice of launches that are checked, if not all of a kernel are.
 
 A launch whose addresses may differ from those of all launches before it is checked: it has another
-grid, or other shapes, strides or ints. What is loaded from memory, and NaNs, may differ in any
-launch, so the launches 2, 4, 8, … of a kernel are checked where that matters, or where there are
-more kinds of launches than are remembered.
+grid, or other shapes, strides or ints. Loaded values, and NaNs, may differ in any launch, so the
+launches 2, 4, 8, … of a kernel are checked if these matter, or if there are more kinds of launches
+than are remembered.
 
 Looking at a launch costs some microseconds. A kernel that shows nothing new is left alone for
 `QUIET` launches, then for twice as many, and in the end for good.
@@ -29,7 +29,7 @@ class LaunchKinds:
 
     Attributes:
         depends_on_data: whether it may go wrong in a launch like another that was checked.
-        rest: how many launches from now on nobody need look at; None for all of them.
+        rest: the number of launches from now on that need not be looked at; None for all.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class LaunchKinds:
         """Whether the launch that is made now is checked.
 
         Args:
-            kind: equal for launches with the same addresses, but for what is loaded.
+            kind: a key, equal for launches with the same addresses but for loaded ones.
         """
         self._launches += 1 + (self.rest or 0)
         self.rest = 0
@@ -91,7 +91,7 @@ _READS = (tt.Load, tt.Atomic)
 
 
 def depends_on_data(module: Module) -> bool:
-    """Whether a site of a kernel goes by what was loaded.
+    """Whether a site of a kernel depends on loaded values.
 
     Args:
         module: the Tile IR, whose ops carry the numbers of their sites.
@@ -108,7 +108,7 @@ def depends_on_data(module: Module) -> bool:
 
 
 def sites_depend_on_data(module: Module) -> bool:
-    """Whether what a site of a kernel tests, such as an address or a mask, was loaded.
+    """Whether the value that a site of a kernel tests, such as an address or a mask, was loaded.
 
     Args:
         module: the Tile IR, whose ops carry the numbers of their sites.
@@ -117,7 +117,7 @@ def sites_depend_on_data(module: Module) -> bool:
 
 
 def _comes_of_loads(tested: Iterable[Value]) -> bool:
-    """Whether what a site tests depends on a load; control flow that a load decides counts too."""
+    """Whether a site's tested value depends on a load, also by control flow that a load decides."""
     pending, seen = list(tested), set[Value]()
     while pending:
         value = pending.pop()

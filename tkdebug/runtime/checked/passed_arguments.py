@@ -1,12 +1,12 @@
 """The arguments of a launch as plain facts: what a checked one is given, and is reported with.
 
-A script passes tensors, a bare launch their addresses. A checked one is also given where each of
-them begins and ends, as it was passed, and if the kernel loads pointers, a map of memory
-(`live_memory`): what torch's allocator has given out, the tensors that the launch was passed, and
-those whose addresses the script has read.
+A script passes tensors, a bare launch their addresses. A checked launch is also given the begin and
+the end of each tensor as it was passed, and if the kernel loads pointers, a map of memory
+(`live_memory`): the allocations of torch's allocator, the launch's own tensors, and those whose
+addresses the script has read.
 
-Invariant: what the map says to be gone certainly is. Memory of other libraries is unknown, and so
-is all of the device's where torch's allocator has no list of it.
+Invariant: memory that the map says to be gone certainly is. Memory of other libraries is unknown,
+and so is all of the device's if torch's allocator has no list of it.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class PassedArguments:
         is_plain: whether there is nothing but tensors with elements and numbers.
 
     Args:
-        names: of the parameters.
-        values: one for each.
+        names: the names of the parameters.
+        values: one for each parameter.
     """
 
     def __init__(self, names: Sequence[str], values: Sequence[Any]) -> None:
@@ -84,7 +84,7 @@ class PassedArguments:
                 self._add_other(name, unwrap(value))
 
     def _add(self, place: str, passed: PassedTensor, size_bytes: int = 0) -> None:
-        """Note a tensor, and the size that the kernel takes its elements to have, if given."""
+        """Note a tensor, and the element size that the kernel assumes, if given."""
         self.tensors[place] = passed
         self.has_gaps = self.has_gaps or passed.has_gaps
         _, end = passed.byte_bounds()
@@ -112,13 +112,13 @@ class PassedArguments:
         return all(name in extents and not extents[name][1] % END_BYTES for name in names)
 
     def bounds(self, names: Sequence[str], memory: tuple[int, int] = (0, 0)) -> tuple[int, ...]:
-        """Return what the kernel takes of each of these, one after the other, as PLACES has it.
+        """Return, for each name, what the kernel takes, in the order of PLACES.
 
-        Of what has no known extent, such as an address with a type, everything is legal.
+        An argument of no known extent, such as an address with a type, has no bounds.
 
         Args:
-            names: as `CheckPlan.bounds` has them.
-            memory: of the map of memory.
+            names: names as in `CheckPlan.bounds`.
+            memory: the place of the map of memory.
         """
         places: list[int] = []
         for name in names:
@@ -139,10 +139,10 @@ def _tensor_class() -> type[torch.Tensor]:
 
 
 def kind_of(grid: tuple[int, int, int], values: Sequence[Any]) -> Hashable:
-    """Return all that the addresses of a launch depend on, but for what it loads.
+    """Return all that the addresses of a launch depend on, except loaded values.
 
     Args:
-        grid: of the launch.
+        grid: the grid of the launch.
         values: one for each parameter.
     """
     tensor_class = _tensor_class()
@@ -193,8 +193,8 @@ class LaunchMemory:
 
     Attributes:
         packed: the map, as the kernel takes it.
-        tensors: those whose addresses were read.
-        freed: such that are freed, the latest first.
+        tensors: the tensors whose addresses were read.
+        freed: freed tensors, the latest first.
         live: allocations, ascending.
     """
 
@@ -216,8 +216,8 @@ def launch_memory(memory: CheckMemory, arguments: PassedArguments) -> LaunchMemo
     """Return the state of memory just now.
 
     Args:
-        memory: of the device.
-        arguments: what the launch is passed.
+        memory: the memory of the device.
+        arguments: the launch's arguments.
     """
     known, given = ADDRESSES.known(), memory.allocations()
     tensors = tuple(PassedTensor.of(tensor) for tensor in known.tensors)

@@ -53,7 +53,7 @@ class TileStage:
 
     Attributes:
         used_globals: module-level values it was compiled with.
-        breakpoints: where it calls `breakpoint()`.
+        breakpoints: the places where it calls `breakpoint()`.
     """
 
     module: Module
@@ -64,8 +64,7 @@ class TileStage:
 def snapshot_recorder(src: Specialization) -> SnapshotRecorder | None:
     """Return the recorder of one compile's snapshots, or None if nobody wants them.
 
-    Of a build that has only checks beside the kernel, passes are not recorded: readers want those
-    of the bare build.
+    The passes of a build that adds only checks are not recorded: readers want the bare build's.
     """
     load_what_launches_import()  # the hooks of plugins are there from then on
     if not HOOKS.wants_compiled() and COMPILE_HOOKS.listener is None:
@@ -81,7 +80,7 @@ def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = Non
     """Compile to Tile IR, the part that does not depend on the mode; hooks hear nothing yet.
 
     Args:
-        src: what to compile for.
+        src: the specialisation to compile.
         recorder: takes snapshots.
 
     Raises:
@@ -105,7 +104,7 @@ def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = Non
 
 
 def note_arguments(src: Specialization, module: Module) -> None:
-    """Note in the front end's module what is known of its arguments."""
+    """Note in the front end's module the facts of its arguments."""
     # Only the compiler of a kernel imports the dialects.
     from tkdebug.compiler.dialects import tt
     from tkdebug.compiler.ops.descriptors import MAPPABLE
@@ -117,10 +116,10 @@ def note_arguments(src: Specialization, module: Module) -> None:
 
 
 def compile_for_debugger(src: Specialization, recorder: VariableRecorder) -> TileModule:
-    """The front end's Tile IR, before any pass, with what the variables are at each line.
+    """The front end's Tile IR, before any pass, with the variables' values at each line.
 
     Args:
-        src: what to compile for; its kernel was compiled before.
+        src: the specialisation to compile; its kernel was compiled before.
         recorder: notes the variables.
     """
     # What it warns of and prints was seen when it was compiled to be launched.
@@ -238,14 +237,14 @@ def announce(
     line_table: Callable[[], Mapping[str, object]] | None = None,
     image: Callable[[], bytes] | None = None,
 ) -> None:
-    """Report a compiled kernel to the hooks, if one wants to know.
+    """Report a compiled kernel to the hooks, if one wants it.
 
     Args:
         kernel: the kernel.
-        recorder: its snapshots; None when no hook wants to know.
+        recorder: its snapshots; None if no hook wants them.
         texts: further stages by name.
         lines: the source frames of their lines.
-        compile_ns: what the compile took.
+        compile_ns: the time of the compile.
         cache_hit: whether code generation was spared.
         line_table: makes the line table's data.
         image: gives the object file.
@@ -271,10 +270,10 @@ def tell_failure(
     """Report a kernel that failed to compile to the hooks: the fault, and its stages so far.
 
     Args:
-        src: what it was compiled for.
-        recorder: its snapshots, none of them where the front end failed.
+        src: the specialisation that was compiled.
+        recorder: its snapshots, none if the front end failed.
         error: why.
-        compile_ns: what the compile took until then.
+        compile_ns: the time of the compile until then.
     """
     if isinstance(error, CompileError):
         tell_compile_error(src.fn.__name__, error)

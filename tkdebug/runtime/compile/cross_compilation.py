@@ -1,7 +1,8 @@
 """Compiles interpreted kernels for an architecture as well, to show their stages.
 
-In force where the knob `cross_compile` names an architecture. Nothing compiled so is launched; one
-that does not compile is reported to hooks like any other, and the interpreted launch goes on.
+In force if the knob `cross_compile` names an architecture. Nothing compiled so is launched; a
+kernel that does not compile is reported to hooks like any other, and the interpreted launch goes
+on.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ def cross_compile(
 ) -> NativeCompilation | None:
     """Compile a kernel that is about to be interpreted for `KNOBS.cross_compile` too.
 
-    Watches change what is interpreted, not what is compiled: that is the kernel that would run.
+    Watches change the interpreted kernel, not this one: it is the kernel that would run.
 
     Args:
-        src: its specialisation.
-        values: what it is launched with, of which native code knows the alignment.
-        seen: what this kernel was compiled for already; added to.
+        src: the kernel's specialisation.
+        values: the launch's values, whose alignment native code knows.
+        seen: the specialisations that this kernel was compiled for already; added to.
 
     Returns:
         The compile; None where there was none, or it failed.

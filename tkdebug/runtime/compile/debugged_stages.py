@@ -36,9 +36,9 @@ def source_for_gpu(
     """Return the specialisation of an interpreted kernel for an architecture.
 
     Args:
-        src: of the interpreted kernel.
+        src: the source of the interpreted kernel.
         target: the architecture, where the launch asks for none; None for the usual one.
-        values: of the launch, of which GPU code knows the alignment.
+        values: the launch's values, whose alignment GPU code knows.
     """
     options = src.options
     target = target or usual_target()
@@ -64,7 +64,7 @@ def values_for(module: Module, values: Sequence[Any]) -> Sequence[Any]:
 
 
 def usual_target() -> str | None:
-    """Return the default architecture of GPU IR; None for that of the GPU here."""
+    """Return the default architecture of GPU IR; None for the architecture of the GPU here."""
     return None if platform_in_force().obstacle() is None else _USUAL_TARGET
 
 
@@ -88,14 +88,15 @@ def run_to_stage(
     """Run passes on the front end's module up to one of them, which is the last.
 
     Args:
-        src: what is compiled.
+        src: the compiled specialisation.
         module: changed.
         stage: "tile-ir" or "gpu-ir".
         pass_name: the last pass; "" for all.
-        run: which of its runs.
+        run: the number of the run, if the pass has several.
 
     Yields:
-        What each pass did, and its rules whose ops belong to other rounds of a loop.
+        Return the record of each pass, and its rules whose ops belong to other iterations of a
+            loop.
 
     Raises:
         TkError: a pass refuses the kernel.

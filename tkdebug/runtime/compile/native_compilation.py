@@ -1,8 +1,8 @@
 """Compiles a kernel to machine code for one specialisation and one architecture.
 
 Responsible for what is around code generation: options it cannot honour, its steps, stages as files
-(which there are, and which an edited file can replace), and telling hooks. The front end's part is
-`compilation`'s, where files lie is `stage_files`', code generation is the backend's
+(which there are, and which an edited file can replace), and calling hooks. The front end's part is
+in `compilation`, the folders of files in `stage_files`, code generation in the backend
 (`compiler.targets`).
 """
 
@@ -64,12 +64,12 @@ def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
 class NativeCompilation:
     """One compile in three steps: lowering, code generation, the kernel.
 
-    Lowering is done when it is made, in Python; `generate` waits for another process and may be
-    called in another thread. A failure of either is kept until `finish`, which is also when hooks
-    are called, so that they hear of compiles in the order in which kernels are wanted.
+    Lowering is done at once, in Python; `generate` waits for another process and may be called in
+    another thread. A failure of either is kept until `finish`, which is also when hooks are called,
+    so that they hear of compiles in the order in which kernels are wanted.
 
     Args:
-        src: what to compile for.
+        src: the specialisation to compile.
         device: index of the CUDA device.
 
     Raises:
@@ -244,10 +244,10 @@ class _Lowered:
 
     Attributes:
         tile_ir: text of the Tile IR after its passes.
-        tile_ops: its ops by id; None when no hook wants to know.
+        tile_ops: its ops by id; None if no hook wants them.
         used_globals: module-level values it was compiled with.
-        module: what code is generated of.
-        files: its stages as files.
+        module: the module that code is generated from.
+        files: the files of its stages.
     """
 
     tile_ir: str
@@ -258,7 +258,7 @@ class _Lowered:
 
 
 def _tell_summarised_prints(module: Module) -> None:
-    """Report the prints of which the kernel prints a summary."""
+    """Report the prints that the kernel summarises."""
     from tkdebug.compiler.dialects import tt
     from tkdebug.compiler.print_summaries import is_summarised
 
@@ -348,12 +348,12 @@ def _check_resources(target: Target, threads: int, shared_bytes: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NativeStageFiles:
-    """The files of one compile: those that are written, and edited ones.
+    """The files of one compile: the written ones, and the edited ones.
 
     Attributes:
-        stages: those after the GPU IR.
-        dump: writes stages; None where none are wanted.
-        override: reads edited ones; None where there are none.
+        stages: the stages after the GPU IR.
+        dump: writes stages; None if none are wanted.
+        override: reads edited stages; None if there are none.
     """
 
     stages: tuple[NativeStage, ...]
@@ -386,7 +386,7 @@ class NativeStageFiles:
         """Refuse an edited file of GPU IR, which cannot be used.
 
         Raises:
-            UnsupportedError: there is one for the GPU IR.
+            UnsupportedError: there is an edited file of the GPU IR.
         """
         gpu_ir = None if self.override is None else self.override.path(GPU_IR_FILE)
         if gpu_ir is not None:

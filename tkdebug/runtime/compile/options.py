@@ -43,7 +43,7 @@ class LaunchOptions:
         enable_fp_fusion: products and sums become FMA.
         enable_reflect_ftz: fp32 exp2, sqrt and rsqrt flush subnormal numbers to zero.
         extern_libs: bitcode libraries as (name, path) pairs.
-        arch: what is compiled for, as `sm90`; None for the current device.
+        arch: the architecture to compile for, as `sm90`; None for the current device.
     """
 
     num_warps: int = 4
@@ -120,7 +120,7 @@ def parse_options(
 
     Args:
         kernel: the kernel's name, for messages.
-        keywords: what a launch was given beyond the kernel's parameters.
+        keywords: the launch's keywords beyond the kernel's parameters.
         parameters: names of the kernel's parameters, for messages.
         debug: the value of `debug` where the launch does not say.
 

@@ -4,11 +4,11 @@ Responsible for who compiles and who waits, and for calling upstream's hooks aro
 Threads that want the same kernel wait for one compile; others go on beside it. A forked child waits
 for none of its parent's.
 
-Nearly all of a native compile is LLVM's and ptxas's, in processes that work side by side; the rest
+Nearly all of a native compile is LLVM's and ptxas's, in processes that work in parallel; the rest
 is Python, of which threads do one thing at a time. So arguments are bound and kernels lowered in
-the calling thread, in order, while other threads wait for code. What a call does to the arguments
-is seen by it alone, the passes have to themselves the time that they say they took, and nothing of
-the compiler needs to be safe for threads because of this.
+the calling thread, in order, while other threads wait for code. Effects of a call on its arguments
+are seen by that call alone, the passes' times are their own, and this needs nothing in the compiler
+to be safe for threads.
 
 Invariant: only when code is generated changes. Hooks are called and failures raised when a kernel
 is wanted, as if it were compiled then.
@@ -51,7 +51,7 @@ class ParallelCompilation:
         Args:
             fn: the jit function that is launched.
             key: the launch key.
-            src: what to compile for.
+            src: the specialisation to compile.
             device: index of the CUDA device.
         """
         from tkdebug.runtime.compile.native_compilation import NativeCompilation
@@ -122,13 +122,13 @@ PARALLEL_COMPILATION: ContextVar[ParallelCompilation | None] = ContextVar(
 def compile_in_parallel(fn: JITFunction, calls: Iterable[Callable[[], object]]) -> Iterator[None]:
     """Compile what `calls` want before the body of a `with` block wants it.
 
-    Where a `jit_cache_hook` may take compiles upon itself, or edited stages are reported as they
-    are read, nothing is compiled ahead.
+    If a `jit_cache_hook` may take compiles over, or edited stages are reported as they are read,
+    nothing is compiled ahead.
 
     Args:
         fn: the jit function.
-        calls: native warm-ups of it, or launches without programs, made in order; what they return
-            is no kernel. What is done to get at the next is no part of it.
+        calls: native warm-ups of it, or launches without programs, made in order; their results are
+            ignored. The time to get at the next call is no part of the compile.
     """
     if COMPILE_HOOKS.before is not None or KNOBS.override_dir is not None:
         yield
@@ -171,7 +171,7 @@ class CompileOnce:
 
         Args:
             key: the launch key.
-            src: what to compile for.
+            src: the specialisation to compile.
             is_warmup: whether nothing is launched.
             compile: makes the kernel.
 

@@ -29,12 +29,13 @@ class Specialization:
 
     Attributes:
         fn: the jit function.
-        specs: a language type, constant or tuple of such for each parameter, in order.
+        specs: a language type, a constant or a tuple of these for each parameter, in order.
         options: the launch options.
-        alignment: for native kernels `alignment_key` of the arguments; None for
-            interpreted ones, which do not differ by it.
-        host_tma_descriptors: whether launches may make tensor maps of what the kernel describes.
-        checks: what its launches are checked for; None in builds without checks.
+        alignment: for native kernels the `alignment_key` of the arguments; None for interpreted
+            ones, which do not differ by it.
+        host_tma_descriptors: whether launches may make tensor maps of descriptors that the kernel
+            makes.
+        checks: the checks of its launches; None in builds without checks.
     """
 
     fn: KernelFunction

@@ -1,7 +1,7 @@
 """A kernel's stages as files: those that TKDEBUG_DUMP wants, and edited ones of TKDEBUG_OVERRIDE.
 
 Each specialisation has a folder of its own, of the same name in both directories, so that a dumped
-file can be edited and given back. Which stage is made of which is not known here.
+file can be edited and read again. This module does not know the order of stages.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class StageOverride:
     """Reads the edited stages of one specialisation, and says on stderr what is replaced.
 
     Args:
-        kernel: its name, for messages.
-        folder: where edited stages are, if there are any.
+        kernel: the kernel's name, for messages.
+        folder: the folder of edited stages, if there are any.
     """
 
     def __init__(self, kernel: str, folder: Path) -> None:
@@ -106,7 +106,7 @@ class StageOverride:
         return StageOverride(src.fn.__name__, _folder(directory, src))
 
     def path(self, file: str) -> Path | None:
-        """The edited file, None when there is none."""
+        """The edited file, or None if there is none."""
         path = self._folder / file
         return path if path.is_file() else None
 
@@ -139,7 +139,7 @@ class StageOverride:
             raise UsageError(f"TKDEBUG_OVERRIDE: {self.path(file)} is not UTF-8 text") from None
 
     def tile_ir(self) -> Module | None:
-        """The edited Tile IR that takes the place of the front end's, None when there is none.
+        """The edited Tile IR that replaces the front end's, or None if there is none.
 
         Raises:
             UsageError: it is no Tile IR.

@@ -1,7 +1,7 @@
 """Compiles interpreted kernels for a GPU to answer questions: nothing is launched, or announced.
 
-Responsible for questions that the interpreter has of compiled code. The target is the one that
-launches are compiled for by default, an H200's where there is no GPU.
+Responsible for questions that the interpreter has about compiled code. The target is the default of
+launches, an H200's if there is no GPU.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def order_of_threads(src: Specialization, module: Module) -> ThreadOrder | None:
-    """Find out which threads access what in a kernel, and what orders them.
+    """Find out which threads access which elements in a kernel, and what orders them.
 
     Args:
-        src: of the kernel, for a GPU (`source_for_gpu`).
+        src: the source of the kernel, for a GPU (`source_for_gpu`).
         module: its Tile IR after the passes; not changed.
 
     Returns:
@@ -55,12 +55,13 @@ def fitting_programs(src: Specialization, module: Module, multiprocessors: int) 
     """Count the programs of a kernel that a GPU holds at once.
 
     Args:
-        src: of the kernel, for a GPU (`source_for_gpu`).
+        src: the source of the kernel, for a GPU (`source_for_gpu`).
         module: its Tile IR after the passes; not changed.
         multiprocessors: of the GPU.
 
     Returns:
-        How many, and what limits that, in words. Where no code can be generated, by warps alone.
+        Return the number, and what limits it, in words. If no code can be generated, it is by warps
+            alone.
     """
     target, options = target_for(src.options), native_options(src)
     backend = backend_of(target)

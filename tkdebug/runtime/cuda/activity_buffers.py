@@ -1,13 +1,13 @@
 """Memory that CUPTI fills with activity records, handed over by functions that need no GIL.
 
 CUPTI asks for a buffer in the middle of a launch, of whichever thread, and hands full ones over on
-a thread of its own. A callback in Python would wait for the GIL there, with locks of the driver's
+a thread of its own. A callback in Python would wait for the GIL there, with locks of the driver
 held, while the thread that has the GIL waits for one of those in a call of torch's: so the two
-callbacks are machine code. Responsible for the buffers alone; what is in them is
+callbacks are machine code. Responsible for the buffers alone; their contents are
 `instrument.cupti`'s.
 
-Another process can read them where they lie: behind a socket they would be copied several times,
-with the GIL held. What it has read it gives back by itself, by one store into the memory.
+Another process can read them in place: through a socket they would be copied several times, with
+the GIL held. It returns a buffer that it has read by itself, by one store into the memory.
 
 Invariants: there are `MAX_BUFFERS`, beyond which CUPTI gets none and counts what it drops; a buffer
 is CUPTI's, filled, lent, or free, never two of them; memory is never returned to the system, since
@@ -187,15 +187,15 @@ class ActivityBuffers:
     """The buffers of this process.
 
     Args:
-        size_bytes: of each.
-        count: of them.
+        size_bytes: the size of each buffer.
+        count: the number of buffers.
         is_capturing: address of cuStreamIsCapturing, for calls that a CUDA graph captures.
 
     Attributes:
         requested: address of the function that CUPTI takes buffers from.
-        completed: of that it gives them to.
-        called: of that it calls for calls of the driver.
-        descriptor: of the memory, for another process; -1 where there is none.
+        completed: the address of the callback that CUPTI gives full buffers to.
+        called: the address of the callback for calls of the driver.
+        descriptor: the descriptor of the memory, for another process; -1 if there is none.
 
     Raises:
         OSError: there is no such memory, or this process may not make machine code.

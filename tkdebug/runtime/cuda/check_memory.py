@@ -1,9 +1,9 @@
 """Tables of checked launches: zeroed, written and read in the order of the stream.
 
 A table is memory of the device, where counting is cheap, with pinned memory of the host beside it.
-Before the launch it is set to zero, unless the launch before left it so, and an event says when the
-launch has ended. A kernel that finds something writes into the host's memory as well, where another
-process can see it (`records.running_faults`): a table of which nothing is there is not copied.
+Before the launch it is set to zero, unless the launch before left it so, and an event shows when
+the launch has ended. A kernel that finds something writes into the host's memory as well, where
+another process can see it (`records.running_faults`): a table with no findings there is not copied.
 Counters are in the device's memory alone: a table that has some is copied after the launch.
 Invariants: nothing here waits for a launch unless asked to; a table is used again when it has been
 read.
@@ -97,10 +97,10 @@ class _HostMemory:
     It stays until the process ends, since a kernel may write until then.
 
     Attributes:
-        host: its address.
-        address: the same as the device sees it; None where it does not.
-        descriptor: of it, -1 where nobody else can map it.
-        view: of its bytes.
+        host: the address.
+        address: the same address as the device sees it; None if it does not.
+        descriptor: the descriptor of it, -1 if nobody else can map it.
+        view: the view of its bytes.
     """
 
     def __init__(self, size_bytes: int, is_mapped: bool) -> None:
@@ -138,16 +138,16 @@ class _Table:
 
     Attributes:
         address: on the device.
-        size_bytes: what of it is used now.
-        shown: what the host sees of it, as the device addresses it.
+        size_bytes: the size of the part that is used now.
+        shown: the host's view of it, as the device addresses it.
         host: address of its copy.
         event: recorded after the launch, and after the copy if there is one.
-        behind: address of what the launch reads, which follows the table.
-        capacity_bytes: of both.
+        behind: the address of the memory after the table that the launch reads.
+        capacity_bytes: the size of both.
         is_copied: whether all of it is copied to the host after the launch.
         is_fresh: whether the device's memory has no header yet.
         zero_bytes: how many of the device's bytes are known to be zero, from the first one on.
-        memory: that `host` is in.
+        memory: the memory that `host` is in.
     """
 
     __slots__ = (
@@ -208,7 +208,7 @@ class _Table:
         self.is_copied = bool(counters_bytes) or not self._is_mapped
 
     def found(self, fetch: Callable[[int, int], bytes | bytearray]) -> bytes:
-        """Return what the launch wrote, and set what the host saw to zero.
+        """Return what the launch wrote, and set the host's view to zero.
 
         Args:
             fetch: copies bytes of the device, by address and size.
@@ -243,7 +243,7 @@ class _Records:
     """Memory of the host that the device writes to.
 
     Attributes:
-        address: as the device sees it.
+        address: the address as the device sees it.
     """
 
     __slots__ = ("address", "capacity_bytes", "host")
@@ -325,7 +325,7 @@ class CudaCheckMemory:
         return table
 
     def read_captured(self, table: CheckTable) -> bytes:
-        """Return what a captured launch has reported since it was last asked; zeros for nothing."""
+        """Return the reports of a captured launch since the last call; zeros for nothing."""
         assert isinstance(table, _Table)
         seen = table.seen()
         return seen if seen.count(0) == len(seen) else table.found(self.fetch)
@@ -475,7 +475,7 @@ class CudaCheckMemory:
 
     @contextlib.contextmanager
     def _apart(self) -> Iterator[int]:
-        """Give a stream that waits for no other, and wait for what was put on it."""
+        """Enter a stream that waits for no other, and wait for its work at the end."""
         with self._relaxed():
             if self._stream is None:
                 self._stream = int(driver_api.call("cuStreamCreate", _NON_BLOCKING))
@@ -484,7 +484,7 @@ class CudaCheckMemory:
 
     @contextlib.contextmanager
     def _relaxed(self) -> Iterator[None]:
-        """Enter the device, where what is done breaks no capture of a graph."""
+        """Enter the device, where calls do not break the capture of a graph."""
         mode = ctypes.c_int(_RELAXED)
         with self._device.entered():
             self._calls.exchange_capture_mode(ctypes.addressof(mode))
@@ -514,7 +514,7 @@ def check_memory(device: Device) -> CudaCheckMemory:
 
 
 def torchs_allocations(device: int) -> Allocations:
-    """Return the allocations of torch's own allocator on a GPU; none if another is in force.
+    """Return the allocations of torch's own allocator on a GPU; none if another one is in force.
 
     Args:
         device: its index.
@@ -530,8 +530,8 @@ def torchs_allocations(device: int) -> Allocations:
 def allocations_of(segments: Iterable[Mapping[str, Any]]) -> Allocations:
     """Return the allocations in segments, as a snapshot of torch's allocator has these.
 
-    A block that waits for a stream to come by counts as live. So does all memory of a pool of its
-    own: of a captured graph, tensors are freed there that its replays write to.
+    A block that waits for a stream to pass counts as live. So does all memory of a pool of its own:
+    in the pool of a captured graph, tensors are freed to which its replays write.
     """
     spans = [span for segment in segments for span in _spans(segment)]
     return Allocations(

@@ -1,6 +1,6 @@
 """GPU core dumps behind `device.crash_dumps.CrashDumps`: variables, file names, driver errors.
 
-What a dump means is `crashes` and `hangs`'s, its format `linemap.nvidia.core_dumps`'s.
+The meaning of a dump is in `crashes` and `hangs`, its format in `linemap.nvidia.core_dumps`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CudaCrashDumps:
     """Dumps that NVIDIA's driver writes (CUDA-GDB documentation, "GPU Core Dump Support")."""
 
     def settings(self, folder: Callable[[], str], by_request: bool) -> DumpSettings | None:
-        """Return variables that switch dumps on; those that the user has set stay as they are."""
+        """Return variables that switch dumps on; variables that the user has set stay."""
         if os.environ.get(_ENABLE, "1") != "1":
             return None
         is_owned = _FILE not in os.environ and _ENABLE not in os.environ
@@ -116,7 +116,7 @@ class CudaCrashDumps:
 
 
 def driver_version() -> int:
-    """CUDA version of the driver as it counts, 13000 for 13.0; 0 where there is none."""
+    """The CUDA version of the driver, 13000 for 13.0; 0 if there is none."""
     from tkdebug.runtime.cuda import driver_api
 
     try:

@@ -3,8 +3,8 @@
 Responsible for joining a core dump with what this process knows: its native kernels' op tables and
 the launches it has in flight. Reading the dump is `linemap.nvidia.core_dumps`'s.
 
-Invariant: what the dump does not say is reported as unknown. A dump of another process, or a kernel
-that tkdebug did not compile, is placed by the line table that its code carries.
+Invariant: facts that the dump does not have are reported as unknown. A dump of another process, or
+a kernel that tkdebug did not compile, is placed by the line table in its code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def faults_of(dump: CoreDump, launches: InFlight | None = None) -> tuple[Fault, 
 
     Args:
         dump: of this process or another.
-        launches: those in flight, where the dump is of this process.
+        launches: the launches in flight, if the dump is of this process.
     """
     groups: dict[tuple[object, ...], list[Stop]] = {}
     for stop in dump.stops:
@@ -117,7 +117,7 @@ def could_be(flight: Flight, grid: Grid) -> bool:
 
 
 def _passed(flight: Flight, parameters: bytes) -> bool:
-    """Whether the parameter memory holds what was passed, as far as that is known."""
+    """Whether the parameter memory holds the passed arguments, as far as they are known."""
     from tkdebug.runtime.cuda.packing import kernel_slots
 
     if not _is_ours(flight.kernel):
@@ -138,7 +138,7 @@ def _passed(flight: Flight, parameters: bytes) -> bool:
 
 
 def _is_ours(kernel: DeviceKernel) -> bool:
-    """Whether tkdebug compiled it; of kernels of an installed Triton's no more is known."""
+    """Whether tkdebug compiled it; no more is known of kernels of an installed Triton."""
     return getattr(kernel, "binary", None) is not None
 
 

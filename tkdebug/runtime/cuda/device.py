@@ -1,4 +1,4 @@
-"""The GPU that kernels are launched on: what it is, its limits, torch's context on it.
+"""The GPU that kernels are launched on: its name, its limits, torch's context on it.
 
 Responsible for saying why there is none. Invariant: kernels are loaded into the primary context,
 the one torch's tensors live in.
@@ -83,7 +83,7 @@ class Device:
     """One GPU; the limits are those of one block.
 
     Attributes:
-        index: as torch and the driver number it.
+        index: the number that torch and the driver give it.
         context: handle of its primary context.
         maps_host_memory: whether kernels can write to memory of the host.
     """
@@ -133,7 +133,7 @@ def device(index: int) -> Device:
     """The GPU numbered `index`.
 
     Raises:
-        NoDeviceError: there is none of that number, or the driver is too old.
+        NoDeviceError: there is no GPU of that number, or the driver is too old.
         CudaError: the driver fails.
     """
     driver_api.call("cuInit", 0)

@@ -1,7 +1,7 @@
 """Calls into the CUDA driver, with its answers checked.
 
-Responsible for turning a driver status into an error that names it, and for the functions as they
-are where each launch calls them. Not responsible for what the calls mean.
+Responsible for turning a driver status into an error that names it, and for the unchecked functions
+that each launch calls. Not responsible for the meaning of the calls.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def driver() -> Any:
     """The bindings.
 
     Raises:
-        CudaError: they are not installed.
+        CudaError: the bindings are not installed.
     """
     try:
         from cuda.bindings import driver as bindings
@@ -110,12 +110,12 @@ def raw_function(
     The bindings make an object of every number, which takes several times as long.
 
     Args:
-        name: of the function.
+        name: the name of the function.
         arguments: their ctypes types.
-        version: of CUDA, whose form of the function is wanted.
-        keeps_gil: for one that looks at the calling thread's own state alone. Any other may wait
-            for a lock of the driver's whose holder waits for a Python callback; but to give the GIL
-            up and to get it back again, among busy threads, takes longer than the call.
+        version: the version of CUDA whose form of the function is wanted.
+        keeps_gil: for a function that looks at the calling thread's own state alone. Any other one
+            may wait for a lock of the driver whose holder waits for a Python callback; but giving
+            the GIL up and getting it back, among busy threads, takes longer than the call.
 
     Raises:
         CudaError: the driver is too old to have it.

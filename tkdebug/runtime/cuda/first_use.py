@@ -1,7 +1,7 @@
 """Notifies hooks when CUDA is in use in this process, and when torch's profiler takes CUPTI.
 
 Not earlier: CUPTI starts the driver, and a process that forks after that has no CUDA in its
-children. CUPTI has one client at a time, and where two take turns without knowing of each other,
+children. CUPTI has one client at a time, and if two take turns without knowing of each other,
 torch's profiler waits forever for buffers that went to the other one (seen with torch 2.11).
 """
 
@@ -38,7 +38,7 @@ def announce_with_torch() -> None:
 def tell_of_profiler() -> None:
     """Notify hooks before torch's profiler records CUDA, and after; a second call does nothing.
 
-    It takes CUPTI in the functions that are wrapped here.
+    The profiler takes CUPTI in the functions that are wrapped here.
     """
     import torch.autograd.profiler as profiler
 

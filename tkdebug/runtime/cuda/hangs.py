@@ -1,8 +1,8 @@
 """Kernels that do not end as faults: where each warp waits, by a core dump that was asked for.
 
-Responsible for joining the dump with this process's launches; when one is asked for is
-`compat.gpu_failures.hangs`'s. A fault is one source line of one launch. The warps' next
-instructions are what the dump gives: of a loop that waits, any line of the loop may show.
+Responsible for joining the dump with this process's launches; `compat.gpu_failures.hangs` asks for
+one. A fault is one source line of one launch. The dump has the warps' next instructions: for a loop
+that waits, any line of the loop may show.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Waiting:
 
     Attributes:
         frames: () where the code has no line.
-        place: of one of their instructions; None where it is in no loaded image.
+        place: the place of one of their instructions; None if it is in no loaded image.
     """
 
     grid: Grid
@@ -43,11 +43,11 @@ class _Waiting:
 
 
 def hang_faults(dump: CoreDump, launches: InFlight, waited: str) -> tuple[Fault, ...]:
-    """Return a fault for each line on which warps were, those with most warps first.
+    """Return a fault for each line on which warps were, the line with most warps first.
 
     Args:
         dump: of this process.
-        launches: those in flight.
+        launches: the launches in flight.
         waited: why the dump was asked for, in words.
     """
     groups = sorted(_groups(dump), key=lambda one: (one.grid.id, -len(one.warps)))
@@ -134,11 +134,11 @@ def _resident(dump: CoreDump, grid: Grid) -> str:
 
 
 def _has_room(dump: CoreDump, grid: Grid, blocks: Counter[int]) -> bool | None:
-    """Whether another block would find room; None where that is not known.
+    """Whether another block would find room; None if that is not known.
 
     Args:
         dump: of the GPU.
-        grid: that the blocks are of.
+        grid: the grid of the blocks.
         blocks: how many are on each multiprocessor.
     """
     if any(warp.grid is not grid for warp in dump.warps):

@@ -2,12 +2,12 @@
 
 CUPTI numbers each call of the driver, and the record of a kernel has the number of its call. A
 record of each call, which CUPTI can make as well (CUPTI_ACTIVITY_KIND_DRIVER), costs 0.6 to 2 ms of
-a training step of 8 ms on an H200, even of one function alone: torch's calls of the driver are many
-more than its kernels. The callback is called for one function only. It runs in the middle of a
-launch of whichever thread, and so is machine code (`cuda.activity_buffers`).
+a training step of 8 ms on an H200, even of one function alone: torch calls the driver many times
+more often than it launches kernels. The callback is called for one function only. It runs in the
+middle of a launch of whichever thread, and so is machine code (`cuda.activity_buffers`).
 
-Invariants: a note is of a call that succeeded; notes that nobody took in time are overwritten by
-later ones, and never come half written.
+Invariants: a note is of a call that succeeded; a note that nobody took in time is overwritten by
+later ones, and none comes half written.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ done:
 
 
 class _Code(NamedTuple):
-    """Addresses, and what keeps the code there."""
+    """Addresses, and the object that keeps the code there."""
 
     called: int
     take: Callable[[ctypes.Array[ctypes.c_char], int], int]
@@ -190,9 +190,9 @@ class LaunchCalls:
     """The notes of this process; one thread takes them at a time.
 
     Args:
-        process: its number.
+        process: the number of the process.
         is_capturing: address of cuStreamIsCapturing; 0 notes no call as captured.
-        most: how many notes there is room for, a power of two.
+        most: the number of notes that there is room for, a power of two.
 
     Attributes:
         called: address of the CUpti_CallbackFunc.

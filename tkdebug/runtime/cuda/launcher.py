@@ -64,12 +64,12 @@ class LaunchShape:
 
     Attributes:
         function: the driver's handle.
-        threads: of a block.
+        threads: the threads of a block.
         shared_bytes: dynamic shared memory.
         clusters: thread blocks of a cluster.
         cooperative: all programs are resident at once.
         programmatic: may start before the launch before it in the stream has ended.
-        workspace_bytes: of global memory for each program.
+        workspace_bytes: global memory for each program.
     """
 
     function: int
@@ -101,14 +101,14 @@ def make_submit(
 
     Args:
         kernel: the kernel's name, for messages.
-        slots: its parameters.
+        slots: the kernel's parameters.
         arguments: the names `v0`, `v3`, … of the arguments that the function takes.
-        shape: what does not change.
-        recover: called with a status that is no success and whether it is the last try; where it
-            does not raise, the launch is tried again.
-        launch: what to call instead of the driver's function.
+        shape: the part of a launch that does not change.
+        recover: called with a status that is no success and whether it is the last try; if it does
+            not raise, the launch is tried again.
+        launch: the function to call instead of the driver's.
         by_pointers: launches a kernel that does the same without the tensor maps that launches
-            make, for arguments of which there are none; `submit` returns what it does.
+            make, for arguments that have none; `submit` returns its result.
         new_workspace: called with a size in bytes and the stream, where the kernel needs that.
     """
     attributes = _attributes(shape)
@@ -202,7 +202,7 @@ def _new_memory(size_bytes: int, slot_bytes: Sequence[int]) -> _Memory:
 
 
 def _attributes(shape: LaunchShape) -> ctypes.Array[ctypes.c_char] | None:
-    """The array of CUlaunchAttribute; None when there are none."""
+    """The array of CUlaunchAttribute; None if there are none."""
     entries: list[tuple[int, int, int, int]] = []
     if shape.clusters > 1:
         entries.append((_CLUSTER_DIMENSION, shape.clusters, 1, 1))

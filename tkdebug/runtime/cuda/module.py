@@ -1,7 +1,7 @@
 """Cubins on a device: loading one, its limits against the device's.
 
-Invariant: what a kernel needs is compared with what the device has before a launch can fail on it,
-and the error names the resource and what to lower.
+Invariant: the needs of a kernel are compared with the device's limits before a launch can fail on
+them, and the error names the resource and what to lower.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LoadedKernel:
     """A kernel on a device, by the driver's handles.
 
     Attributes:
-        registers: per thread.
+        registers: registers of a thread.
         spills: registers kept in local memory, per thread.
         max_threads: most threads a block of it may have.
     """

@@ -2,8 +2,8 @@
 
 Responsible for which slots an argument fills, in the order of the kernel's IR arguments, and for
 what each may hold. A tensor descriptor is passed as the hardware-neutral tuple (address, shape,
-strides, all 64 bits wide), then again as the language sees it (shape as i32, strides as i64).
-Where the kernel takes it as a tensor map, that replaces the address, in a larger slot.
+strides, all 64 bits wide), then again as the language has it (shape as i32, strides as i64). If the
+kernel takes it as a tensor map, that replaces the address, in a larger slot.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Slot:
     """One parameter of the compiled kernel.
 
     Attributes:
-        name: as the IR names it, such as `x`, `pair.0`, `desc.shape.1`.
-        code: what `struct` packs it with.
+        name: the name in the IR, such as `x`, `pair.0`, `desc.shape.1`.
+        code: the format by which `struct` packs it.
         expression: Python text of its value in terms of the arguments `v0`, `v1`, …
         tensor_map: how a tensor map is made of that value; None in all other slots.
-        made_map: how one is made of those values; None in all other slots.
+        made_map: how a tensor map is made of those values; None in all other slots.
     """
 
     name: str
@@ -93,13 +93,13 @@ def kernel_slots(
 ) -> list[Slot]:
     """The slots of a kernel, in order.
 
-    A tensor that is an argument itself is its address in the expressions; those inside
-    tuples and descriptors are asked for theirs.
+    A tensor that is an argument itself is its address in the expressions; tensors inside tuples and
+    descriptors are asked for theirs.
 
     Args:
-        names: of the parameters.
-        specs: their types.
-        binary: the compiled code, which says what is passed as tensor maps.
+        names: the names of the parameters.
+        specs: the types of the parameters.
+        binary: the compiled code, which says which parameters are tensor maps.
 
     Raises:
         UnsupportedError: a parameter of a type that cannot be passed.

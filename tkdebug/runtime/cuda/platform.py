@@ -85,14 +85,14 @@ class CudaPlatform:
         device.require_device()
 
     def current_target(self) -> GPUTarget:
-        """The current GPU; an H200 where there is none."""
+        """The current GPU; an H200 if there is none."""
         from tkdebug.runtime.device.driver import driver
 
         major, minor = driver.default.get_device_capability()
         return GPUTarget("cuda", major * 10 + minor, _WARP_SIZE)
 
     def properties(self, device: int) -> dict[str, int]:
-        """Properties of a GPU; those of an H200 where there is none."""
+        """Properties of a GPU; an H200's if there is none."""
         if not has_real_gpu():
             return dict(H200_PROPERTIES)
         from tkdebug.runtime.cuda.device import device as cuda_device

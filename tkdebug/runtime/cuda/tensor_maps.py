@@ -1,7 +1,8 @@
 """Tensor maps: the 128 bytes by which bulk copies know a tensor.
 
-They are made of a host's `TensorDescriptor`, or of what a kernel would make a descriptor of. The
-driver encodes them, once for each address, shape and strides; launches copy the bytes.
+They are made of a host's `TensorDescriptor`, or of the values of which a kernel would make a
+descriptor. The driver encodes them, once for each address, shape and strides; launches copy the
+bytes.
 
 Source: CUDA driver API, "Tensor Map Object Management" (cuTensorMapEncodeTiled).
 """
@@ -66,7 +67,7 @@ def made_map_of(made: MadeMap) -> Callable[..., bytes]:
     """Return the function that makes a tensor map of a launch's arguments, as the kernel would.
 
     It is called with the address, the shape, the strides, and the numbers that must not be
-    negative, and raises `UnmappableError` where there is no such map.
+    negative, and raises `UnmappableError` if there is no such map.
     """
     item_bytes = made.map.element_bytes
 
@@ -105,7 +106,7 @@ def encode(
 
     Args:
         map_: element type, box, swizzle and padding.
-        address: of the tensor's first element.
+        address: the address of the tensor's first element.
         shape: in elements, the contiguous axis last.
         strides: in elements.
 

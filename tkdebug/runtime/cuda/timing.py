@@ -4,10 +4,10 @@ Only launches that are timed come here, each on its way to the GPU, so the drive
 without the bindings. Invariants: nothing here synchronises unless asked to wait; no call that may
 wait for another thread keeps the GIL; no event is recorded into a CUDA graph that is captured.
 
-Times by events are corrected by what two events show of a kernel that does nothing. It is measured
-once for each device, after a kernel that keeps the GPU busy until all is queued: so it is the GPU
-that sets the pace, and not the host. On an H200 it is 3.7 us, of which 0.8 us are the empty
-kernel's own by CUPTI.
+Times by events are corrected by the time that two events show for a kernel that does nothing. It is
+measured once for each device, after a kernel that keeps the GPU busy until all is queued: so the
+GPU sets the pace, and not the host. On an H200 it is 3.7 us, of which 0.8 us are the empty kernel's
+own by CUPTI.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class SpanTimer:
     """Starts spans on the streams of one device; its events are recorded again and again.
 
     Attributes:
-        overhead_ns: what two events show of an empty kernel; None where that cannot be measured, or
-            was not yet.
+        overhead_ns: the time that two events show for an empty kernel; None if that cannot be
+            measured, or was not yet.
     """
 
     def __init__(self, device: Device) -> None:
@@ -150,8 +150,8 @@ class SpanTimer:
 class DeviceSpan:
     """The time of a launch by two events; a call returns nanoseconds, None while it lasts.
 
-    What two events show of an empty kernel is taken off. Where the GPU waits for the host, the
-    events are as far apart as the host's two calls, however short the kernel is.
+    The time that two events show for an empty kernel is subtracted. If the GPU waits for the host,
+    the events are as far apart as the host's two calls, however short the kernel is.
 
     Attributes:
         duration_ns: once it is known.

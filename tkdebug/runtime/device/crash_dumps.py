@@ -1,7 +1,7 @@
 """The protocol of dumps that a platform's devices write of kernels that crash or hang.
 
-`compat.gpu_failures` decides when dumps are switched on, asked for and looked for; what their files
-say is the platform's.
+`compat.gpu_failures` decides when dumps are switched on, asked for and looked for; the platform
+reads their files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class DumpSettings:
     Attributes:
         pattern: file name as `CrashDumps.expanded` takes it.
         is_owned: whether the files are tkdebug's, to be deleted once they are read.
-        variables: of the environment, to be set before the device is first used.
+        variables: environment variables, to be set before the device is first used.
         pipe: pattern of the file that a request for a dump is written into; None for no requests.
     """
 
@@ -39,9 +39,9 @@ class CrashReport:
 
     Attributes:
         device: name of the device.
-        architecture: what its code is for.
-        driver: its version, "" when not known.
-        faults: one for each place that crashed; () where nothing did.
+        architecture: the architecture of its code.
+        driver: the driver's version, "" if not known.
+        faults: one for each place that crashed; () if nothing did.
     """
 
     device: str
@@ -79,7 +79,7 @@ class CrashDumps(Protocol):
 
         Args:
             path: the file.
-            launches: those in flight, where the dump is of this process.
+            launches: the launches in flight, if the dump is of this process.
 
         Raises:
             TkError: the file is no dump, or a damaged one.

@@ -1,8 +1,8 @@
-"""`driver.active`: what scripts ask about the device their kernels run on.
+"""`driver.active`: the answers to scripts that ask about the device their kernels run on.
 
-With a usable GPU the answers are the GPU's. Without one they are those of an H200, because scripts
-divide by them to size their grids; `torch.device` is then the CUDA stand-in's where it is in
-force, and the CPU otherwise.
+With a usable GPU the answers are the GPU's. Without one they are an H200's, because scripts divide
+by them to size their grids; `torch.device` is then the CUDA stand-in's if it is in force, and the
+CPU otherwise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ L2_EVICTION_BYTES = 256 << 20
 
 @cache
 def has_real_gpu() -> bool:
-    """Whether a CUDA device is there, whatever a stand-in for torch.cuda says."""
+    """Whether a CUDA device is there, not counting a stand-in for torch.cuda."""
     import torch
 
     # torch.cuda may be stood in for; the bindings below it are not.
@@ -70,7 +70,7 @@ class Driver:
         return True
 
     def get_device_interface(self) -> Any:
-        """`torch.cuda`, real or stood in for; `torch.cpu` where there is neither."""
+        """`torch.cuda`, real or the stand-in's; `torch.cpu` if there is neither."""
         import torch
 
         return torch.cuda if torch.cuda.is_available() else torch.cpu

@@ -1,9 +1,9 @@
 """The mode in which a kernel runs now: interpreted or native.
 
-Three things decide, the first that speaks: a pattern of the `interpret_kernels` knob that matches
-the kernel's name; the innermost `with mode(…)` around the launch; the `mode` knob. A thread that
-entered no `mode` itself follows the main thread, since autograd runs backward kernels in threads
-of its own.
+Three settings decide, the first one that is set: a pattern of the `interpret_kernels` knob that
+matches the kernel's name; the innermost `with mode(…)` around the launch; the `mode` knob. A thread
+that entered no `mode` itself follows the main thread, since autograd runs backward kernels in
+threads of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MAIN_THREAD:
 
 @contextmanager
 def mode(name: ModeName) -> Iterator[None]:
-    """Run the kernels launched inside as `name` says.
+    """Run the kernels launched inside in the mode `name`.
 
     Args:
         name: "interpret", "native", or "auto" (native where it can be, interpret otherwise).
@@ -88,7 +88,7 @@ def _auto(platform: Platform) -> Mode:
 
 
 def with_defaults(asked: Sequence[str], mode: ModeName) -> tuple[str, ...]:
-    """Return the checks in force: `asked` and, unless `none` is among it, the defaults.
+    """Return the checks in force: `asked` and, unless it contains `none`, the defaults.
 
     There are no defaults where kernels probably run on a GPU: those are not checked, and some
     checks fill fresh tensors, which takes time there too.

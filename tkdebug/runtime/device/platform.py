@@ -1,7 +1,7 @@
 """Platforms, the kinds of device that kernels run on: the protocol, and the one in force.
 
-A platform launches what the backend it names compiles (`compiler/targets/backend.py`). CUDA's is in
-`runtime/cuda/`; nothing else in `runtime` calls a device's driver.
+A platform launches the code of the backend that it names (`compiler/targets/backend.py`). CUDA's is
+in `runtime/cuda/`; nothing else in `runtime` calls a device's driver.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class LaunchableKernel:
 
     Attributes:
         module: the device's handle of the image.
-        function: its handle of the kernel.
-        registers: per thread.
+        function: the device's handle of the kernel.
+        registers: registers of a thread.
         spills: registers kept in memory, per thread.
         max_threads: most threads a block of it may have.
-        submit: launches it; it returns the kernel that ran where that is another.
+        submit: launches it; it returns the kernel that ran, if that is another one.
     """
 
     module: int
@@ -143,7 +143,7 @@ class Allocations:
 
     Attributes:
         live: allocations that are in use; they do not overlap.
-        gone: memory of the same allocator that none has.
+        gone: memory of the same allocator that no allocation has.
     """
 
     live: Sequence[AddressRange] = ()
@@ -172,10 +172,11 @@ class CheckMemory(Protocol):
         """Return a table of zeros for the next launch on `stream`, or None while none is free.
 
         Args:
-            slots_bytes: of its slots.
+            slots_bytes: the size of its slots.
             stream: handle of the stream.
-            behind: what the launch reads, put behind the table.
-            counters_bytes: of what else the launch writes, which follows the slots.
+            behind: bytes that the launch reads, put after the table.
+            counters_bytes: the size of everything else that the launch writes, which follows the
+                slots.
 
         Raises:
             TkError: the device has no memory for it.
@@ -198,9 +199,9 @@ class CheckMemory(Protocol):
         """Name the launch of a table to the process that reads it while the launch runs.
 
         Args:
-            table: of the launch, which is about to be made.
-            launch: its id.
-            number: of the checked build (`running_faults.ShownKernel`).
+            table: the table of the launch, which is about to be made.
+            launch: the launch's id.
+            number: the number of the checked build (`running_faults.ShownKernel`).
             sites: how many slots it has.
         """
         ...
@@ -221,7 +222,7 @@ class CheckMemory(Protocol):
         """Return a table of zeros for a launch that a graph captures; it is never free again.
 
         Returns:
-            None where there are too many, or the host cannot see what a launch writes.
+            None if there are too many, or the host cannot see what a launch writes.
 
         Raises:
             TkError: the device has no memory for it.
@@ -229,7 +230,7 @@ class CheckMemory(Protocol):
         ...
 
     def read_captured(self, table: CheckTable) -> bytes:
-        """Return what a captured launch has reported since it was last asked; zeros for nothing.
+        """Return the reports of a captured launch since the last call; zeros for nothing.
 
         Raises:
             TkError: a launch failed.
@@ -268,7 +269,7 @@ class CheckMemory(Protocol):
         """Copy the device's memory as it is now; it waits for no stream of the script's.
 
         Raises:
-            TkError: it cannot be read.
+            TkError: the memory cannot be read.
         """
         ...
 
@@ -299,7 +300,7 @@ class Platform(Protocol):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The modules of it that a first launch imports where it is there, in any mode."""
+        """The modules of it that a first launch imports if it is there, in any mode."""
         ...
 
     def is_there(self) -> bool:
@@ -353,7 +354,7 @@ class Platform(Protocol):
 
         Raises:
             OutOfResources: the device has less than the kernel needs.
-            NoDeviceError: there is none.
+            NoDeviceError: there is no such device.
         """
         ...
 

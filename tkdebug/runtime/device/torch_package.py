@@ -18,7 +18,7 @@ def check_installed() -> None:
     """Check that torch is installed, without importing it, which takes a second or more.
 
     Raises:
-        UsageError: this Python has none.
+        UsageError: this Python has no torch.
     """
     if not torch_is_installed():
         raise UsageError(
@@ -30,7 +30,7 @@ def check_importable() -> None:
     """Import torch.
 
     Raises:
-        UsageError: this Python has none, or one that cannot be imported.
+        UsageError: this Python has no torch, or one that cannot be imported.
     """
     check_installed()
     try:
@@ -49,7 +49,7 @@ def import_torch() -> None:
     1.07 s of its import, and each full one after that 0.07 to 0.1 s.
 
     Raises:
-        UsageError: this Python has none, or one that cannot be imported.
+        UsageError: this Python has no torch, or one that cannot be imported.
     """
     if "torch" in sys.modules or not gc.isenabled():
         check_importable()

@@ -1,5 +1,6 @@
 """Instrumentation of kernels by plugins: what they ask for, what is recorded, and what they say.
 
-`plugin` is what a plugin is made of, `captures` puts what records operands into kernels, `layouts`
-says which threads hold what, `measuring` hands what was recorded to plugins, by source line.
+`plugin` has the classes that plugins use, `captures` adds the recording of operands to kernels,
+`layouts` says which threads hold which elements, `measuring` hands the records to plugins, by
+source line.
 """

@@ -33,7 +33,7 @@ class RecordOperands:
     """Records operands of the ops that instrumentations want.
 
     Args:
-        names: of the plugins.
+        names: the names of the plugins.
         target: the architecture of GPU IR.
         num_warps: of a block.
     """

@@ -1,4 +1,4 @@
-"""Hands what was recorded of a launch to plugins, and keeps what they measure by line."""
+"""Hands a launch's records to plugins, and keeps their measurements by line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Kernel:
     """The kernel that was compiled.
 
     Attributes:
-        module: Tile IR with what records operands.
+        module: Tile IR with the ops that record operands.
         target: architecture of its GPU IR.
         num_warps: of a block.
         divisibility: known divisors of the parameters; None where nothing is known.
@@ -49,7 +49,7 @@ class Kernel:
 
 
 def measure(captured: Sequence[Captured], kernel: Kernel, launch: WatchedLaunch) -> None:
-    """Have plugins measure what a launch recorded, and record what they say."""
+    """Have plugins measure the records of a launch, and record their results."""
     names = tuple(dict.fromkeys(one.site.plugin for one in captured))
     ops = {op.id: op for op in kernel.module.walk()}
     for plugin, instrumentation in instrumentations(names):
@@ -104,7 +104,7 @@ def _measured(
 
 
 def _moments(captured: Sequence[Captured]) -> Iterator[tuple[int, int, tuple[Tensor, ...]]]:
-    """Program, iteration and values, of what was recorded of all values of the op."""
+    """Program, iteration and values, from the records of all values of the op."""
     tables = []
     for one in sorted(captured, key=lambda each: each.site.operand):
         keys = zip(one.programs.tolist(), one.visits.tolist(), strict=True)

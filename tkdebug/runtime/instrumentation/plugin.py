@@ -18,14 +18,15 @@ class SeenOp:
     """An op as one program ran it.
 
     Attributes:
-        op: of the Tile IR.
-        values: what `Instrumentation.values` asked for, in the shape of their tiles: int64 of
-            integers and truth values, byte addresses (int64) of pointers, fp64 of floats.
+        op: the op of the Tile IR.
+        values: the values of `Instrumentation.values`, in the shape of their tiles: int64 for
+            integers and truth values, byte addresses (int64) for pointers, fp64 for floats.
         program_id: (x, y, z).
         iteration: how often the program ran the op before.
-        gpu_op: what the op is in GPU IR, without anything that instruments it; None where the
-            instrumentation is of Tile IR.
-        layout: of the op's first tile in GPU IR; None as above, and of ops without tiles.
+        gpu_op: the op in GPU IR, without anything that instruments it; None if the instrumentation
+            is of Tile IR.
+        layout: the layout of the op's first tile in GPU IR; None as above, and for ops without
+            tiles.
     """
 
     op: Operation
@@ -68,13 +69,13 @@ def _row_major(layout: LinearLayout) -> Tensor:
 class Instrumentation:
     """Looks at ops of kernels as they run; subclasses override what they need.
 
-    Where kernels run on a GPU, the values that are asked for are recorded there and handed over
-    afterwards; where they are interpreted, they are taken as they are. So both give the same.
+    If kernels run on a GPU, the values that are asked for are recorded there and handed over
+    afterwards; if they are interpreted, the values are taken directly. So both give the same.
 
     Attributes:
-        level: what `wants` is asked about: ops of "tile" IR, or of "gpu" IR.
-        programs: whose ops are recorded, as behind the @ of a watch; "" for all.
-        record: a frozen dataclass of numbers, which `measure` gives.
+        level: the ops that `wants` is asked about: of "tile" IR, or of "gpu" IR.
+        programs: the programs whose ops are recorded, as after the @ of a watch; "" for all.
+        record: a frozen dataclass of numbers, which `measure` returns.
     """
 
     level: ClassVar[Literal["tile", "gpu"]] = "tile"

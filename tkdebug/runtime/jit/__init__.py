@@ -1,1 +1,1 @@
-"""`@jit` and the function it makes: parameters, source, what it depends on."""
+"""`@jit` and the function it makes: parameters, source, dependencies."""

@@ -1,4 +1,4 @@
-"""`@jit`: a Python function as a kernel that compiles for what it is launched with.
+"""`@jit`: a Python function as a kernel that compiles for the arguments of its launches.
 
 Responsible for the decorator, and for finding or making the compiled kernel of a launch. Invariant:
 nothing of the source is looked at before the first launch, so that decorating never fails for want
@@ -78,7 +78,7 @@ class KernelInterface:
         return partial(self.run, grid=grid, warmup=False)
 
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> Any:
-        """Compile for these arguments without launching; a torch dtype stands for a tensor."""
+        """Compile for these arguments without launching; a torch dtype represents a tensor."""
         wrapped = [MockTensor.wrap_dtype(argument) for argument in args]
         named = {name: MockTensor.wrap_dtype(argument) for name, argument in kwargs.items()}
         return self.run(*wrapped, grid=grid, warmup=True, **named)
@@ -147,7 +147,7 @@ class JITFunction(KernelFunction, KernelInterface):
 
         Args:
             args: the kernel's arguments.
-            grid: one to three ints, or a function from the arguments by name to such.
+            grid: one to three ints, or a function that returns these for the arguments by name.
             warmup: compile, and launch nothing.
             kwargs: arguments by name, and launch options.
 
@@ -270,7 +270,7 @@ class JITFunction(KernelFunction, KernelInterface):
 
         Args:
             key: the launch key.
-            device: index of the device; where there is none, that of the default target.
+            device: the index of the device; without one, the index of the default target.
             values: a value for each parameter.
             options: the launch options given.
             is_warmup: whether nothing is launched.
@@ -330,7 +330,7 @@ class JITFunction(KernelFunction, KernelInterface):
         """Say why arguments do not fit the kernel's signature.
 
         Raises:
-            ArgumentTypeError: they do not.
+            ArgumentTypeError: they do not fit.
             ArgumentOverflowError: an int has more than 64 bits.
         """
         explain_binding(self.__name__, self.signature, self.params, args, kwargs)
@@ -430,10 +430,10 @@ def jit(
     """Decorator: make a Python function a kernel, or a function that kernels call.
 
     Args:
-        fn: the function, where the decorator stands without parentheses.
+        fn: the function, if the decorator has no parentheses.
         version: anything; kept for the script.
-        repr: gives the kernel's name from what it is specialised for.
-        launch_metadata: gives launch hooks more to know, from (grid, metadata, arguments).
+        repr: gives the kernel's name for a specialisation.
+        launch_metadata: gives launch hooks more facts, from (grid, metadata, arguments).
         do_not_specialize: parameters, by name or position, whose ints stay run-time values.
         do_not_specialize_on_alignment: parameters whose alignment is not noted.
         debug: compile device_assert and overflow checks in.

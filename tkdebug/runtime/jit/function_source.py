@@ -108,7 +108,7 @@ class FunctionSource:
 
     @property
     def cache_key(self) -> str:
-        """Content hash of the source, of what it calls and of the constants it reads."""
+        """Content hash of the source, of the functions it calls and of the constants it reads."""
         with self._lock:
             if self.hash is None:
                 # A placeholder while the callees are read, which may call this function again.
@@ -122,7 +122,7 @@ class FunctionSource:
 
 
 class KernelFunction(FunctionSource):
-    """A jit function as what it is compiled from: its source, its parameters, its names.
+    """A jit function as the compiler sees it: its source, its parameters, its names.
 
     Attributes:
         module: the name of the Python function's module.
@@ -175,7 +175,7 @@ class KernelFunction(FunctionSource):
 
 
 def content_key(fn: FunctionType, source: KernelSource) -> str:
-    """A hash of the text of `fn`, of what it calls, and of the constants it refers to."""
+    """A hash of the text of `fn`, of the functions it calls, and of the constants it refers to."""
     line = source.definition.lineno
     # From `def` on, as an edited source has no decorators.
     text = "".join(source.text.splitlines(keepends=True)[line - source.first_line :])
@@ -189,7 +189,7 @@ def content_key(fn: FunctionType, source: KernelSource) -> str:
 
 
 def files_of(function: Any) -> frozenset[str]:
-    """The source files of a jit function and of those that it calls."""
+    """The source files of a jit function and of the functions that it calls."""
     found: dict[int, Any] = {}
     pending = [function]
     while pending:
@@ -202,7 +202,7 @@ def files_of(function: Any) -> frozenset[str]:
 
 
 def _references(fn: FunctionType, source: KernelSource) -> Iterator[tuple[str, Any]]:
-    """Yield what `fn` refers to outside itself, by dotted name, sorted so that keys are stable."""
+    """Yield the names outside of `fn` that it refers to, dotted, sorted so that keys are stable."""
     cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
     for dotted in _free_names(source.definition):
         first, *attributes = dotted.split(".")
@@ -257,7 +257,7 @@ def _free_names(definition: ast.FunctionDef) -> tuple[str, ...]:
 
 @cache
 def _inner_fields(kind: type) -> tuple[str, ...]:
-    """The fields of a kind of node that can hold names; () for what is no node."""
+    """The fields of a kind of node that can hold names; () for anything that is no node."""
     fields: tuple[str, ...] = getattr(kind, "_fields", ())
     return () if kind is ast.Constant else tuple(f for f in fields if f not in _WITHOUT_NAMES)
 

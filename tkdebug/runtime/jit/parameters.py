@@ -1,4 +1,4 @@
-"""The parameters of a kernel: what their annotations and decorator arguments say of them."""
+"""The parameters of a kernel, with their annotations and decorator arguments."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _canonical_text(text: str) -> str:
 
 
 def type_named(text: str) -> LanguageType | None:
-    """The type of a canonical name such as `i32` or `*kfp16`; None when it names none."""
+    """The type of a canonical name such as `i32` or `*kfp16`; None if it names none."""
     if not text.startswith("*"):
         return _TYPES.get(text)
     is_const = text.startswith("*k")

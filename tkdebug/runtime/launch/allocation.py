@@ -80,7 +80,7 @@ def make_workspace(size: int, alignment: int, device: int, stream: int) -> Buffe
 
     Args:
         size: in bytes.
-        alignment: of the first byte, a power of 2 of at most 512.
+        alignment: the alignment of the first byte, a power of 2 of at most 512.
         device: index of the CUDA device.
         stream: handle of the stream that the launch is made on.
 

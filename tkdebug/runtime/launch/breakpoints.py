@@ -1,4 +1,4 @@
-"""`breakpoint()` in a kernel: a debugger's stop where there is a front to ask, else one warning."""
+"""`breakpoint()` in a kernel: a debugger's stop if there is a front to ask, else one warning."""
 
 from __future__ import annotations
 

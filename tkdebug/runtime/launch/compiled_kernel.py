@@ -1,8 +1,8 @@
-"""A kernel compiled for one specialisation: what interpreted and native ones share.
+"""A kernel compiled for one specialisation: the part that interpreted and native ones share.
 
-Responsible for what upstream's CompiledKernel shows, for launching by position, and for the record
-that hooks get of a launch. Running it is the subclasses' (`interpreted_kernel`, `native_kernel`),
-compiling `compilation`'s. Invariant: with no launch hook a launch makes no record.
+Responsible for the attributes of upstream's CompiledKernel, for launching by position, and for the
+record that hooks get of a launch. The subclasses run it (`interpreted_kernel`, `native_kernel`),
+`compilation` compiles it. Invariant: with no launch hook a launch makes no record.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class KernelMetadata(NamedTuple):
 
 
 class Artifacts(Mapping[str, Any]):
-    """A kernel's stages, by upstream's names and ours; each is made when it is first asked for.
+    """A kernel's stages, by upstream's names and tkdebug's; each is made when first asked for.
 
     Args:
         kernel: the kernel's name, for messages.
-        stages: what makes each stage.
+        stages: a function that makes each stage.
         aliases: other names of stages; iteration leaves them out.
         missing: why known stages are not there.
     """
@@ -92,17 +92,17 @@ class CompiledKernel:
     """A kernel compiled for one specialisation.
 
     Attributes:
-        src: what it was compiled for.
+        src: the specialisation.
         name: the kernel's name, by its `repr=` where it has one.
         hash: content hash.
-        asm: its stages.
+        asm: the kernel's stages.
         metadata: num_warps, num_stages, shared…
         n_regs: registers per thread.
         n_spills: registers kept in memory, per thread.
         n_max_threads: threads a block of it may have.
         used_globals: module-level values it was compiled with.
-        guarded: for each of them how to look it up: (function, name, value).
-        next_action: gives what is done at the next launch; None where that is always to submit it.
+        guarded: a look-up of each guarded global: (function, name, value).
+        next_action: gives the action at the next launch; None if that is always to submit it.
     """
 
     mode: ClassVar[Mode]
@@ -154,10 +154,10 @@ class CompiledKernel:
         )
 
     def _init_handles(self) -> None:
-        """Load the binary, where there is one."""
+        """Load the binary, if there is one."""
 
     def launch_metadata(self, grid: Grid, stream: int, *values: Any) -> None:
-        """Return None: upstream's launchers make launch hooks' argument by it, here launches do."""
+        """Return None: upstream's launchers make the argument of launch hooks by it."""
 
     @cached_property
     def tile_ir(self) -> str:
@@ -175,7 +175,7 @@ class CompiledKernel:
         raise NotImplementedError
 
     def launch_nothing(self, grid: Grid, values: tuple[Any, ...]) -> None:
-        """The sentence for a grid with an axis of 0, of which no program runs."""
+        """Log the sentence for a grid with an axis of 0, none of whose programs run."""
 
     @cached_property
     def launch_record(self) -> type[KernelLaunch]:

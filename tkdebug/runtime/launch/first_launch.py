@@ -6,7 +6,7 @@ is in the middle of an import would find modules half made. So another thread im
 The compiler's modules and the code generation worker take longer to load than a small kernel takes
 to compile. A decorated kernel is the first sign that they will be needed, so they are loaded while
 a script still imports and sets up. Only what the first compile would load is loaded, so nothing
-changes but when. Errors here are the first compile's to report.
+changes but when. Errors here are reported by the first compile.
 """
 
 from __future__ import annotations

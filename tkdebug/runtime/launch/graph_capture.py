@@ -1,8 +1,8 @@
 """State of the capture of a CUDA graph that interpreted kernels take part in.
 
-The CUDA stand-in captures (`tkdebug.compat.cuda_standin`); here is what a launch must know of it:
-whether a graph is being captured in this thread, and what CUDA does not permit then. Native
-launches are captured by CUDA itself.
+The CUDA stand-in captures (`tkdebug.compat.cuda_standin`); a launch must know here whether a graph
+is being captured in this thread, and what CUDA does not permit then. Native launches are captured
+by CUDA itself.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def refuse_while_capturing(what: str, instead: str) -> None:
     """Refuse `what` if a graph is being captured in this thread.
 
     Raises:
-        CaptureError: one is.
+        CaptureError: a graph is being captured.
     """
     capture = _here.capture
     if capture is not None:

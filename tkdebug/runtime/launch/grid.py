@@ -21,7 +21,7 @@ def grid_dimensions(kernel: str, grid: Any) -> Grid:
         grid: an int, or a sequence of one to three.
 
     Raises:
-        GridError: it is neither, or a count is negative or beyond the hardware's limit.
+        GridError: the grid is neither, or a count is negative or beyond the hardware's limit.
     """
     if isinstance(grid, tuple | list):
         counts = tuple(grid)

@@ -49,8 +49,8 @@ _NATIVE_STAGES = ("ttgir", "gpu-ir", "llir", "llvm-ir", "ptx", "cubin", "sass")
 class Estimate(int):
     """An estimate of a positive number that only native compilation knows.
 
-    Interpreted kernels have no registers and no shared memory, yet scripts divide by how much of
-    them a kernel uses.
+    Interpreted kernels have no registers and no shared memory, yet scripts divide by a kernel's use
+    of them.
     """
 
 
@@ -64,10 +64,10 @@ class InterpretedKernel(CompiledKernel):
     """A kernel whose launches are interpreted.
 
     Attributes:
-        module: its Tile IR after the passes.
-        breakpoints: where it calls `breakpoint()`.
-        cross_compile: compiles it for an architecture that is not there, from its specialisation,
-            the values of a launch, and what it was compiled for already.
+        module: the kernel's Tile IR after the passes.
+        breakpoints: the places where it calls `breakpoint()`.
+        cross_compile: compiles it for an architecture that is not there, given its specialisation,
+            the values of a launch, and the specialisations compiled already.
     """
 
     mode = "interpret"
@@ -152,7 +152,7 @@ class InterpretedKernel(CompiledKernel):
         return record.id
 
     def launch_nothing(self, grid: Grid, values: tuple[Any, ...]) -> None:
-        """Report what a grid with an axis of 0 leaves unwritten, if that is asked for."""
+        """Report outputs that a grid with an axis of 0 leaves unwritten, if that is asked for."""
         from tkdebug.interpreter import look_at_empty_launch
 
         look_at_empty_launch(self.module, runtime_values(self.src.specs, values), grid, self.name)
@@ -214,7 +214,7 @@ class InterpretedKernel(CompiledKernel):
         return Room(count, fitting)
 
     def _order_of_threads(self, values: tuple[Any, ...]) -> ThreadOrder | None:
-        """Return what is known of the threads of a launch with `values`, once by alignment."""
+        """Return the facts of the threads of a launch with `values`, once for each alignment."""
         from tkdebug.runtime.compile.unlaunched_code import order_of_threads
 
         src = self._source_for_gpu(values)
@@ -237,7 +237,7 @@ class InterpretedKernel(CompiledKernel):
         return Kernel(self.module, architecture(src), src.options.num_warps, divisors)
 
     def _profile(self, grid: Grid, values: tuple[Any, ...]) -> LaunchProfile | None:
-        """Return the observer that counts what a launch does, if advice is asked for."""
+        """Return the observer that counts a launch's work, if advice is asked for."""
         if not KNOBS.advise or self._compilation is None:
             return None
         return self._advisor.observer(grid, values)

@@ -1,15 +1,15 @@
-"""Writes the functions of a native launch, the only code of ours that is made while a script runs.
+"""Writes the functions of a native launch, the only code of tkdebug that is made at run time.
 
 Each is composed of fragments: `launch` of a jit function binds the arguments, works out their key,
 finds the compiled kernel, submits and records; `run` of a compiled kernel, which torch's compiler
-calls, submits and records; `note` of a compiled kernel packs what is recorded of a launch; the text
-of its `submit` is the platform's. In plain Python a recorded launch took 7 us more on an
-H200's host, a seventh of a compiled model's step. `inspect.Signature.bind` alone costs more than a
-bare launch may.
+calls, submits and records; `note` of a compiled kernel packs the record of a launch; the text of
+its `submit` is the platform's. In plain Python a recorded launch took 7 us more on an H200's host,
+a seventh of a compiled model's step. `inspect.Signature.bind` alone costs more than a bare launch
+may.
 
-In the pieces of text here `@` begins the names that no parameter has; `PREFIX` takes its place in
-the end. Invariant: the key differs wherever `specialize.argument_spec` and
-`alignment.alignment_key` tell apart, as equal keys share a kernel.
+In the pieces of text here `@` begins the names that no parameter has; `PREFIX` replaces it in the
+end. Invariant: the key differs wherever `specialize.argument_spec` or `alignment.alignment_key`
+does, as equal keys share a kernel.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def write_function(name: str, label: str, text: str, scope: dict[str, Any]) -> C
 
     Args:
         name: the function's, in `text`.
-        label: what tracebacks show in the place of a file.
-        text: its source.
-        scope: what the text may name.
+        label: the name that tracebacks show in place of a file.
+        text: the function's source.
+        scope: the names that the text may use.
     """
     exec(compile(text, f"<{label}>", "exec"), scope)
     function: Callable[..., Any] = scope[name]
@@ -97,10 +97,10 @@ def write_launch(
     """Write `launch(grid, *arguments, **options)` of a jit function.
 
     Args:
-        path: what the function calls where it cannot go on alone.
+        path: the functions that it calls where it cannot go on alone.
         fn: the jit function.
         kernels: its compiled kernels by launch key, which are added to.
-        first_values: what the first launch passes: its kinds are looked for first.
+        first_values: the values of the first launch, whose kinds are tested first.
     """
     import torch
 
@@ -153,8 +153,8 @@ def launch_text(params: Sequence[KernelParam], first_values: Sequence[Any]) -> s
     """The source of `launch` for these parameters.
 
     Args:
-        params: of the jit function.
-        first_values: what the first launch passes: its kinds are looked for first.
+        params: the parameters of the jit function.
+        first_values: the values of the first launch, whose kinds are tested first.
     """
     names = "".join(f"{parameter.name}, " for parameter in params)
     by_name = ", ".join(f"{p.name!r}: {_grid_value(p)}" for p in params)
@@ -219,9 +219,9 @@ def @launch(@grid, {_declare(params)}**@options):
 def write_run(kernel: NativeKernel) -> Callable[..., None]:
     """Write the function that launches a kernel with all arguments by position.
 
-    It takes the grid along x, y and z, the stream's handle, five things that upstream's launcher
-    wants (function, packed metadata, launch metadata, hooks) and that are not looked at, and a
-    value for each parameter. A grid with an axis of 0 launches nothing.
+    It takes the grid along x, y and z, the stream's handle, five arguments that upstream's launcher
+    wants (function, packed metadata, launch metadata, hooks) and that are ignored, and a value for
+    each parameter. A grid with an axis of 0 launches nothing.
     """
     import torch
 
@@ -326,7 +326,7 @@ def @note(@launch, @x, @y, @z, @stream, @start_ns, {names}):
 
 
 def write_note(parts: NoteParts) -> Callable[..., None]:
-    """Write the function that packs what is recorded of each launch of a kernel."""
+    """Write the function that packs the record of each launch of a kernel."""
     kinds, packed = parts.kinds, parts.packed
     names = [f"p{place}" for place in range(len(kinds))]
     if "other" in kinds:

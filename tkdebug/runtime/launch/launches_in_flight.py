@@ -1,7 +1,8 @@
 """The latest native launches of this process, kept for the case that one of them crashes.
 
-Only while something watches for crashes. Invariant: nothing here holds on to a tensor: arguments
-are kept as addresses and numbers, others not at all, and callers as code and instruction.
+They are kept only while something watches for crashes. Invariant: nothing here holds on to a
+tensor: arguments are kept as addresses and numbers, others not at all, and callers as code and
+instruction.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ class Flight:
     """One launch.
 
     Attributes:
-        ordinal: of this process's native launches, counted from 1.
-        launch_id: as its `LaunchRecord` has it.
-        values: what the launcher was given for each parameter that is not constexpr; None for
-            what is neither an address nor a number.
+        ordinal: the number of the launch among this process's native launches, counted from 1.
+        launch_id: the id in its `LaunchRecord`.
+        values: the launcher's value for each parameter that is not constexpr; None for a value that
+            is neither an address nor a number.
         stream: handle of the stream that it was made on.
-        span: the launch's time on the device, None where nobody measures it.
-        place: where the script made it; None where no frame is the script's.
+        span: the launch's time on the device, None if nobody measures it.
+        place: the place where the script made it; None if no frame is the script's.
     """
 
     ordinal: int

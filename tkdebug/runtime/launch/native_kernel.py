@@ -1,8 +1,8 @@
 """A kernel compiled to machine code, and its launches on one device.
 
-Responsible for loading it when it is first launched, and for hooks around its launches. What a
-launch takes is the platform's (`device/platform.py`). Invariant: a launch without
-hooks is `submit` alone.
+Responsible for loading it when it is first launched, and for hooks around its launches. The
+platform makes the launch (`device/platform.py`). Invariant: a launch without hooks is `submit`
+alone.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class NativeKernel(CompiledKernel):
         module: the driver's handle of the loaded cubin; None before.
         submit: launches without hooks: `submit(x, y, z, stream, *arguments)`, an argument for each
             parameter that is not constexpr, tensors by their address. It returns the kernel that
-            ran where that is not this one.
+            ran, if that is another one.
     """
 
     mode = "native"
@@ -121,7 +121,7 @@ class NativeKernel(CompiledKernel):
         return print_module(self.gpu_module)
 
     def _init_handles(self) -> None:
-        """Load the binary and make `submit` out of it.
+        """Load the binary and make `submit` from it.
 
         Raises:
             OutOfResources: the device has less than the kernel needs.
@@ -241,7 +241,7 @@ class NativeKernel(CompiledKernel):
             grid: programs along x, y and z.
             stream: handle of the CUDA stream.
             values: a value for each parameter.
-            passed: what `submit` takes.
+            passed: the arguments of `submit`.
             checks: makes the launch in the place of `submit`.
         """
         self._init_handles()  # hooks look at the loaded kernel
@@ -273,7 +273,7 @@ class NativeKernel(CompiledKernel):
             grid: programs along x, y and z.
             stream: handle of the CUDA stream.
             values: a value for each parameter.
-            passed: what `submit` takes.
+            passed: the arguments of `submit`.
         """
         packer = HOOKS.packer
         if packer is None:
@@ -327,7 +327,7 @@ class NativeKernel(CompiledKernel):
         return "other" not in self.parameter_kinds
 
     def write_note(self, parts: NoteParts) -> Callable[..., None]:
-        """Write the function that packs what is recorded of each launch."""
+        """Write the function that packs the record of each launch."""
         from tkdebug.runtime.launch.launch_writer import write_note  # it imports this
 
         return write_note(parts)

@@ -1,6 +1,6 @@
 """Rare steps of a native launch, which its generated function calls where it cannot go on alone.
 
-`launch_writer` writes that function. Whatever is rare is here: a first launch, an unusual argument,
+`launch_writer` writes that function. Rare cases are here: a first launch, an unusual argument,
 another mode.
 """
 
@@ -179,7 +179,7 @@ class NativePath:
 
 
 def _unfolded(options: dict[str, Any]) -> dict[str, Any]:
-    """The options, with those in their places that are parameters too."""
+    """The options, with options that are parameters, too, in the parameters' places."""
     if DOUBLED not in options:
         return options
     plain = {name: value for name, value in options.items() if name != DOUBLED}

@@ -1,4 +1,4 @@
-"""The next action at a kernel's launch: timed launches run as they are."""
+"""The next action at a kernel's launch: timed launches run bare."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNLESS_TIMED: ContextVar[NextAction] = ContextVar("tkdebug_next_action", default
 
 @contextmanager
 def timed_launches() -> Iterator[None]:
-    """Launches of this thread inside the `with` block are timed."""
+    """Mark the launches of this thread inside the `with` block as timed."""
     token = UNLESS_TIMED.set(NextAction.SUBMIT)
     try:
         yield

@@ -52,13 +52,13 @@ class Autotuner(KernelInterface):
     Attributes:
         fn: the kernel, or heuristics around it.
         base_fn: the Python function at the bottom.
-        configs: what may be chosen.
+        configs: the candidates.
         keys: names of the arguments whose change asks for a new choice.
         cache: the choice by key.
         best_config: the choice of the last launch.
-        configs_timings: milliseconds (median, 20th and 80th percentile) by configuration, from
-            the last benchmark. Those that were close to the fastest have times of other rounds,
-            among which they were chosen (`timing`).
+        configs_timings: milliseconds (median, 20th and 80th percentile) by configuration, from the
+            last benchmark. Configurations close to the fastest have times of other rounds, among
+            which they were chosen (`timing`).
         nargs: positional arguments of the launch under way, by name.
     """
 
@@ -191,10 +191,10 @@ class Autotuner(KernelInterface):
     def _first_that_compiles(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], candidates: Sequence[Config]
     ) -> Config:
-        """Choose for an interpreted kernel; timing would leave out what does not compile, too.
+        """Choose for an interpreted kernel: timing leaves out what does not compile, too.
 
         Returns:
-            The first of `candidates` where none compiles, so that the launch says why.
+            Return the first of `candidates` if none compiles, so that the launch says why.
         """
         if _plain_kernel(self.fn) is None:
             return candidates[0]
@@ -281,7 +281,7 @@ class Autotuner(KernelInterface):
     def _compiled_ahead(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], candidates: Sequence[Config]
     ) -> AbstractContextManager[None]:
-        """Compile in parallel what the trials in a `with` block launch."""
+        """Compile in parallel the kernels that the trials in a `with` block launch."""
         kernel = _plain_kernel(self.fn)
         # What one's hook leaves behind must not reach another that has none, and is tried first.
         hooked = [config.pre_hook is not None for config in candidates]
@@ -460,11 +460,11 @@ def autotune(
     """Decorator: choose among configurations when a key is first seen.
 
     Args:
-        configs: what may be chosen.
+        configs: the candidates.
         key: names of arguments whose change asks for a new choice.
-        prune_configs_by: `early_config_prune(configs, named_args, **kwargs)`, which returns those
-            worth trying; `perf_model(**arguments)`, an estimated time; `top_k`, how many of the
-            estimated best to try, a fraction or a count.
+        prune_configs_by: `early_config_prune(configs, named_args, **kwargs)`, which returns
+            candidates worth trying; `perf_model(**arguments)`, an estimated time; `top_k`, the
+            number of the estimated best to try, a fraction or a count.
         reset_to_zero: arguments zeroed before each trial.
         restore_value: arguments put back after each trial.
         pre_hook: called before each trial with (arguments, reset_only=…), instead of the two above.

@@ -33,8 +33,8 @@ def timed_in_turn(
         bench: times one, `briefly`.
 
     Returns:
-        Of each of them the round in the middle; nothing where only one is that fast, or all are
-        slow.
+        Return the round in the middle for each of them; nothing if only one is that fast, or all
+            are slow.
     """
     least_ms = min(map(median_ms, timings.values()))
     close = [config for config in timings if median_ms(timings[config]) <= _CLOSE * least_ms]
