@@ -109,7 +109,7 @@ class Deadline(Observer):
 def deadline(budget: Budget, module: Module) -> list[Observer]:
     """Return an observer that ends a run that takes too long, if the kernel has loops."""
     has_loops = any(op.name in _LOOPS for op in module.walk())
-    return [_Deadline(budget)] if has_loops else []
+    return [Deadline(budget)] if has_loops else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,9 +349,7 @@ class Rerun:
         return torch.full((storage.nbytes(),), fill, dtype=torch.uint8, device=storage.device)
 
     def _deadline(self, module: Module) -> list[Observer]:
-        """Return an observer that ends a run that takes too long, if the kernel has loops."""
-        has_loops = any(op.name in _LOOPS for op in module.walk())
-        return [Deadline(self.budget)] if has_loops else []
+        return deadline(self.budget, module)
 
     def _moved(self, value: Any, memory: dict[int, torch.UntypedStorage]) -> Any:
         """A value with what is written in copies of its own."""
