@@ -1,9 +1,10 @@
 """A launch in fp64 beside itself: each op runs once as it is, and once for every side of its tiles.
 
-For each float there is what the kernel has (`actual`), what it would be in fp64 (`exact`), and what
-it would be in fp64 if only one cause of error at one line were there (a world). An op's own error is
-its result less the same op in fp64 on the operands that it really got; a world takes the errors of
-its own ops over, so that all worlds' differences from fp64 add up to the kernel's to first order.
+For each float there is what the kernel has (`actual`), what it would be in fp64 (`exact`), and
+what it would be in fp64 if only one cause of error at one line were there (a world). An op's own
+error is its result less the same op in fp64 on the operands that it really got; a world takes the
+errors of its own ops over, so that all worlds' differences from fp64 add up to the kernel's to
+first order.
 
 Integers, masks, addresses and branches are the kernel's on every side. Invariant: `actual` is what
 the kernel computes without any of this, bit for bit.
@@ -22,7 +23,7 @@ from tkdebug.causes.fp64 import widen_floats
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects.interfaces import ElementFunction, MemoryAccess
 from tkdebug.compiler.dialects.table import is_terminator
-from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.compiler.ir.op_view import OpView, names_of
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from tkdebug.precision.op_errors import OpErrors
 
 # Bits of floats, and code that is no Tile IR: what these give is taken as exact.
-_OPAQUE = names_of(tt.Bitcast, tt.ElementwiseInlineAsm, tt.DotScaled)
+_OPAQUE = names_of(tt.Bitcast, tt.ElementwiseInlineAsm)
 # Bits of floats that are put together to at most so much more or less are rounded by that.
 _ROUNDS_TO = 2.0**-5
 _INTEGER_OPS = names_of(arith.IntegerBinary, arith.IntegerCast, arith.Select, tt.Rearrangement)
@@ -91,7 +92,7 @@ class Beside:
         steps = dict(planned(self._twin).steps)
         for block, each in own.steps.items():
             # A function of elements runs as a whole, once for each side.
-            inside = ElementFunction.matches(block.parent_op)
+            inside = _is_of_elements(block)
             steps[block] = each if inside else [self._step(step) for step in each]
         return Plan(steps, own.attended_regions)
 
@@ -183,7 +184,7 @@ class Beside:
     def _rounded(
         self, run: Evaluator, op: Operation, origin: SideBySide, type_: ir.Type, result: TileValue
     ) -> SideBySide | None:
-        """What bits were put together to, as a rounding of the float that they are of."""
+        """Return a float that was put together of bits, as a rounding of the float they were of."""
         before = origin.widened(run, type_)
         made = SideBySide(result, origin.in_fp64(run, type_), origin.worlds)
         after = made.widened(run, op.result.type)
@@ -227,7 +228,8 @@ class Beside:
                 ]
                 with _unwatched(run):
                     (found,) = _run(run, twin, memory.pointer(pointer, world), *given)
-                return run.dense(found, twin.result.type)
+                # A part of the copy, which later stores change, for all that the rule knows.
+                return run.dense(found, twin.result.type).clone()
 
             worlds = {world: read(world) for world in memory.worlds_at(pointer)}
             result = SideBySide(actual, read(None), worlds)
@@ -275,10 +277,11 @@ class Beside:
                 own = memory.actual(run, pointer) - before
                 parts = errors.of_memory(op, own)
                 worlds = (*memory.worlds_at(pointer, (*worlds_of(value), *parts)), None)
-                olds = {}
+                olds: dict[Hashable, Tensor] = {}
                 for world in worlds:
                     wide = _on_side(run, sides, type_, world)
-                    (olds[world],) = _run(run, twin, memory.pointer(pointer, world), wide, *rest)
+                    (found,) = _run(run, twin, memory.pointer(pointer, world), wide, *rest)
+                    olds[world] = run.dense(found, twin.result.type)
                 for world, part in parts.items():
                     memory.add(pointer, world, part)
             return (SideBySide(old, olds.pop(None), olds),)
@@ -286,7 +289,7 @@ class Beside:
         return apply
 
     def _overwriting(self, rule: Rule, op: Operation) -> Rule:
-        """What no side is known of: from there on memory is what the kernel has."""
+        """Return the rule of a write that is not followed: memory is then what the kernel has."""
         memory = self._memory
 
         def apply(
@@ -328,9 +331,7 @@ class _Computed:
         self.function: Callable[[Tensor], Tensor] | None = None
         self._is_exact = op.name in EXACT
 
-    def __call__(
-        self, run: Evaluator, view: OpView, *operands: TileValue
-    ) -> Sequence[TileValue]:
+    def __call__(self, run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
         sides = [sides_of(value) for value in operands]
         results = self._rule(run, view, *(side.actual for side in sides))
         is_clean = all(side.exact is None for side in sides)
@@ -353,7 +354,9 @@ class _Computed:
         results: Sequence[TileValue],
         is_clean: bool,
     ) -> Sequence[TileValue]:
-        own = None if self._is_exact else self._evaluated(run, sides, lambda s, t: s.widened(run, t))
+        own = None
+        if not self._is_exact:
+            own = self._evaluated(run, sides, lambda side, type_: side.widened(run, type_))
         if is_clean:
             assert own is not None
             exact = own
@@ -433,6 +436,14 @@ def _origin_of_bits(op: Operation) -> Value | None:
         elif made.name in _INTEGER_OPS:
             worklist += made.operands
     return found.pop() if len(found) == 1 else None
+
+
+def _is_of_elements(block: Block) -> bool:
+    """Whether a block is in a function of elements."""
+    op = block.parent_op
+    while op is not None and not ElementFunction.matches(op):
+        op = None if op.block is None else op.block.parent_op
+    return op is not None
 
 
 def is_float(type_: ir.Type) -> bool:

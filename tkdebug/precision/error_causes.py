@@ -1,4 +1,4 @@
-"""Why an op makes an error: the causes that are told apart, and the one of each op.
+"""Causes of errors: which there are, and the one of each op.
 
 The cause of an op follows from what it is, its types, and whether its result is summed up. Three
 are of single elements or of many ops instead, and are found where these are seen: values that leave
@@ -8,7 +8,7 @@ the range of their type, rounding to one side, and differences of nearly equal n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal, get_args
 
 from tkdebug.compiler.dialects import arith, math, scf, tt
@@ -162,7 +162,7 @@ def _handed_on(value: Value) -> Iterator[Value]:
 
 
 def _chain_length(op: Operation) -> int:
-    """How many additions of the op's line come one after the other up to it."""
+    """Count the additions of the op's line that come one after the other up to it."""
     line, count, at = op.location.primary.line, 0, [op]
     while at and count < _UNROLLED:
         count += 1
@@ -211,9 +211,10 @@ def may_cancel(op: Operation) -> bool:
 
 # Of instructions and functions that a GPU approximates, and that are computed to full precision
 # when they are interpreted: their largest relative errors there.
-# Sources: PTX ISA, "Floating Point Instructions"; CUDA C++ Programming Guide, "Intrinsic Functions".
+# Sources: PTX ISA, "Floating Point Instructions"; CUDA C++ Programming Guide, "Intrinsic
+# Functions".
 _ULP = 2.0**-23
-_INSTRUCTION_ERRORS = {
+_INSTRUCTION_ERRORS: Mapping[str, float] = {
     "tanh": 2.0**-11,
     "ex2": 2.0**-22,
     "lg2": 2.0**-22,
@@ -223,7 +224,7 @@ _INSTRUCTION_ERRORS = {
     "rsqrt": 2.0**-22.9,
     "rcp": _ULP,
 }
-_FUNCTION_ERRORS = {
+_FUNCTION_ERRORS: Mapping[str, float] = {
     "fast_tanhf": 2.0**-11,
     "fast_sinf": 2.0**-21.19,
     "fast_cosf": 2.0**-21.19,

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 # Shares below this are no finding.
 _LEAST_SHARE = 0.02
-# A cancellation counts where the output's error, too, is that much larger than that of its operands.
+# A cancellation counts where the output's error, too, is that much larger than its operands'.
 _REACHES_OUTPUT = CANCELS / 2
 _LEAST_FLOW = 0.5
 # A cancellation comes before what it lets grow.
@@ -217,7 +217,7 @@ def _findings(
 
 
 def _beyond(output: Output, measure: _Measure) -> Iterator[tuple[Finding, float]]:
-    """What is no error against fp64, and how large it is: yet it changes the output."""
+    """Yield what changes the output and is no error against fp64, with its size."""
     for world in measure.worlds:
         if isinstance(world, Known):
             size = _rms(measure.of(world))

@@ -336,7 +336,8 @@ def _on_copies(module: Module, values: Sequence[Any]) -> list[Any]:
         if address not in written:
             return value
         if address not in own:
-            own[address] = storage.clone()
+            whole = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+            own[address] = whole.clone().untyped_storage()
         out = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         return out.set_(own[address], tensor.storage_offset(), tensor.shape, tensor.stride())
 

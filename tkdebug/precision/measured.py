@@ -1,4 +1,4 @@
-"""What was measured of launches: errors by line and cause, and their shares of outputs' errors."""
+"""Records of what was measured: errors by line and cause, their shares of outputs' errors."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class LineErrors:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Where an output's error comes from.
+    """A line that an output's error comes from.
 
     Attributes:
         as_fp32: the error that the output has where the line computes in fp32, measured; None where

@@ -40,9 +40,7 @@ class MemoryBeside:
             self._flats[_key(buffer)] = {None: _widened(buffer)}
         return True
 
-    def worlds_at(
-        self, pointer: TileValue, also: Iterable[Hashable] = ()
-    ) -> tuple[Hashable, ...]:
+    def worlds_at(self, pointer: TileValue, also: Iterable[Hashable] = ()) -> tuple[Hashable, ...]:
         """Return the worlds in which memory differs from fp64, and those of what is stored."""
         buffer = _buffer(pointer)
         assert buffer is not None

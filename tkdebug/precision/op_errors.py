@@ -1,8 +1,8 @@
 """The errors of ops while a launch runs in fp64 beside itself: local and carried, and by cause.
 
-An op's local error is its result less what fp64 makes of the operands that it got; its carried error
-is what fp64 makes of these less what it makes of exact ones. Both are relative: to each element, or
-to a hundredth of the tile's mean where that is more.
+An op's local error is its result less what fp64 makes of the operands that it got; its carried
+error is what fp64 makes of these less what it makes of exact ones. Both are relative: to each
+element, or to a hundredth of the tile's root mean square where that is more.
 """
 
 from __future__ import annotations
@@ -219,8 +219,9 @@ class OpErrors:
         if not bool(own.any()):
             return {}
         source = Source(*self._cause(op))
-        tried = {AsFp32(place): own for place in self.tried if place != source.place}
-        return {source: own, **tried}
+        found: dict[World, Tensor] = {source: own}
+        found |= {AsFp32(place): own for place in self.tried if place != source.place}
+        return found
 
     def _noted(self, op: Operation) -> OpError:
         noted = self.by_op.get(op)
@@ -360,7 +361,7 @@ def _limits(element: str) -> tuple[float, float] | None:
 def _tf32_error(
     run: Evaluator, op: Operation, twin: Operation, sides: Sequence[SideBySide], own: Tensor
 ) -> Tensor | None:
-    """What a dot loses because tensor cores read the upper bits of its factors."""
+    """Return what a dot loses as tensor cores read the upper bits of its factors; None for 0."""
     dot = tt.Dot.cast(op)
     if dot is None or run.strict_ieee or ir.element_of(dot.a.type) != ir.F32:
         return None

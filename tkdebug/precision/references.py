@@ -1,4 +1,4 @@
-"""References: functions that say what a launch's output should be, from what the launch is given."""
+"""References: functions that say what a launch's outputs should be, from its arguments."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def reference_by_name(text: str, folder: Path | None = None) -> Reference:
         module = importlib.import_module(module_name)
     except Exception as error:
         reason = str(error) or type(error).__name__
-        raise UsageError(f"--reference {text}: {module_name} cannot be imported: {reason}") from error
+        message = f"--reference {text}: {module_name} cannot be imported: {reason}"
+        raise UsageError(message) from error
     finally:
         sys.path[:] = before
     function = getattr(module, name, None)
@@ -55,7 +56,7 @@ def reference_by_name(text: str, folder: Path | None = None) -> Reference:
 
 
 class Answers:
-    """What a reference says of one launch.
+    """The answers of a reference to one launch.
 
     Attributes:
         unfit: why it could not be compared with an output, "" where it could.
@@ -144,8 +145,10 @@ def _called(reference: Reference, given: Mapping[str, Any]) -> dict[str, Tensor]
 
 
 def _are_same(a: Tensor, b: Tensor) -> bool:
-    if a.shape != b.shape or a.dtype != b.dtype:
+    if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
         return False
+    if a.is_meta:
+        return True  # which has no elements
     return bool(torch.equal(a, b) or torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)))
 
 

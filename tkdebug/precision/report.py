@@ -1,4 +1,4 @@
-"""What was measured of launches, as text and as JSON (`docs/numerics.md` describes its keys)."""
+"""Texts and JSON of what was measured of launches (`docs/numerics.md` describes its keys)."""
 
 from __future__ import annotations
 

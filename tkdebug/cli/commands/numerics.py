@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-
 from typing import TYPE_CHECKING
 
 from tkdebug.cli.command import USAGE_STATUS, Command, ScriptEndedError, ScriptRule
@@ -134,9 +133,7 @@ def _looked_at(options: argparse.Namespace) -> tuple[Looker, int]:
         reference = None
         if options.reference is not None:
             reference = reference_by_name(options.reference, Path(program.path_entry or "."))
-        looker = Looker(
-            options.kernel, options.launches, options.whole, options.seconds, reference
-        )
+        looker = Looker(options.kernel, options.launches, options.whole, options.seconds, reference)
         with printing_faults():
             HOOKS.debugger = looker
             try:
