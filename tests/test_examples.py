@@ -43,6 +43,26 @@ def test_missing_mask_is_reported_where_it_is_missing(tmp_path: Path) -> None:
     assert [frame["function"] for frame in fault["call_chain"]] == ["scale_kernel"]
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("causal_mask", "visible = n[:, None] > n[None, :]"),
+        ("overwritten", "acc = tl.dot(a, b)"),
+        ("softmax_axis", "total = tl.sum(e, axis=0)"),
+        ("split_rescale", "total = total + tl.sum(tl.exp(x - now), axis=0)"),
+        ("swapped_strides", "b = tl.load(b_ptr + k[:, None] * sbn + j[None, :] * sbk)"),
+    ],
+)
+def test_run_alone_names_the_line_of_a_wrong_result(name: str, wrong: str, tmp_path: Path) -> None:
+    done, report = run_example(f"debugging/{name}", tmp_path)
+    assert done.returncode == 1, done.stderr
+    source = (EXAMPLES / f"debugging/{name}.py").read_text(encoding="utf-8").splitlines()
+    (fault,) = report["faults"]
+    assert fault["kind"] == "mismatch"
+    assert source[fault["line"] - 1].strip() == wrong
+    assert fault["cause"]["edits"][0]["before"][0] == wrong
+
+
 def test_examples_are_described_in_the_readme() -> None:
     readme = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
     missing = [name for name in (*CLEAN, "missing_mask") if f"{name}.py" not in readme]

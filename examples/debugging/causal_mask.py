@@ -26,5 +26,4 @@ q, k, v = torch.randn(3, 2, 16, 16, device="cuda")
 out = torch.empty_like(q)
 attention[(2,)](q, k, v, out, 0.25, N=16, D=16)
 want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-wrong = (out - want).abs().amax(2) > 1e-3
-print("wrong rows of head 0:", wrong[0].nonzero().flatten().tolist())
+torch.testing.assert_close(out, want, rtol=1e-3, atol=1e-3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
 
@@ -142,7 +143,10 @@ class ExpressionEdits:
                     yield self._edit("axis", 0.0, node, str(axis))
                 return
             if self._is_axis(node):
-                yield self._edit("axis", 0.0, node, str(1 - value if value in (0, 1) else 0))
+                edit = self._edit("axis", 0.0, node, str(1 - value if value in (0, 1) else 0))
+                yield edit
+                if turned := self._turned(node):
+                    yield replace(edit, changes=(*edit.changes, *turned), rank=0.1)
                 return
             if isinstance(parent, ast.Call) and callee(parent) == "arange":
                 return
@@ -237,13 +241,40 @@ class ExpressionEdits:
                         rank = (0.2 if near else 1.0) + (0.2 if operator == "-" else 0.0)
                         yield self._edit("bound", rank + (kind == ()), node, text)
 
-    def _subscript(self, node: ast.Subscript) -> Iterator[Edit]:
+    def _turned(self, axis: ast.Constant) -> list[Change]:
+        """Return what a reduction along the other axis of two has changed in what takes it.
+
+        Its result is spread again, at once or by name: `total[None, :]` becomes `total[:, None]`.
+        """
+        node: ast.AST = axis
+        while not (isinstance(node, ast.Call) and callee(node) in REDUCTIONS):
+            node = self._text.parents[node]
+        parent = self._text.parents.get(node)
+        users = [parent] if isinstance(parent, ast.Subscript) else []
+        if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
+            name = parent.targets[0].id
+            users = [
+                user
+                for user in self._text.nodes
+                if isinstance(user, ast.Subscript)
+                and isinstance(user.value, ast.Name)
+                and user.value.id == name
+            ]
+        texts = ((user.slice, self._spread_otherwise(user)) for user in users)
+        return [self._text.change(index, text) for index, text in texts if text]
+
+    def _spread_otherwise(self, node: ast.Subscript) -> str:
+        """Return the index of a vector along the other axis of a tile, "" if it is none."""
         index = node.slice
         if isinstance(index, ast.Tuple) and len(index.elts) == 2:
             first, second = (self._text.text(element) for element in index.elts)
             if {first, second} == {":", "None"}:
-                text = f"{self._text.text(node.value)}[{second}, {first}]"
-                yield self._edit("axis", 0.2, node, text)
+                return f"{second}, {first}"
+        return ""
+
+    def _subscript(self, node: ast.Subscript) -> Iterator[Edit]:
+        if index := self._spread_otherwise(node):
+            yield self._edit("axis", 0.2, node, f"{self._text.text(node.value)}[{index}]")
 
     # Calls
 

@@ -137,7 +137,8 @@ class Mismatches:
             primary = answer.store.op.location.primary
             place = (primary.file, primary.line)
         edits = tuple(
-            SourceEdit(fix.file, fix.edit.line, fix.before, fix.after) for fix in answer.tried.fixes
+            SourceEdit(fix.file, fix.edit.line, fix.before, fix.after, fix.is_in_fp64)
+            for fix in answer.tried.fixes
         )
         verdict: Verdict = "undecided"
         if edits or answer.losses:

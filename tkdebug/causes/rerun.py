@@ -235,9 +235,26 @@ class Rerun:
             NotLiftableError: a kernel does what means nothing in fp64.
             OutOfTimeError: time is over.
         """
+        out = self._in_fp64({}, line)
+        assert out is not None
+        return out
+
+    def edited_in_fp64(self, sources: Sources) -> Tensor | None:
+        """Return what the tensor is where edited launches compute in fp64, None with a fault.
+
+        Raises:
+            NotLiftableError: a kernel does what means nothing in fp64.
+            OutOfTimeError: time is over.
+            TkError: an edited kernel does not compile.
+        """
+        return self._in_fp64(sources, None)
+
+    def _in_fp64(self, sources: Sources, line: tuple[str, int] | None) -> Tensor | None:
         memory: dict[int, torch.UntypedStorage] = {}
         for at, launched in enumerate(self.launches):
-            module = compile_with_sources(launched.kernel.src, {})
+            module = compile_with_sources(launched.kernel.src, sources)
+            if sources and not _writes_no_more(module, self._modules[at]):
+                return None
             lift(module, line)
             values = [self._widened(value, memory) for value in self._given[at]]
             x, y, z = launched.grid
@@ -245,6 +262,8 @@ class Rerun:
             run_programs(
                 module, values, launched.grid, [range(x * y * z)], log, (), self._deadline(module)
             )
+            if sources and log.publish():
+                return None
         out: Tensor = self._widened(self._target, memory)
         return out
 

@@ -1,20 +1,24 @@
 """Edits that fix a launch: each is tried on a program that was wrong, then on the whole launch.
 
 An edit counts where the whole launch, run again with it in the source, agrees with what was
-expected. Nothing else is said to be a cause.
+expected; or comes near, and agrees in fp64, so that only rounding is left. Nothing else is said to
+be a cause.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from types import FunctionType
 
+import torch
 from torch import Tensor
 
 from tkdebug.causes.candidates import edits_of
 from tkdebug.causes.comparison import Comparison
 from tkdebug.causes.edits import Edit
+from tkdebug.causes.fp64 import NotLiftableError
 from tkdebug.causes.kernel_text import Kind
 from tkdebug.causes.launches import Launched
 from tkdebug.causes.rerun import OutOfTimeError, Rerun, Sources, Store
@@ -35,19 +39,34 @@ _MOST = 5
 _LONGER, _LEAST = 0.3, 0.04
 # How much later edits of kernels before the last one are tried: each takes as much longer.
 _EARLIER = 12.0
+# The largest error of an edited launch that may be rounding, as a part of the wrong one's.
+_NEAR = 0.05
 # What the interpreter raises for code that no one would write.
 _NONSENSE = (RuntimeError, ValueError, IndexError, TypeError, ArithmeticError, AssertionError)
 
 
+class Agreement(Enum):
+    """Whether an edited launch agrees with what was expected."""
+
+    NONE = "not"
+    AS_IT_IS = "as it is"
+    IN_FP64 = "in fp64"
+
+
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """An edit with which the launch agrees."""
+    """An edit with which the launch agrees.
+
+    Attributes:
+        is_in_fp64: whether it agrees in fp64 alone.
+    """
 
     function: str
     file: str
     edit: Edit
     before: tuple[str, ...]
     after: tuple[str, ...]
+    is_in_fp64: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,20 +142,22 @@ class Search:
                 continue
             used = self._rerun.budget.used()
             if len(fixes) >= _MOST or used >= end:
-                return Tried(tuple(fixes), tried, bool(fixes), screening)
+                return Tried(_ranked(fixes), tried, bool(fixes), screening)
             tried += 1
             if screening is not None and not edit.makes_atomic:
                 if not screening.may_fix(function, edit):
                     continue
-            if self._fixes(function, source, edit):
+            agrees = self._agreement(function, source, edit, may_round=rules is None)
+            if agrees is not Agreement.NONE:
                 plain = edit.plain(source)
                 before, after = plain.diff(source)
                 if not fixes:
                     used = self._rerun.budget.used()
                     end = min(1.0, used + max(_LEAST, _LONGER * used))
                 if all(after != fix.after for fix in fixes):
-                    fixes.append(Fix(source.name, source.file, plain, before, after))
-        return Tried(tuple(fixes), tried, True, screening)
+                    is_in_fp64 = agrees is Agreement.IN_FP64
+                    fixes.append(Fix(source.name, source.file, plain, before, after, is_in_fp64))
+        return Tried(_ranked(fixes), tried, True, screening)
 
     def _candidates(self) -> Iterator[tuple[FunctionType, KernelSource, Edit]]:
         found = []
@@ -181,21 +202,57 @@ class Search:
                     functions[used.value.fn] = used.value.kernel_source
         return functions
 
-    def _fixes(self, function: FunctionType, source: KernelSource, edit: Edit) -> bool:
+    def _agreement(
+        self, function: FunctionType, source: KernelSource, edit: Edit, *, may_round: bool
+    ) -> Agreement:
+        """Return whether the edited launch agrees; in fp64 only where it may round."""
         try:
             sources = {function: edit.apply(source)}
         except SyntaxError:
-            return False
+            return Agreement.NONE
         store = self._store
         # What an atomic leaves is the work of several programs.
         is_of_one = store is not None and tt.Store.matches(store.op) and not edit.makes_atomic
         if store is not None and is_of_one and self._rerun.marks_written:
             program = store.program
             part = self._ran(sources, [range(program, program + 1)])
-            if part is None or not self._agrees_where_written(part):
-                return False
+            if part is None:
+                return Agreement.NONE
+            if not self._agrees_where_written(part):
+                written = self._rerun.is_written(part)
+                is_near = bool(written.reshape(-1)[self._worst]) and self._is_near(part, written)
+                return self._in_fp64(sources) if may_round and is_near else Agreement.NONE
         whole = self._ran(sources)
-        return whole is not None and not bool(self._wrong(whole).any())
+        if whole is None:
+            return Agreement.NONE
+        if not bool(self._wrong(whole).any()):
+            return Agreement.AS_IT_IS
+        is_near = may_round and self._is_near(whole, torch.ones_like(whole, dtype=torch.bool))
+        return self._in_fp64(sources) if is_near else Agreement.NONE
+
+    def _is_near(self, tensor: Tensor, where: Tensor) -> bool:
+        """Whether a tensor's largest error is but a small part of the compared one's."""
+        actual, expected = self._comparison.actual, self._comparison.expected
+        if not actual.is_floating_point():
+            return False
+        with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
+            kept = where.cpu()
+            right = expected.detach().cpu().to(torch.float64)[kept]
+            errors = [
+                float((one.detach().cpu().to(torch.float64)[kept] - right).abs().max())
+                for one in (tensor, actual)
+            ]
+        # NaN is not near.
+        return errors[0] <= _NEAR * errors[1]
+
+    def _in_fp64(self, sources: Sources) -> Agreement:
+        try:
+            exact = self._rerun.edited_in_fp64(sources)
+        except (TkError, OutOfTimeError, NotLiftableError, *_NONSENSE):
+            return Agreement.NONE
+        if exact is None or bool(self._comparison.wrong(exact).any()):
+            return Agreement.NONE
+        return Agreement.IN_FP64
 
     def _ran(self, sources: Sources, programs: Sequence[range] | None = None) -> Tensor | None:
         """Return the tensor after edited launches, or None if they cannot be run."""
@@ -209,6 +266,11 @@ class Search:
         if not bool(written.reshape(-1)[self._worst]):
             return False
         return not bool((self._wrong(part) & written).any())
+
+
+def _ranked(fixes: Iterable[Fix]) -> tuple[Fix, ...]:
+    """Return edits with which the launch agrees as it is before those in fp64."""
+    return tuple(sorted(fixes, key=lambda fix: fix.is_in_fp64))
 
 
 def _kinds(modules: Iterable[Module]) -> dict[str, Kind]:

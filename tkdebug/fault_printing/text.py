@@ -78,9 +78,8 @@ def _cause_lines(cause: Cause, file: str | None, view: View) -> Iterator[str]:
     """Return the edits that fix a mismatch, as removed and added lines, or else facts."""
     style = view.style
     for number, edit in enumerate(cause.edits[:_MOST_EDITS]):
-        yield (
-            "  with this edit the launch agrees:" if number == 0 else "  so it does with this one:"
-        )
+        head = "with this edit the launch agrees" if number == 0 else "so it does with this one"
+        yield f"  {head}{' in fp64; what is left is rounding' if edit.is_in_fp64 else ''}:"
         where = "" if edit.file == file else f"{shown_path(edit.file)}:"
         for sign, lines, marked in (("-", edit.before, style.error), ("+", edit.after, style.hint)):
             for offset, line in enumerate(lines):

@@ -345,12 +345,14 @@ class SourceEdit:
         line: of the file, where it begins.
         before: the lines that go, without their indent.
         after: the lines that come.
+        is_in_fp64: whether the launch agrees with it in fp64 alone, so that rounding is left.
     """
 
     file: str
     line: int
     before: tuple[str, ...]
     after: tuple[str, ...]
+    is_in_fp64: bool = False
 
 
 @dataclass(frozen=True, slots=True)

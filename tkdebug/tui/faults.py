@@ -96,10 +96,9 @@ def fault_text(
 def _append_cause(text: Text, cause: Cause, width: int) -> None:
     """Append the edits that fix a wrong launch, what is known without one, and a picture."""
     for number, edit in enumerate(cause.edits[:MAX_EDITS]):
-        text.append(
-            "with this edit the launch agrees\n" if number == 0 else "or with this one\n",
-            style=palette.STRONG,
-        )
+        head = "with this edit the launch agrees" if number == 0 else "or with this one"
+        where = " in fp64; what is left is rounding" if edit.is_in_fp64 else ""
+        text.append(f"{head}{where}\n", style=palette.STRONG)
         for sign, lines, style in (
             ("-", edit.before, palette.REMOVED),
             ("+", edit.after, palette.ADDED),

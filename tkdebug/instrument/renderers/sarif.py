@@ -177,8 +177,9 @@ def _fix(session: Session, edit: SourceEdit) -> dict[str, object] | None:
     region = {"startLine": edit.line, "startColumn": 1, "endLine": places[-1] + 1, "endColumn": 1}
     replacement = {"deletedRegion": region, "insertedContent": {"text": "".join(new)}}
     change = {"artifactLocation": _artifact(edit.file), "replacements": [replacement]}
+    left = ", in fp64: what is left is rounding" if edit.is_in_fp64 else ""
     return {
-        "description": {"text": "with this edit the launch agrees with what was expected"},
+        "description": {"text": f"with this edit the launch agrees with what was expected{left}"},
         "artifactChanges": [change],
     }
 

@@ -317,7 +317,7 @@ function cause(c) {
   if (!c) return null;
   return [c.got ? h('p', null, 'Got ', h('code', null, c.got), ', expected ', h('code', null, c.expected), '.') : null,
     (c.edits ?? []).length ? h('p', null, c.edits.length === 1 ? 'With this edit the launch agrees. ' : 'With each of these edits the launch agrees. ', tag('fixes it')) : null,
-    (c.edits ?? []).slice(0, 4).map(e => h('div.edit', null, h('div.mut', null, nameOf(e.file + ':' + e.line)), (e.before ?? []).map(t => h('div.del', null, '- ' + t)), (e.after ?? []).map(t => h('div.ins', null, '+ ' + t)))),
+    (c.edits ?? []).slice(0, 4).map(e => h('div.edit', null, h('div.mut', null, nameOf(e.file + ':' + e.line), e.is_in_fp64 ? ' · agrees in fp64; what is left is rounding' : ''), (e.before ?? []).map(t => h('div.del', null, '- ' + t)), (e.after ?? []).map(t => h('div.ins', null, '+ ' + t)))),
     (c.losses ?? []).length ? [h('p', null, 'In fp64 the launch agrees; these lines lose most precision:'), bars(c.losses.map(l => [nameOf(l.file + ':' + l.line), l.share]), 1)] : null,
     c.why ? h('p', null, 'Undecided: ' + c.why) : null, (c.facts ?? []).map(t => h('p.mut', null, t))];
 }
