@@ -18,7 +18,7 @@ def logsumexp(x_ptr, out_ptr, n_cols, BLOCK: tl.constexpr):
     tl.store(out_ptr + row, largest + tl.log(total))
 
 
-torch.manual_seed(0)
+torch.manual_seed(4)
 x = torch.randn(8, 64, device="cuda")
 out = torch.empty(8, device="cuda")
 logsumexp[(8,)](x, out, 64, BLOCK=16)
