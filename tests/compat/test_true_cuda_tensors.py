@@ -38,6 +38,35 @@ def test_tensors_on_two_devices_are_refused_as_by_a_gpu(function, text):
         function(x, y)
 
 
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (lambda x, n: torch.addcmul(x, n, x, value=2), "for tensor1 argument is not supported"),
+        (lambda x, n: torch.addcmul(n, x, x), "for self argument is not supported"),
+        (lambda x, n: x.addcmul_(n, x), "for tensor1 argument is not supported"),
+    ],
+)
+def test_numbers_of_the_host_are_refused_where_a_gpu_refuses_them(function, text):
+    x, number = torch.ones(2, 2, device="cuda"), torch.tensor(2.0)
+    with pytest.raises(RuntimeError, match=text):
+        function(x, number)
+    assert torch.addcmul(x, x, number).tolist() == [[3, 3], [3, 3]]
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128, torch.bool])
+def test_reductions_of_types_that_a_gpu_has_none_of_are_refused(dtype):
+    x, index = torch.ones(2, 2, device="cuda", dtype=dtype), torch.zeros(2, 2, device="cuda").long()
+    with pytest.raises(NotImplementedError, match='gather_base_kernel_func" not impl'):
+        x.scatter_(0, index, x.clone(), reduce="multiply")
+    with pytest.raises(NotImplementedError, match='fill_base_kernel_reduce_multiply" not impl'):
+        x.scatter_(0, index, 1.0, reduce="multiply")
+    with pytest.raises(NotImplementedError, match="not implemented for"):
+        x.scatter_reduce(0, index, x.clone(), "amax")
+    assert x.scatter(0, index, x.clone(), reduce="add")[1].tolist() == [True, True]
+    x = torch.full((2, 2), 3.0, device="cuda")
+    assert x.scatter_reduce(0, index, x, "prod").tolist() == [[27, 27], [3, 3]]
+
+
 def test_numbers_on_the_host_go_with_tensors_on_the_device():
     x = torch.ones(2, device="cuda", dtype=torch.float16)
     assert (x + torch.tensor(1.0)).tolist() == [2, 2]

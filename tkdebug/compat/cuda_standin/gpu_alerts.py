@@ -1,7 +1,7 @@
-"""Reports that a GPU makes where a script asks for them, by operators.
+"""Reports that a GPU makes where the CPU makes none, by operators.
 
-Operators that are not deterministic there, with `torch.use_deterministic_algorithms`, and those
-that wait for the GPU, with `torch.cuda.set_sync_debug_mode`.
+Operators that are not deterministic there, with `torch.use_deterministic_algorithms`, those that
+wait for the GPU, with `torch.cuda.set_sync_debug_mode`, and arguments that a GPU alone refuses.
 """
 
 from __future__ import annotations
@@ -97,6 +97,60 @@ def _alert(called: str) -> None:
         "this operation, or you can use the 'warn_only=True' option, if that's acceptable for your "
         "application."
     )
+
+
+_NAMES = {
+    torch.bool: "Bool",
+    torch.complex32: "ComplexHalf",
+    torch.complex64: "ComplexFloat",
+    torch.complex128: "ComplexDouble",
+}
+
+
+def _refuse_reduction(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a product, a maximum or a minimum of types that a GPU has none of."""
+    given = [each for each in (*args, *kwargs.values()) if isinstance(each, str)]
+    if args[0].dtype in _NAMES and given and given[0] in ("multiply", "prod", "amax", "amin"):
+        is_filled = not isinstance(args[3], Tensor)
+        kernel = "fill_base_kernel_reduce_multiply" if is_filled else "gather_base_kernel_func"
+        raise NotImplementedError(
+            f"\"cuda_scatter_{kernel}\" not implemented for '{_NAMES[args[0].dtype]}'"
+        )
+
+
+def _refuse_host_numbers(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a number of the host as the first argument or the first factor of `addcmul`."""
+    refused = "is not supported when calling addcmul on CUDA tensors."
+    if not (args[0].is_cuda or args[0].dim()):
+        raise RuntimeError(f"CPU Scalar support for self argument {refused}")
+    if not (args[1].is_cuda or args[1].dim()):
+        raise RuntimeError(
+            f"CPU Scalar support for tensor1 argument {refused} However, CPU Scalar support for "
+            "tensor2 is supported, please swap your tensor1 and tensor2 terms."
+        )
+
+
+_REFUSALS: Mapping[str, Callable[[tuple[Any, ...], Mapping[str, Any]], None]] = {
+    **dict.fromkeys(("addcmul", "addcmul_"), _refuse_host_numbers),
+    **dict.fromkeys(
+        ("scatter.reduce", "scatter_.reduce", "scatter.value_reduce", "scatter_.value_reduce"),
+        _refuse_reduction,
+    ),
+    **dict.fromkeys(("scatter_reduce.two", "scatter_reduce_.two"), _refuse_reduction),
+}
+
+
+def refusing(name: str, kernel: Kernel) -> Kernel:
+    """Return a kernel of an operator that refuses the arguments that a GPU's refuses."""
+    refuse = _REFUSALS.get(name)
+    if refuse is None:
+        return kernel
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        refuse(args, kwargs)
+        return kernel(*args, **kwargs)
+
+    return run
 
 
 class _SyncDebugMode:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tkdebug.compat.cuda_standin.device_memory import is_out_of_memory, out_of_memory
 from tkdebug.compat.cuda_standin.generators import with_random_numbers
-from tkdebug.compat.cuda_standin.gpu_alerts import deterministic, waiting
+from tkdebug.compat.cuda_standin.gpu_alerts import deterministic, refusing, waiting
 from tkdebug.compat.cuda_standin.sparse_tensors import KEYS, sparse_kernels
 from tkdebug.compat.cuda_standin.special_kernels import (
     AS_A_WHOLE,
@@ -73,7 +73,7 @@ def register_kernels() -> Callable[[], None]:
         for name, kernel in FOR_THE_CPU.items():
             libraries[2].impl(name, "CPU", kernel, False)
         for name, kernel in _aten_kernels():
-            alerting = waiting(name, deterministic(name, kernel))
+            alerting = refusing(name, waiting(name, deterministic(name, kernel)))
             libraries[0].impl(name, "CUDA", alerting, False)
         libraries[3].impl("resize_storage_bytes_", "CUDA", _resize_storage_bytes, False)
         for key in KEYS:
