@@ -31,7 +31,7 @@ PLACES = {
     "cli/options.py": None,
     "cli/places.py": ("report", *ASKED, "ceilings"),
     "cli/runs/compiled_run.py": ASKED,
-    "cli/runs/varied_run.py": ("bisect",),
+    "cli/runs/varied_run.py": ("diverge",),
     "cli/runs/": ("run",),
     "cli/script/": ("run", "debug", *ASKED),
     "compat/gpu_failures/": ("run",),

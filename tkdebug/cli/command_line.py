@@ -35,6 +35,7 @@ _HELP_ORDER = (
     "compare",
     "passes",
     "bisect",
+    "diverge",
     "lines",
     "advise",
     "numerics",

@@ -115,6 +115,17 @@ def value_of(parse: Callable[[str], object]) -> Callable[[str], object]:
     return parsed
 
 
+def positive_seconds(text: str) -> float:
+    """Read a number of seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number of seconds, such as 60")
+    return value
+
+
 def percent(text: str) -> float:
     """Read a number of percent, 0 or more."""
     try:

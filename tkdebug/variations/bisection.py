@@ -8,8 +8,10 @@ one program are compared, op by op.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tkdebug.causes.rerun import Budget, OutOfTimeError
@@ -27,6 +29,7 @@ from tkdebug.variations.outcomes import Difference, Outcome, Tolerance, differen
 from tkdebug.variations.values import Replacements, first_values, store_of
 
 if TYPE_CHECKING:
+    from tkdebug.interpreter.observers import Observer
     from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.variations.launches import KeptLaunch
 
@@ -146,17 +149,23 @@ class _Wrong(Exception):
     def __init__(self, how: str, text: str) -> None:
         super().__init__(text)
         self.how = how
+        # As the verifier names an op.
+        named = re.search(r" #(\d+): ", text)
+        self.op_id = None if named is None else int(named[1])
 
 
-def bisect(launch: KeptLaunch, target: str, seconds: float) -> Bisected:
+def bisect(
+    launch: KeptLaunch, target: str, seconds: float, *, counts_bits: bool = False
+) -> Bisected:
     """Look for the pass, and the rewrite, that change the result of a launch.
 
     Args:
         launch: whose inputs count.
         target: the architecture whose passes count.
         seconds: of processor time that it may take.
+        counts_bits: whether each bit of a result counts, although arithmetic explains it.
     """
-    search = _Search(launch, target, Budget(seconds))
+    search = _Search(launch, target, Budget(seconds), counts_bits)
     try:
         found = search.run()
     except OutOfTimeError:
@@ -174,6 +183,7 @@ class _Search:
         launch: whose inputs count.
         target: the architecture.
         budget: of processor time.
+        counts_bits: whether each bit counts.
 
     Attributes:
         passes: how many ran.
@@ -182,12 +192,13 @@ class _Search:
         below: what is known of the levels below; None where they were not looked at.
     """
 
-    def __init__(self, launch: KeptLaunch, target: str, budget: Budget) -> None:
+    def __init__(self, launch: KeptLaunch, target: str, budget: Budget, counts_bits: bool) -> None:
         self.passes = 0
         self.found: Culprit | None = None
         self.note = ""
         self.below: str | None = None
         self._target = target
+        self._counts_bits = counts_bits
         self.launch = launch
         self.budget = budget
         self._src = source_for_gpu(launch.src, target, launch.values)
@@ -198,7 +209,8 @@ class _Search:
         module = compile_with_sources(self._src, {})
         note_arguments(self._src, module)
         first = copy_module(module)
-        self.tolerance = Tolerance.of(first)
+        if not self._counts_bits:
+            self.tolerance = Tolerance.of(first)
         expected = self._outcome(first)
         if expected.failure:
             self.note = f"before any pass it cannot be interpreted: {expected.failure}"
@@ -398,7 +410,7 @@ class _Narrowing:
         try:
             wrong = search.difference(after, self._expected)
             if wrong is None or wrong.what == "failure":
-                return None
+                return None if wrong is None else _op_with(after, wrong.op_id)
             store = None
             if wrong.program is None:
                 store = store_of(launch, copy_module(after), wrong, budget)
@@ -406,18 +418,30 @@ class _Narrowing:
             program = store.program if store is not None else wrong.program
             if program is None:
                 return None
-            copies = copy_module(before), copy_module(after)
-            found = first_values(launch, program, *copies, replaced, tolerance, budget)
-        except (_Wrong, TkError):
+            only = (range(program, program + 1),)
+
+            def run(module: Module, observer: Observer) -> None:
+                run_kept(launch, copy_module(module), budget, observers=(observer,), programs=only)
+
+            found = first_values(
+                program, partial(run, before), partial(run, after), replaced, tolerance
+            )
+        except _Wrong as error:
+            return _op_with(after, error.op_id)
+        except TkError:
             return None
         if not found:
-            return None if store is None else store.op
+            return _op_with(after, wrong.op_id) if store is None else store.op
         first = found[0]
         at = OpPlace.of(first.op)
         self.value = DifferingValue(
             at, first.program, first.round, first.lane, first.got, first.expected
         )
         return first.op
+
+
+def _op_with(module: Module, id_: int | None) -> Operation | None:
+    return next((op for op in module.walk() if op.id == id_), None)
 
 
 def _units(begun: Sequence[BegunRewrite], records: Sequence[RewriteRecord]) -> Iterator[_Unit]:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from tkdebug.errors import UsageError
 from tkdebug.interpreter.memory.host_views import host_view
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.arguments.specialize import alignment_key
+from tkdebug.runtime.launch.requests import REQUEST, LaunchRequest
 
 if TYPE_CHECKING:
     from tkdebug.records.events import LaunchRecord
@@ -34,12 +37,14 @@ class KeptLaunch:
     Attributes:
         number: among the script's launches, from 1 on.
         values: one for each parameter; their tensors are in memory of the launch's own.
+        request: what the script asked for, on that memory; None where that is not known.
     """
 
     kernel: InterpretedKernel
     grid: Grid
     number: int
     values: tuple[Any, ...]
+    request: LaunchRequest | None = None
 
     @property
     def src(self) -> Specialization:
@@ -58,6 +63,42 @@ class KeptLaunch:
             fill: alters each copy.
         """
         return tuple(_moved(self.values, _Copies(fill)))
+
+    def again(self, changes: Mapping[str, Any], config: Any = None) -> KeptLaunch:
+        """Return the launch with other meta-parameters or options; nothing runs.
+
+        Args:
+            changes: by name.
+            config: of a tuner, in place of the one that was chosen.
+
+        Raises:
+            TkError: it does not compile, or its grid cannot be known.
+        """
+        request = self.request
+        if request is None:
+            raise UsageError(f"{self.name}: how the script launches it is not known")
+        copies = _Copies(None)
+        args = _moved(request.args, copies)
+        chosen = request.config if config is None else config.all_kwargs()
+        given = {name: _moved_value(value, copies) for name, value in request.kwargs.items()}
+        given |= {**chosen, **changes}
+        for place, name in enumerate(request.runner.arg_names[: len(args)]):
+            if name in changes:
+                args[place] = given.pop(name)
+        grid = request.grid
+        if not callable(grid) and changes:
+            grid = scaled_grid(self, changes)
+        if config is not None and config.pre_hook is not None:
+            config.pre_hook({**dict(zip(request.runner.arg_names, args, strict=False)), **given})
+        catcher = _Catcher(self.number)
+        before, HOOKS.debugger = HOOKS.debugger, catcher
+        try:
+            request.runner.run(*args, grid=grid, warmup=False, **given)
+        finally:
+            HOOKS.debugger = before
+        if catcher.launch_made is None:
+            raise UsageError(f"{self.name}: with {changes} it has no programs")
+        return replace(catcher.launch_made, request=request)
 
     def tensors(self, values: tuple[Any, ...]) -> dict[str, Tensor]:
         """Return the tensors of values that `fresh` gave, by the names of parameters."""
@@ -115,9 +156,74 @@ class LaunchKeeper:
             self.passed_over[kernel.name] = None
             return False
         self._left -= size_bytes
-        own = tuple(_moved(values, _Copies(None)))
-        self.kept.append(KeptLaunch(kernel, grid, self._launches, own))
+        copies = _Copies(None)
+        own = tuple(_moved(values, copies))
+        asked = REQUEST.get()
+        if asked is not None:
+            kwargs = {name: _moved_value(value, copies) for name, value in asked.kwargs.items()}
+            asked = replace(asked, args=tuple(_moved(asked.args, copies)), kwargs=kwargs)
+        self.kept.append(KeptLaunch(kernel, grid, self._launches, own, asked))
         return False
+
+
+class _Catcher:
+    """Takes a launch in place of running it."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.launch_made: KeptLaunch | None = None
+
+    def launch(
+        self, kernel: object, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None
+    ) -> bool:
+        """Take it: nothing runs."""
+        from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
+
+        assert isinstance(kernel, InterpretedKernel)
+        self.launch_made = KeptLaunch(kernel, grid, self._number, values)
+        return True
+
+
+def scaled_grid(launch: KeptLaunch, changes: Mapping[str, Any]) -> Grid:
+    """Return the grid of a launch, given as numbers, where meta-parameters change.
+
+    A number is taken for the blocks into which an integer argument or a tensor's extent was cut.
+
+    Raises:
+        UsageError: it can be none of that, or several that come to different grids.
+    """
+    given = dict(zip(launch.src.fn.arg_names, launch.values, strict=True))
+    sizes = extents(launch)
+    made = []
+    for count in launch.grid:
+        found = {
+            -(-size // changes[name])
+            for name, old in given.items()
+            if type(changes.get(name)) is int and type(old) is int and old > 0
+            for size in sizes
+            if -(-size // old) == count
+        }
+        if count == 1 or count in sizes:
+            found.add(count)
+        if len(found) != 1:
+            names = ", ".join(changes)
+            raise UsageError(
+                f"{launch.name}: how its grid {launch.grid} follows {names} cannot be known; give "
+                "the grid as a function of the meta-parameters, such as lambda meta: …"
+            )
+        made.append(found.pop())
+    x, y, z = made
+    return x, y, z
+
+
+def extents(launch: KeptLaunch) -> set[int]:
+    """Return a launch's integers, but constants, and the extents and sizes of its tensors."""
+    found = {value for value in launch.values if type(value) is int and value > 1}
+    for tensor in launch.tensors(launch.values).values():
+        found |= {int(extent) for extent in tensor.shape} | {tensor.numel()}
+    constants = {p.name for p in launch.src.fn.params if p.is_constexpr}
+    given = dict(zip(launch.src.fn.arg_names, launch.values, strict=True))
+    return found - {given[name] for name in constants if type(given[name]) is int} - {0, 1}
 
 
 class _Copies:

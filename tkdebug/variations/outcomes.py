@@ -14,8 +14,9 @@ from tkdebug.causes.rerun import Budget, OutOfTimeError, deadline
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import ScalarType
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.errors import TkError
+from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.launch import run_module, run_programs
 from tkdebug.knobs import KNOBS
@@ -44,12 +45,14 @@ class Outcome:
         tensors: by the names of parameters.
         faults: its errors.
         failure: why it did not end; "" where it did.
+        failed_op: the id of the op at which it failed; None where it is not known.
     """
 
     tensors: Mapping[str, Tensor]
     grid: Grid
     faults: tuple[Fault, ...] = ()
     failure: str = ""
+    failed_op: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class Difference:
         index: of the element.
         place: of the element in its allocation, in elements.
         program: linear number of a fault's; None where it is not known.
+        op_id: of the op at which a run failed, or which has a fault; None where it is not known.
     """
 
     what: str
@@ -73,6 +77,7 @@ class Difference:
     got: str = ""
     expected: str = ""
     program: int | None = None
+    op_id: int | None = None
 
 
 def run_kept(
@@ -114,11 +119,22 @@ def run_kept(
     except (OutOfTimeError, KeyboardInterrupt):
         raise
     except TkError as error:
-        return Outcome(tensors, launch.grid, failure=_first_line(error))
+        return Outcome(tensors, launch.grid, (), _first_line(error), _running_op(error))
     except Exception as error:  # what a wrong pass leaves may fail in any way
         reason = f"{type(error).__name__}: {_first_line(error)}"
-        return Outcome(tensors, launch.grid, failure=reason)
+        return Outcome(tensors, launch.grid, (), reason, _running_op(error))
     return Outcome(tensors, launch.grid, tuple(one for one in found if one.severity == "error"))
+
+
+def _running_op(error: Exception) -> int | None:
+    """The id of the innermost op that ran when an error was raised, by its traceback."""
+    found, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code is Evaluator.run_block.__code__:
+            view = trace.tb_frame.f_locals.get("view")
+            found = view.op.id if isinstance(view, OpView) else found
+        trace = trace.tb_next
+    return found
 
 
 def _first_line(error: Exception) -> str:
@@ -191,14 +207,16 @@ def difference(got: Outcome, expected: Outcome, tolerance: Tolerance) -> Differe
     """
     if got.failure != expected.failure:
         if got.failure:
-            return Difference("failure", f"it cannot be run: {got.failure}")
+            text = f"it cannot be run: {got.failure}"
+            return Difference("failure", text, op_id=got.failed_op)
         return Difference("failure", f"it runs; before, it could not: {expected.failure}")
     known = {fault.kind for fault in expected.faults}
     for fault in got.faults:
         if fault.kind not in known:
             place = f"{fault.file}:{fault.line}: " if fault.frames else ""
             text = f"it has a fault that it had not: {place}{fault.kind}: {fault.message}"
-            return Difference("fault", text, program=_linear(fault.program_id, got.grid))
+            program = _linear(fault.program_id, got.grid)
+            return Difference("fault", text, program=program, op_id=fault.op_id)
     for name, tensor in expected.tensors.items():
         found = _tensor_difference(name, got.tensors[name], tensor, tolerance)
         if found is not None:

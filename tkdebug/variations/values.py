@@ -6,7 +6,7 @@ replaced the rewriter says by what. Ops that run more or less often than before 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -208,33 +208,25 @@ def store_of(launch: KeptLaunch, module: Module, found: Difference, budget: Budg
 
 
 def first_values(
-    launch: KeptLaunch,
     program: int,
-    before: Module,
-    after: Module,
+    before: Callable[[Observer], object],
+    after: Callable[[Observer], object],
     replacements: Replacements,
     tolerance: Tolerance,
-    budget: Budget,
 ) -> list[FirstValue]:
     """Return the values of a program that differ, in the order in which they are computed.
 
     Args:
-        launch: which is run again.
         program: its number.
-        before: the kernel as it should be.
-        after: the kernel that differs.
-        replacements: of values of `before` by those of `after`.
+        before: runs it as it should be, with an observer.
+        after: runs it as it differs.
+        replacements: of values of the one by those of the other.
         tolerance: of floats.
-        budget: of processor time.
-
-    Raises:
-        OutOfTimeError: it is used up.
     """
-    chosen = (range(program, program + 1),)
     log = _Log(program)
-    run_kept(launch, before, budget, observers=(log,), programs=chosen)
+    before(log)
     comparing = _Comparing(program, log, replacements.originals(), tolerance)
-    run_kept(launch, after, budget, observers=(comparing,), programs=chosen)
+    after(comparing)
     counts = comparing.counts
     return [
         one

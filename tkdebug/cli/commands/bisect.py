@@ -13,6 +13,7 @@ from tkdebug.cli.options import (
     add_output,
     add_program,
     add_triton,
+    positive_seconds,
 )
 
 _SECONDS = 60.0
@@ -48,7 +49,7 @@ class BisectCommand(Command):
         )
         parser.add_argument(
             "--seconds",
-            type=_seconds,
+            type=positive_seconds,
             default=_SECONDS,
             metavar="S",
             help="processor time for each kernel and architecture; 60 by default",
@@ -82,13 +83,3 @@ class BisectCommand(Command):
 
 
 COMMAND = BisectCommand()
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number of seconds, such as 60")
-    return value

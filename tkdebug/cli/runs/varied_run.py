@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tkdebug.cli.command import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.cli.command_line import check_variables
@@ -13,6 +15,7 @@ from tkdebug.cli.runs.compiled_run import stdout_to_stderr
 from tkdebug.cli.runs.request import program_of
 from tkdebug.cli.script.execution import Program, loaded, quotable, run_program
 from tkdebug.errors import UsageError
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.device.torch_package import import_torch
 from tkdebug.terminal.text import tell
 from tkdebug.variations.launches import KeptLaunch, LaunchKeeper
@@ -33,6 +36,20 @@ class VariedRun:
     launches: Sequence[KeptLaunch]
     status: int
 
+    def also(self, other: Program) -> tuple[KeptLaunch, ...]:
+        """Run another version of the script, and return its launches.
+
+        Raises:
+            UsageError: it launches nothing.
+        """
+        keeper = LaunchKeeper(None, _MOST_BYTES)
+        with quotable(other):
+            status = _run(other, keeper)
+        if not keeper.kept:
+            how = f", and ended with status {status}" if status else ""
+            raise UsageError(f"--against {other.name}: it launched no kernel{how}")
+        return tuple(keeper.kept)
+
 
 @contextlib.contextmanager
 def varied_run(options: argparse.Namespace, *, each: bool = False) -> Iterator[VariedRun]:
@@ -49,7 +66,6 @@ def varied_run(options: argparse.Namespace, *, each: bool = False) -> Iterator[V
     # Torch and the interpreter: nothing that help needs.
     from tkdebug import compat
     from tkdebug.checks import NO_CHECKS
-    from tkdebug.records.hook_chain import HOOKS
 
     program = loaded(program_of(options.script))
     check_variables()
@@ -58,14 +74,43 @@ def varied_run(options: argparse.Namespace, *, each: bool = False) -> Iterator[V
     triton = options.triton_version
     installed = compat.install("interpret", True, checks=(NO_CHECKS,), triton=triton)
     with installed, quotable(program):
-        before, HOOKS.debugger = HOOKS.debugger, keeper
-        try:
-            with stdout_to_stderr():
-                status = run_program(program).exit_status
-        finally:
-            HOOKS.debugger = before
+        status = _run(program, keeper)
         _tell_of_end(program, keeper, options.kernel, status)
         yield VariedRun(keeper.kept, status)
+
+
+def _run(program: Program, keeper: LaunchKeeper) -> int:
+    before, HOOKS.debugger = HOOKS.debugger, keeper
+    try:
+        with stdout_to_stderr():
+            return run_program(program).exit_status
+    finally:
+        HOOKS.debugger = before
+
+
+def other_version(options: argparse.Namespace) -> Program:
+    """Return the other version of a script that `--against` names.
+
+    Raises:
+        UsageError: it is neither a file nor a commit that has the script.
+    """
+    program, asked = program_of(options.script), options.against
+    if Path(asked).exists():
+        return replace(program, name=asked, argv=(asked, *program.arguments), text=None)
+    script = program.script
+    if script is None:
+        raise UsageError(f"--against {asked}: there is no such file, and only scripts have commits")
+    command = ["git", "-C", str(script.parent), "show", f"{asked}:./{script.name}"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"--against {asked}: git: {error}") from None
+    if done.returncode:
+        reason = done.stderr.decode(errors="replace").strip().splitlines()
+        said = reason[0] if reason else f"git ended with {done.returncode}"
+        raise UsageError(f"--against {asked}: no file, and no commit with {script}: {said}")
+    name = f"<{script.name} of {asked}>"
+    return replace(program, text=done.stdout, text_name=name)
 
 
 def _tell_of_end(program: Program, keeper: LaunchKeeper, wanted: str | None, status: int) -> None:

@@ -17,6 +17,7 @@ from tkdebug.compiler.frontend.scope import UsedGlobal
 from tkdebug.compiler.tensor import is_jit_function, unwrap
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.arguments.binder import Bound, explain_binding, make_binder, spec_of
 from tkdebug.runtime.arguments.specialize import alignment_key, constant_key
 from tkdebug.runtime.arguments.tensor_stand_ins import MockTensor
@@ -30,6 +31,7 @@ from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 from tkdebug.runtime.launch.first_launch import load_what_launches_import, prestart
 from tkdebug.runtime.launch.grid import grid_dimensions
 from tkdebug.runtime.launch.interpreted_kernel import compile_kernel
+from tkdebug.runtime.launch.requests import requested
 from tkdebug.runtime.upstream_hooks import COMPILE_HOOKS, Compile
 from tkdebug.runtime.watched_values import forget_with_watches, is_looked_at, watching
 
@@ -197,11 +199,16 @@ class JITFunction(KernelFunction, KernelInterface):
                 break
         if warmup or kernel is None:
             return kernel
+        asked_grid = grid
         if callable(grid):
             grid = grid(dict(zip(self.arg_names, map(unwrap, values), strict=True)))
         dimensions = grid_dimensions(self.__name__, grid)
         if 0 not in dimensions:
-            kernel.launch(dimensions, values)
+            if HOOKS.debugger is None:
+                kernel.launch(dimensions, values)
+            else:
+                with requested(self, args, kwargs, asked_grid):
+                    kernel.launch(dimensions, values)
         elif KNOBS.checks:
             kernel.launch_nothing(dimensions, values)
         return kernel

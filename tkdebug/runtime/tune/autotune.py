@@ -36,6 +36,7 @@ from tkdebug.runtime.errors import (
 )
 from tkdebug.runtime.jit.function import JITFunction, KernelInterface
 from tkdebug.runtime.launch.graph_capture import refuse_while_capturing
+from tkdebug.runtime.launch.requests import requested
 from tkdebug.runtime.launch.timed_launches import timed_launches
 from tkdebug.runtime.tune.config import Config
 from tkdebug.runtime.tune.heuristics import Heuristics
@@ -162,7 +163,9 @@ class Autotuner(KernelInterface):
             self._refuse_conflicts(config, kwargs)
             if config.pre_hook is not None:
                 config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
-            return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **config.all_kwargs())
+            chosen = config.all_kwargs()
+            with requested(self.fn, args, kwargs, grid, chosen, self.configs):
+                return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **chosen)
         finally:
             self.nargs = None
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tkdebug.runtime.jit.function import KernelInterface
+from tkdebug.runtime.launch.requests import requested
 
 
 class Heuristics(KernelInterface):
@@ -28,10 +29,11 @@ class Heuristics(KernelInterface):
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Work the parameters out and launch."""
-        positional = dict(zip(self.arg_names, args, strict=False))
-        for name, heuristic in self.values.items():
-            kwargs[name] = heuristic({**positional, **kwargs})
-        return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs)
+        with requested(self, args, dict(kwargs), grid):
+            positional = dict(zip(self.arg_names, args, strict=False))
+            for name, heuristic in self.values.items():
+                kwargs[name] = heuristic({**positional, **kwargs})
+            return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs)
 
 
 def heuristics(

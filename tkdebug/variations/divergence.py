@@ -1,0 +1,559 @@
+"""Launches with what must not matter varied: block sizes, the order of programs, leftovers.
+
+Each way to run a launch is compared with the launch as the script makes it, interpreted before any
+pass. Where an element differs, it is followed back in both to the first value that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.causes.rerun import Budget, OutOfTimeError
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.passes.pass_run import run_pass
+from tkdebug.compiler.rewriting.copies import copy_module
+from tkdebug.errors import TkError
+from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.replay import Parameters
+from tkdebug.runtime.compile.compilation import compile_with_sources, note_arguments
+from tkdebug.runtime.compile.debugged_stages import passes_of, source_for_gpu
+from tkdebug.variations.bisection import bisect
+from tkdebug.variations.elements import Parting, ProgramTrace, parting, slice_of
+from tkdebug.variations.launches import KeptLaunch, extents
+from tkdebug.variations.native_levels import USUAL, native_runner
+from tkdebug.variations.outcomes import Difference, Outcome, Tolerance, difference, run_kept
+from tkdebug.variations.values import Replacements, first_values, store_of
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.ir import Module, Operation
+    from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.tiles.values import TileValue
+
+# Parts of a grid that may take turns; more programs come in ranges.
+_MOST_PARTS = 64
+NAN_BYTES, ZERO_BYTES = 0xFF, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to run a launch.
+
+    Attributes:
+        name: in reports.
+        launch: with its own grid and values.
+        module: what is interpreted; None for native code.
+        programs: in which order; None for the usual one.
+        fill: the byte that memory which is only written holds before; None for what it held.
+        poisons: whether masked lanes of loads without `other` hold NaNs, or large integers.
+        run: runs it in another way than by interpretation.
+        is_other_source: whether it is of another version of the script.
+        is_gpu: whether the module is GPU IR.
+    """
+
+    name: str
+    launch: KeptLaunch
+    module: Module
+    programs: tuple[range, ...] | None = None
+    fill: int | None = None
+    poisons: bool = False
+    run: Callable[[], Outcome] | None = None
+    is_other_source: bool = False
+    is_gpu: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The comparison of one way to run a launch with the usual one.
+
+    Attributes:
+        way: its name.
+        same_bits: whether it gives the same bits.
+        difference: beyond what arithmetic explains; None for none.
+        at: the call chain of the first value that differs, outermost first.
+        op: that gives it.
+        variable: its name in the source; "" for none.
+        program: linear number, -1 where none is known.
+        round: of the innermost loop around it; None outside of loops.
+        got: its number, and what it is as usual.
+        note: more of it, in words.
+        refused: why it was not run; "" where it was.
+    """
+
+    way: str
+    same_bits: bool = False
+    difference: Difference | None = None
+    at: tuple[Any, ...] = ()
+    op: str = ""
+    variable: str = ""
+    program: int = -1
+    round: int | None = None
+    got: str = ""
+    expected: str = ""
+    note: str = ""
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """Configurations of a tuner by the bits that they give.
+
+    Attributes:
+        names: of each class, those of its configurations.
+        parted: where the classes after the first part from it.
+        refused: configurations that were not run.
+    """
+
+    names: tuple[tuple[str, ...], ...]
+    parted: tuple[Found, ...]
+    refused: tuple[Found, ...]
+
+
+class _Poison(Observer):
+    """Puts numbers into lanes of loads that are masked off and have no other value."""
+
+    needs_intermediates = True
+
+    def moments(self, op: Operation) -> Moments:
+        """After loads with a mask alone."""
+        is_masked = tt.Load.matches(op) and tt.Load(op).mask is not None
+        return Moments.AFTER if is_masked and tt.Load(op).other is None else Moments.NEVER
+
+    def after(
+        self,
+        run: Evaluator,
+        op: Operation,
+        operands: Sequence[TileValue],
+        results: Sequence[TileValue],
+    ) -> Sequence[TileValue]:
+        """Poison what was not loaded."""
+        view = tt.Load(op)
+        assert view.mask is not None
+        loaded = run.full(results[0], op.result.type)
+        keeps = run.full(operands[list(op.operands).index(view.mask)], view.mask.type).bool()
+        poison = torch.nan if loaded.dtype.is_floating_point else _large(loaded.dtype)
+        filled = torch.full((), poison, dtype=loaded.dtype, device=loaded.device)
+        return [torch.where(keeps, loaded, filled)]
+
+
+def _large(dtype: torch.dtype) -> int:
+    return 1 if dtype is torch.bool else torch.iinfo(dtype).max // 2
+
+
+def front_end(launch: KeptLaunch) -> Module:
+    """Return the Tile IR of a launch's kernel before any pass."""
+    module = compile_with_sources(launch.src, {})
+    note_arguments(launch.src, module)
+    return module
+
+
+def gpu_ir(launch: KeptLaunch, target: str) -> Module:
+    """Return the GPU IR of a launch's kernel after all passes.
+
+    Raises:
+        TkError: a pass refuses it.
+    """
+    src = source_for_gpu(launch.src, target, launch.values)
+    module = compile_with_sources(src, {})
+    note_arguments(src, module)
+    for _, pass_ in passes_of(src, module, "gpu-ir"):
+        run_pass(pass_, module, None)
+    return module
+
+
+class Divergence:
+    """One launch, run in several ways.
+
+    Args:
+        launch: as the script makes it.
+        target: the architecture whose passes count.
+        seconds: of processor time for each way.
+
+    Attributes:
+        module: its Tile IR before any pass.
+    """
+
+    def __init__(self, launch: KeptLaunch, target: str, seconds: float) -> None:
+        self.launch = launch
+        self.target = target
+        self.module = front_end(launch)
+        self._seconds = seconds
+        self._usual = Way("as it is", launch, self.module)
+        self.tolerance = Tolerance.of(self.module)
+
+    @cached_property
+    def expected(self) -> Outcome:
+        """The result as the script makes it."""
+        return self._run(self._usual)
+
+    # Ways
+
+    def ways(self, what: str) -> Iterator[Way | Found]:
+        """Yield the ways of one kind; in place of one that makes no sense, why.
+
+        Args:
+            what: "order", "padding", "outputs", "passes", "native", "warps", "stages", or the
+                name, or beginning of names, of meta-parameters.
+        """
+        known: dict[str, Callable[[], Iterator[Way | Found]]] = {
+            "order": self._orders,
+            "padding": self._paddings,
+            "outputs": self._outputs,
+            "passes": self._passes,
+            "native": self._natively,
+            "triton": self._by_triton,
+            "warps": partial(self._options, "num_warps", (1, 2, 4, 8)),
+            "stages": partial(self._options, "num_stages", (1, 2, 3, 4)),
+        }
+        yield from known.get(what, partial(self._blocks, what))()
+
+    def _orders(self) -> Iterator[Way | Found]:
+        x, y, z = self.launch.grid
+        total = x * y * z
+        if total == 1:
+            yield Found("order", refused="the grid has one program")
+            return
+        step = max(1, -(-total // _MOST_PARTS))
+        parts = [range(first, min(first + step, total)) for first in range(0, total, step)]
+        shuffled = [parts[int(i)] for i in torch.randperm(len(parts), generator=_generator())]
+        # As it is, programs run side by side, each op for all of them.
+        yield Way("programs one by one", self.launch, self.module, tuple(parts))
+        yield Way("order reversed", self.launch, self.module, tuple(reversed(parts)))
+        yield Way("order shuffled", self.launch, self.module, tuple(shuffled))
+        half = total // 2
+        split = (range(half), range(half, total))
+        yield Way("grid split in two", self.launch, self.module, split)
+
+    def _paddings(self) -> Iterator[Way | Found]:
+        poison = _Poison()
+        if not any(poison.moments(op) & Moments.AFTER for op in self.module.walk()):
+            yield Found("padding", refused="no load has a mask and no other value")
+            return
+        yield Way("padding poisoned", self.launch, self.module, poisons=True)
+
+    def _outputs(self) -> Iterator[Way | Found]:
+        if not self.only_written():
+            yield Found("outputs", refused="no argument is only written")
+            return
+        for text, fill in (("NaNs", NAN_BYTES), ("zeros", ZERO_BYTES)):
+            yield Way(f"outputs filled with {text}", self.launch, self.module, fill=fill)
+
+    def only_written(self) -> frozenset[str]:
+        """Return the names of the parameters that the kernel writes and does not read."""
+        known = Parameters.of(self.module)
+        if known is None:
+            return frozenset()
+        names = tt.Func(self.module.function).arg_names
+        return frozenset(
+            name for place, name in enumerate(names) if place in known.written - known.read
+        )
+
+    def _options(self, option: str, values: Sequence[int]) -> Iterator[Way | Found]:
+        now = getattr(self.launch.src.options, option)
+        for value in values:
+            if value != now:
+                yield from self._made(f"{option}={value}", {option: value}, is_gpu=True)
+
+    def _blocks(self, what: str) -> Iterator[Way | Found]:
+        params = [p for p in self.launch.src.fn.params if p.is_constexpr]
+        given = dict(zip(self.launch.src.fn.arg_names, self.launch.values, strict=True))
+        exact = [p.name for p in params if p.name == what]
+        names = exact or [p.name for p in params if p.name.upper().startswith(what.upper())]
+        names = [name for name in names if _is_power_of_2(given[name])]
+        if not names:
+            known = ", ".join(p.name for p in params) or "none"
+            yield Found(what, refused=f"no meta-parameter of that name is a power of 2 ({known})")
+        for name in names:
+            old = int(given[name])
+            for value in (old // 2, old * 2):
+                covered = [size for size in extents(self.launch) if value < size <= old]
+                if value < 1:
+                    continue
+                if covered:
+                    text = f"a block of {old} covers an extent of {covered[0]}, {value} would not"
+                    yield Found(f"{name}={value}", refused=text)
+                    continue
+                yield from self._made(f"{name}={value}", {name: value})
+
+    def _made(
+        self, name: str, changes: dict[str, Any], config: Any = None, is_gpu: bool = False
+    ) -> Iterator[Way | Found]:
+        try:
+            launch = self.launch.again(changes, config)
+            module = gpu_ir(launch, self.target) if is_gpu else front_end(launch)
+        except TkError as error:
+            yield Found(name, refused=str(error).splitlines()[0])
+        else:
+            yield Way(name, launch, module, is_gpu=is_gpu)
+
+    def classes(self) -> Classes | None:
+        """Return which configurations of a tuner agree bit for bit; None without several."""
+        request = self.launch.request
+        if request is None or len(request.configs) < 2:
+            return None
+        found: list[tuple[Way, Outcome, list[str]]] = []
+        refused = []
+        for config in request.configs:
+            for way in self._made(config.brief, {}, config, is_gpu=True):
+                if isinstance(way, Found):
+                    refused.append(way)
+                    continue
+                got = self._native_or_ir(way)
+                for _, known, names in found:
+                    if difference(got, known, Tolerance()) is None:
+                        names.append(way.name)
+                        break
+                else:
+                    found.append((way, got, [way.name]))
+        parted = [self._part(found[0], other) for other in found[1:]]
+        return Classes(tuple(tuple(names) for _, _, names in found), tuple(parted), tuple(refused))
+
+    def _native_or_ir(self, way: Way) -> Outcome:
+        runner = native_runner(way.launch, self.target)
+        return self._run(way) if runner is None else runner(USUAL)
+
+    def _part(
+        self, first: tuple[Way, Outcome, list[str]], other: tuple[Way, Outcome, list[str]]
+    ) -> Found:
+        """Say where two configurations part: at an op of the source, or in a pass."""
+        (one, expected, _), (way, got, _) = first, other
+        beyond = difference(got, expected, self.tolerance)
+        bits = beyond or difference(got, expected, Tolerance())
+        assert bits is not None
+        bits = replace(bits, text=bits.text.replace(", it was ", f", with {one.name} "))
+        plain = Found(way.name, difference=beyond and bits, note="" if beyond else bits.text)
+        ways = [replace(each, module=front_end(each.launch)) for each in (one, way)]
+        before, after = (self._run(each) for each in ways)
+        in_source = difference(after, before, self.tolerance if beyond else Tolerance())
+        if in_source is not None:
+            tolerance = self.tolerance if beyond else Tolerance()
+            return self.compare_elements(ways[1], plain, in_source, tolerance, ways[0])
+        for each in ways:
+            culprit = bisect(each.launch, self.target, self._seconds, counts_bits=True).culprit
+            if culprit is not None and culprit.rewrite is not None:
+                at = culprit.rewrite.at
+                what = f"with {each.name}, {culprit.pass_name} changes the bits"
+                note = "; ".join(one for one in (plain.note, what) if one)
+                return replace(plain, at=at.frames, op=at.name, note=note)
+        return plain
+
+    def against(self, other: KeptLaunch) -> Way | Found:
+        """Return the way to run another version's kernel on this launch's inputs.
+
+        Args:
+            other: the launch of the same kernel by another version of the script.
+        """
+        name = "the other version"
+        if other.src.fn.arg_names != self.launch.src.fn.arg_names:
+            return Found(name, refused="its kernel has other parameters")
+        constants = [p.is_constexpr for p in self.launch.src.fn.params]
+        values = tuple(
+            theirs if is_constant else ours
+            for ours, theirs, is_constant in zip(
+                self.launch.values, other.values, constants, strict=True
+            )
+        )
+        try:
+            launch = replace(other, values=values)
+            return Way(name, launch, front_end(launch), is_other_source=True)
+        except TkError as error:
+            return Found(name, refused=str(error).splitlines()[0])
+
+    def _passes(self) -> Iterator[Way | Found]:
+        try:
+            module = gpu_ir(self.launch, self.target)
+            yield Way(f"passes of {self.target}", self.launch, module, is_gpu=True)
+        except TkError as error:
+            yield Found("passes", refused=str(error).splitlines()[0])
+
+    def _natively(self) -> Iterator[Way | Found]:
+        runner = native_runner(self.launch, self.target)
+        if runner is None:
+            yield Found("native", refused=f"needs a GPU of {self.target}")
+            return
+        yield Way("native", self.launch, self.module, run=lambda: runner(USUAL))
+
+    def _by_triton(self) -> Iterator[Way | Found]:
+        reason = (
+            "what an installed Triton's launches store is not read; "
+            "`tkdebug compare --compilers` compares its times"
+        )
+        yield Found("triton", refused=reason)
+
+    # Comparisons
+
+    def _run(
+        self,
+        way: Way,
+        observers: Sequence[Observer] = (),
+        values: tuple[Any, ...] | None = None,
+        only: int | None = None,
+    ) -> Outcome:
+        if way.run is not None:
+            return way.run()
+        values = self.fresh(way) if values is None else values
+        programs = way.programs if only is None else (range(only, only + 1),)
+        looking = [_Poison(), *observers] if way.poisons else list(observers)
+        module = copy_module(way.module) if not observers else way.module
+        budget = Budget(self._seconds)
+        return run_kept(
+            way.launch, module, budget, observers=looking, programs=programs, values=values
+        )
+
+    def fresh(self, way: Way) -> tuple[Any, ...]:
+        """Return the values of a way on memory of its own."""
+        values = way.launch.fresh()
+        if way.fill is not None:
+            tensors, names = way.launch.tensors(values), self.only_written()
+            held = [t for name, t in tensors.items() if name.partition(".")[0] not in names]
+            kept = {tensor.untyped_storage().data_ptr() for tensor in held}
+            for name, tensor in tensors.items():
+                if name in names and tensor.untyped_storage().data_ptr() not in kept:
+                    _fill(tensor, way.fill)
+        return values
+
+    def look(self, way: Way) -> Found:
+        """Compare a way with the usual one."""
+        try:
+            got = self._run(way)
+            found = difference(got, self.expected, self.tolerance)
+            if found is None:
+                same = difference(got, self.expected, Tolerance()) is None
+                return Found(way.name, same)
+            found = replace(found, text=found.text.replace(", it was ", f", {self._usual.name} "))
+            if way.is_gpu:
+                return self._follow_passes(way, found)
+            if way.run is not None or found.what != "value":
+                return Found(way.name, difference=found)
+            return self._follow(way, found)
+        except OutOfTimeError:
+            return Found(way.name, refused=f"{self._seconds:g} s are over")
+
+    def _follow_passes(self, way: Way, found: Difference) -> Found:
+        """Look for the pass that makes a difference."""
+        plain = Found(way.name, difference=found)
+        culprit = bisect(way.launch, self.target, self._seconds).culprit
+        if culprit is None:
+            return plain
+        rewrite = culprit.rewrite
+        note = f"{culprit.stage_name}: {culprit.text}"
+        if rewrite is None:
+            return replace(plain, note=note)
+        note = f"{rewrite.rule}, rewrite {rewrite.number} of {rewrite.of} of {culprit.stage_name}"
+        return replace(plain, at=rewrite.at.frames, op=rewrite.at.name, note=note)
+
+    def _follow(self, way: Way, found: Difference) -> Found:
+        """Look for the first value that differs."""
+        plain = Found(way.name, difference=found)
+        budget = Budget(self._seconds)
+        theirs = store_of(way.launch, copy_module(way.module), found, budget)
+        ours = store_of(self.launch, copy_module(self.module), found, budget)
+        if ours is None or theirs is None:
+            who = "no run" if ours is theirs else f"only {way.name}" if ours is None else "one run"
+            return replace(plain, note=f"{who} stores the element: it keeps what was there before")
+        if way.launch is self.launch and way.module is self.module:
+            return self._same_tiles(way, plain, theirs.program)
+        return self.compare_elements(way, plain, found, self.tolerance)
+
+    def _same_tiles(self, way: Way, plain: Found, program: int) -> Found:
+        """The first value of a program that differs where tiles are the same."""
+
+        def run(observer: Observer, chosen: Way) -> None:
+            self._run(replace(chosen, module=copy_module(chosen.module)), (observer,))
+
+        found = first_values(
+            program,
+            lambda log: run(log, self._usual),
+            lambda log: run(log, way),
+            Replacements(),
+            self.tolerance,
+        )
+        if not found:
+            return plain
+        first = found[0]
+        return replace(
+            plain,
+            at=first.op.location.frames,
+            op=first.op.name,
+            variable=_variable(first.op),
+            program=program,
+            round=first.round or None,
+            got=first.got,
+            expected=first.expected,
+        )
+
+    def compare_elements(
+        self,
+        way: Way,
+        plain: Found,
+        found: Difference,
+        tolerance: Tolerance,
+        usual: Way | None = None,
+    ) -> Found:
+        """Follow an element back in a way and in the usual run, to the first value that differs.
+
+        Args:
+            way: with other tiles.
+            plain: to which what is found is added.
+            found: names the element.
+            tolerance: of floats.
+            usual: the other run; None for the launch as it is.
+        """
+        slices, programs = [], []
+        for one in (usual or self._usual, way):
+            module, budget = copy_module(one.module), Budget(self._seconds)
+            store = store_of(one.launch, module, found, budget)
+            if store is None:
+                return plain
+            trace = ProgramTrace(store.program)
+            self._run(replace(one, module=module), (trace,), only=store.program)
+            made = None
+            if trace.is_whole:
+                made = slice_of(trace, module, store, found.place, way.is_other_source)
+            if made is None:
+                return replace(plain, note="its program computes too much to be followed")
+            slices.append(made)
+            programs.append(store.program)
+        part = parting(slices[0], slices[1], tolerance)
+        return plain if part is None else _with(plain, part, programs[1], plain.difference is None)
+
+
+def _with(plain: Found, part: Parting, program: int, rounds_alone: bool) -> Found:
+    node = part.node
+    notes = [one for one in (plain.note, part.reads) if one]
+    if rounds_alone and part.is_sum and not part.reads:
+        notes.append("the same numbers are summed in another order")
+    return replace(
+        plain,
+        at=node.op.location.frames,
+        op=node.op.name,
+        variable=node.value.name or "",
+        program=program,
+        round=part.round,
+        got=part.got,
+        expected=part.expected,
+        note="; ".join(notes),
+    )
+
+
+def _variable(op: Operation) -> str:
+    return next((value.name for value in op.results if value.name), "")
+
+
+def _fill(tensor: Tensor, byte: int) -> None:
+    storage = tensor.untyped_storage()
+    whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    whole.set_(storage, 0, (storage.nbytes(),), (1,)).fill_(byte)
+
+
+def _generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def _is_power_of_2(value: object) -> bool:
+    return type(value) is int and value > 1 and value & (value - 1) == 0
