@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tkdebug.compiler.passes import common_subexpressions
+from tkdebug.variations import bisection
 
 SCRIPT = """
 import sys
@@ -88,3 +89,19 @@ def test_seconds_are_a_positive_number(run_main, script):
     status, _, err = run_main("bisect", "--seconds", "-1", script)
     assert status == 2
     assert "got '-1', expected a number of seconds" in err
+
+
+def test_what_was_found_before_an_interrupt_is_shown(run_main, script, monkeypatch):
+    real, asked = bisection.bisect, []
+
+    def interrupted(*arguments):
+        asked.append(arguments)
+        if len(asked) > 1:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(bisection, "bisect", interrupted)
+    status, out, err = run_main("bisect", script)
+    assert status == 130
+    assert out.startswith("choose (sm_90a, launch 1): 37 passes")
+    assert "interrupted: shown is what was found until then" in err

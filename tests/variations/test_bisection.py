@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
+import jsonschema
 import pytest
 import torch
 
@@ -18,6 +20,7 @@ from tkdebug.variations.bisect_report import bisect_json, bisect_text
 from tkdebug.variations.bisection import Bisected, bisect
 
 SECONDS = 60.0
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @tkdebug.jit
@@ -218,7 +221,13 @@ def test_report_names_rewrite_line_and_stage(keep, monkeypatch):
     assert "hoist-loop-invariants leaves IR that is not valid" in text
     assert f":{line_of(widened, 'x.to(')}\n" in text
     assert "| total += x.to(tl.float32)" in text
-    (row,) = json.loads("".join(bisect_json([result])))["kernels"]
+    data = json.loads("".join(bisect_json([result])))
+    schema = json.loads((DOCS / "bisect.schema.json").read_text())
+    jsonschema.validate(data, schema)
+    (row,) = data["kernels"]
+    for name, part in (("Bisected", row), ("Culprit", row["culprit"])):
+        assert set(part) == set(schema["$defs"][name]["properties"])
+    assert set(row["culprit"]["rewrite"]) == set(schema["$defs"]["Rewrite"]["properties"])
     assert row["culprit"]["pass"] == "hoist-loop-invariants"
     assert row["culprit"]["rewrite"]["op"] == "arith.extf"
     clean = Bisected(result.launch, "sm_80", 37)

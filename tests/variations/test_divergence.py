@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
+import jsonschema
 import pytest
 import torch
 from divergent_kernels import DIVERGENT, blocks
@@ -18,6 +20,7 @@ from tkdebug.variations.launches import scaled_grid
 from tkdebug.variations.outcomes import Outcome
 
 SECONDS = 30.0
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def line_of(kernel, text):
@@ -229,6 +232,11 @@ def test_reports_have_the_line_and_the_values(keep):
         "outputs filled with NaNs: y_ptr[16] is nan, as it is 1; 16 of 32 elements differ" in text
     )
     assert "order: left out: the grid has one program" in text
-    (answer,) = json.loads("".join(diverge_json([row])))["launches"]
+    data = json.loads("".join(diverge_json([row])))
+    schema = json.loads((DOCS / "diverge.schema.json").read_text())
+    jsonschema.validate(data, schema)
+    (answer,) = data["launches"]
+    assert set(answer) == set(schema["$defs"]["Diverged"]["properties"])
+    assert set(answer["ways"][0]) == set(schema["$defs"]["Way"]["properties"])
     assert [way["index"] for way in answer["ways"]] == [[16], [16], []]
     assert row.differs(counts_bits=False)

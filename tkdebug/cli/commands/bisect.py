@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from itertools import product
 
 from tkdebug.cli.command import FAULT_STATUS, Command, ScriptRule
 from tkdebug.cli.options import (
@@ -72,11 +73,8 @@ class BisectCommand(Command):
         if options.native_target is not None:
             check_known("--target", options.native_target)
         with varied_run(options) as run:
-            found = [
-                bisect(launch, target, options.seconds)
-                for launch in run.launches
-                for target in targets(options.native_target)
-            ]
+            each = product(run.launches, targets(options.native_target))
+            found = run.looked_at(bisect(*one, options.seconds) for one in each)
         shown = bisect_json(found) if options.format == "json" else bisect_text(found)
         put_out(shown, options.output)
         return FAULT_STATUS if any(one.culprit for one in found) else run.status

@@ -98,7 +98,7 @@ class DivergeCommand(Command):
         other = None if options.against is None else other_version(options)
         with varied_run(options) as run:
             others = () if other is None else run.also(other)
-            rows = [_look(launch, options, others) for launch in run.launches]
+            rows = run.looked_at(_look(launch, options, others) for launch in run.launches)
         shown = diverge_json(rows) if options.format == "json" else diverge_text(rows)
         put_out(shown, options.output)
         return FAULT_STATUS if any(row.differs(options.bits) for row in rows) else run.status

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from tkdebug.cli.command import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.cli.command_line import check_variables
@@ -20,11 +21,12 @@ from tkdebug.runtime.device.torch_package import import_torch
 from tkdebug.terminal.text import tell
 from tkdebug.variations.launches import KeptLaunch, LaunchKeeper
 
+Row = TypeVar("Row")
 # Inputs of launches that are kept until the script has ended.
 _MOST_BYTES = 2 << 30
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class VariedRun:
     """A script that has ended.
 
@@ -35,6 +37,16 @@ class VariedRun:
 
     launches: Sequence[KeptLaunch]
     status: int
+
+    def looked_at(self, rows: Iterable[Row]) -> list[Row]:
+        """Return what is found of each launch; what was found by then where it is interrupted."""
+        found: list[Row] = []
+        try:
+            found.extend(rows)
+        except KeyboardInterrupt:
+            self.status = INTERRUPTED_STATUS
+            tell("interrupted: shown is what was found until then")
+        return found
 
     def also(self, other: Program) -> tuple[KeptLaunch, ...]:
         """Run another version of the script, and return its launches.
