@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tkdebug.compat.interactive import install
     from tkdebug.compat.recording import record
     from tkdebug.errors import CompileError, LaunchError, TkError, UnsupportedError
+    from tkdebug.instrument.notebook import Run
     from tkdebug.precision.interactive import numerics
     from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
     from tkdebug.runtime.arguments.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret
@@ -42,6 +43,7 @@ _WHERE = {
     "OutOfResources": "tkdebug.runtime.errors",
     "TensorDescriptor": "tkdebug.runtime.arguments.tensor_descriptor",
     "TensorWrapper": "tkdebug.runtime.arguments.tensor_stand_ins",
+    "Run": "tkdebug.instrument.notebook",
     "TkError": "tkdebug.errors",
     "UnsupportedError": "tkdebug.errors",
     "autotune": "tkdebug.runtime.tune.autotune",
@@ -80,6 +82,7 @@ __all__ = [
     "LaunchError",
     "MockTensor",
     "OutOfResources",
+    "Run",
     "TensorDescriptor",
     "TensorWrapper",
     "TkError",

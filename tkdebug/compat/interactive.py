@@ -7,14 +7,20 @@ Invariant: where `tkdebug run` or the pytest plugin is in place already, that st
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import os
+import shlex
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from tkdebug import compat
 from tkdebug.checks import CHECK_CHOICES, CHECK_NAMES, NO_CHECKS
@@ -23,12 +29,19 @@ from tkdebug.compat.replacements import InPlace
 from tkdebug.errors import TkError, UsageError, instead_of
 from tkdebug.fault_printing.printer import FaultPrinter
 from tkdebug.knobs import KNOBS
-from tkdebug.knobs.values import ModeName, parse_kinds
+from tkdebug.knobs.values import ModeName, parse_kinds, parse_watches
 from tkdebug.plugins import WithPlugins
 from tkdebug.process.tracebacks import prune_chain
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.device.torch_package import check_importable
 from tkdebug.terminal.text import tell
+from tkdebug.watches.in_force import WATCHES
+
+if TYPE_CHECKING:
+    from tkdebug.instrument.notebook import Run
+
+MAGIC = "tkdebug"
+_USUAL_TARGET = "sm_90a"
 
 
 class _Events(Protocol):
@@ -41,6 +54,11 @@ class _Shell(Protocol):
     """IPython's shell, as far as it is used here."""
 
     events: _Events
+    magics_manager: Any
+
+    def register_magic_function(self, function: object, kind: str, name: str) -> None: ...
+
+    def run_cell(self, text: str) -> object: ...
 
     def set_custom_exc(
         self, kinds: tuple[type[BaseException], ...], handler: Callable[..., None] | None
@@ -143,15 +161,92 @@ def install(
     return installation
 
 
-def load_ipython_extension(shell: object) -> None:
+def load_ipython_extension(shell: _Shell) -> None:
     """`%load_ext tkdebug`."""
     install()
+    shell.register_magic_function(partial(run_cell, shell), "cell", MAGIC)
 
 
-def unload_ipython_extension(shell: object) -> None:
+def unload_ipython_extension(shell: _Shell) -> None:
     """`%unload_ext tkdebug`."""
+    shell.magics_manager.magics["cell"].pop(MAGIC, None)
     if _InForce.installation is not None:
         _InForce.installation.uninstall()
+
+
+def run_cell(shell: _Shell, line: str, cell: str) -> Run | None:
+    """`%%tkdebug`: run a cell, recorded, and return the run, which the notebook shows below it.
+
+    Args:
+        shell: IPython's.
+        line: options: `--advise`, `--target ARCH`, `--watch PLACE`, `-o FILE` (.html or .tkd).
+        cell: its text.
+
+    Returns:
+        The run; None where the options are mistaken, which is said in one line.
+    """
+    from tkdebug.compat.recording import record
+    from tkdebug.instrument.notebook import Run
+
+    try:
+        options = _cell_options(line)
+    except UsageError as error:
+        tell(str(error))
+        return None
+    folder = tempfile.TemporaryDirectory(prefix="tkdebug-")
+    path = Path(folder.name) / "run.tkd"
+    with KNOBS.scope(**options.knobs), record(path, output=False):
+        WATCHES.reset()
+        try:
+            shell.run_cell(cell)
+        finally:
+            WATCHES.reset()
+    run = Run(path, kept=folder)
+    if options.output is not None:
+        if options.output.suffix == ".html":
+            run.write_page(options.output)
+        else:
+            shutil.copyfile(path, options.output)
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class _CellOptions:
+    """Options of `%%tkdebug`."""
+
+    knobs: Mapping[str, object]
+    output: Path | None
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that raises rather than ends the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"%%{MAGIC}: {message}; {self.format_usage().strip()}")
+
+
+def _cell_options(line: str) -> _CellOptions:
+    """Read the options of a cell.
+
+    Raises:
+        UsageError: they are mistaken.
+    """
+    parser = _Parser(prog=f"%%{MAGIC}", add_help=False)
+    parser.add_argument("--advise", action="store_true")
+    parser.add_argument("--target", metavar="ARCH")
+    parser.add_argument("--watch", action="append", default=[], metavar="PLACE")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE")
+    try:
+        options = parser.parse_args(shlex.split(line))
+        knobs: dict[str, object] = {}
+        if options.advise or options.target:
+            target = options.target or _USUAL_TARGET
+            knobs.update(cross_compile=target, advise=options.advise)
+        if options.watch:
+            knobs["watches"] = parse_watches(";".join(options.watch))
+    except ValueError as error:
+        raise UsageError(f"%%{MAGIC}: expected {error}") from None
+    return _CellOptions(knobs, options.output)
 
 
 def _check_names(checks: str | Sequence[str]) -> tuple[str, ...]:

@@ -182,6 +182,8 @@ class Launches:
         by_hash: totals by `kernel_hash`.
         listed: the first ones and the slowest.
         count: how many there are.
+        kernel_numbers: numbers of kernels in the strip's spans.
+        hashes: `kernel_hash` by process and id, of those that were wanted.
     """
 
     by_kernel: Mapping[str, Totals]
@@ -190,14 +192,18 @@ class Launches:
     count: int
     strip: TimeStrip
     kernel_numbers: Mapping[str, int]
+    hashes: Mapping[tuple[int, int], str]
 
 
-def read_launches(session: Session, begin_ns: int) -> Launches:
+def read_launches(
+    session: Session, begin_ns: int, wanted: frozenset[tuple[int, int]] = frozenset()
+) -> Launches:
     """Read all launches, and what others ran.
 
     Args:
         session: the run.
         begin_ns: when it began.
+        wanted: launches whose `kernel_hash` is kept, by process and id.
     """
     by_kernel: dict[str, Totals] = {}
     by_hash: dict[str, Totals] = {}
@@ -206,9 +212,12 @@ def read_launches(session: Session, begin_ns: int) -> Launches:
     free_ns: dict[str, int] = {}
     first: list[LaunchFields] = []
     slowest: list[tuple[int, int, LaunchFields]] = []
+    hashes: dict[tuple[int, int], str] = {}
     count = 0
     for launch in map(LaunchFields._make, session.launch_fields(LaunchFields._fields)):
         count += 1
+        if wanted and (launch.process, launch.id) in wanted:
+            hashes[launch.process, launch.id] = launch.kernel_hash
         by_kernel.setdefault(launch.kernel, Totals()).add(launch)
         by_hash.setdefault(launch.kernel_hash, Totals()).add(launch)
         number = numbers.setdefault(launch.kernel, len(numbers))
@@ -221,7 +230,7 @@ def read_launches(session: Session, begin_ns: int) -> Launches:
     names = _add_others(session, tracks)
     listed = (*first, *sorted((launch for _, _, launch in slowest), key=lambda one: one.seq))
     strip = _strip(tracks, names, begin_ns)
-    return Launches(by_kernel, by_hash, listed, count, strip, numbers)
+    return Launches(by_kernel, by_hash, listed, count, strip, numbers, hashes)
 
 
 def _add_span(

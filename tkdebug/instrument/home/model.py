@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import PurePath
 
 from tkdebug.advice.records import LaunchCost, LineTime, Remark
+from tkdebug.errors import shown_path
 from tkdebug.instrument.analyses.advice import advice_of, launch_costs, line_costs
 from tkdebug.instrument.analyses.compiled_models import model_times
 from tkdebug.instrument.analyses.kernel_names import activity_name, differing_parts
@@ -62,7 +63,15 @@ from tkdebug.instrument.home.records import (
     Verdict,
 )
 from tkdebug.instrument.home.variants import Variant, Variants
-from tkdebug.instrument.records import FaultGroup, Launch, Output, RecordedKernel, RunInfo
+from tkdebug.instrument.records import (
+    FaultGroup,
+    FaultKey,
+    Launch,
+    Output,
+    RecordedKernel,
+    RunInfo,
+    fault_key,
+)
 from tkdebug.instrument.session import Session
 from tkdebug.linemap.line_table import LineTable, LineTableError
 from tkdebug.linemap.line_table_data import from_data
@@ -71,6 +80,8 @@ from tkdebug.records.events import Fault
 MOST_KERNELS = 300
 MOST_FAULTS = 500
 MOST_REMARKS = 300
+# Of the launches of a fault, those by which its specialisations are known.
+MOST_FAULT_RECORDS = 10_000
 MOST_OTHERS = 200
 MOST_SOURCE_CHARS = 6 << 20
 MOST_OUTPUT_CHARS = 100_000
@@ -107,7 +118,9 @@ class _ModelOfRun:
         self.code = code
         self.recorded = session.kernels()
         self.variants = Variants(self.recorded)
-        self.launches = read_launches(session, self.run.start_ns)
+        self.faulty = dict(_launches_of_faults(session))
+        wanted = frozenset(launch for found in self.faulty.values() for launch in found)
+        self.launches = read_launches(session, self.run.start_ns, wanted)
         self.costs = launch_costs(session)
         self.left_out: list[str] = list(left_out(self.launches))
         self._sources: dict[str, str | None] = {}
@@ -220,8 +233,17 @@ class _ModelOfRun:
     def source(self, file: str) -> str | None:
         """The text of a file as it was recorded."""
         if file not in self._sources:
-            self._sources[file] = self.session.source_text(file)
+            text = self.session.source_text(file)
+            self._sources[file] = self._kernels_text(file) if text is None else text
         return self._sources[file]
+
+    def _kernels_text(self, file: str) -> str | None:
+        """Return the kernels of a file at their lines, where it was no file on disk: a cell."""
+        lines: dict[int, str] = {}
+        for kernel in self.recorded:
+            if kernel.file == file:
+                lines.update(enumerate(kernel.source.splitlines(), kernel.line))
+        return "\n".join(lines.get(n, "") for n in range(1, max(lines) + 1)) if lines else None
 
     # Faults and remarks
 
@@ -231,10 +253,16 @@ class _ModelOfRun:
         names = short_names([g.first.event.file or "" for g in self.groups[:MOST_FAULTS]])
         for number, group in enumerate(self.groups[:MOST_FAULTS]):
             launch = self._launch(group.first.process, group.fault.launch_id)
-            variant = "" if launch is None else self.variants.key_of(launch.kernel_hash)
-            yield _fault(
-                number, group, launch, variant or self._only_variant(group), self.run, names
-            )
+            yield _fault(number, group, launch, self._variants_of(group), self.run, names)
+
+    def _variants_of(self, group: FaultGroup) -> tuple[str, ...]:
+        """Return the specialisations that had a fault, that of its first launch first."""
+        process, launch_id = group.first.process, group.fault.launch_id
+        launches = ((process, launch_id), *self.faulty.get(group.key, ()))
+        hashes = (self.launches.hashes.get(launch) for launch in launches)
+        found = tuple(dict.fromkeys(self.variants.key_of(one) for one in hashes if one))
+        only = self._only_variant(group)
+        return found or ((only,) if only else ())
 
     def _only_variant(self, group: FaultGroup) -> str:
         """Return the specialisation of a fault without a launch, where its kernel has just one."""
@@ -526,9 +554,23 @@ def _by_variant(
     """Return the numbers of faults or remarks by specialisation and line."""
     by_variant: dict[str, dict[Place, list[int]]] = defaultdict(lambda: defaultdict(list))
     for one in found:
-        if one.place is not None:
-            by_variant[one.variant][one.place].append(one.number)
+        if one.place is None:
+            continue
+        for key in one.variants if isinstance(one, FaultModel) else (one.variant,):
+            by_variant[key][one.place].append(one.number)
     return by_variant
+
+
+def _launches_of_faults(
+    session: Session,
+) -> Iterator[tuple[FaultKey, tuple[tuple[int, int], ...]]]:
+    """Yield for each fault the launches that had it, by process and id, up to some of them."""
+    found: dict[FaultKey, dict[tuple[int, int], None]] = defaultdict(dict)
+    for recorded in session.records(Fault, limit=MOST_FAULT_RECORDS):
+        if recorded.event.launch_id:
+            found[fault_key(recorded.event)][recorded.process, recorded.event.launch_id] = None
+    for key, launches in found.items():
+        yield key, tuple(launches)
 
 
 def _urgency(group: FaultGroup) -> tuple[bool, bool, bool]:
@@ -541,7 +583,7 @@ def _fault(
     number: int,
     group: FaultGroup,
     launch: Launch | None,
-    variant: str,
+    variants: tuple[str, ...],
     run: RunInfo,
     names: Mapping[str, str],
 ) -> FaultModel:
@@ -563,7 +605,8 @@ def _fault(
         severity=fault.severity,
         state=fault.state,
         kernel=fault.kernel,
-        variant=variant,
+        variant=variants[0] if variants else "",
+        variants=variants,
         place=calls[-1] if calls else None,
         column=fault.column,
         calls=calls,
@@ -589,7 +632,10 @@ def _replay(fault: Fault, run: RunInfo, names: Mapping[str, str]) -> str:
     """Return the command that stops at a fault, "" where none does."""
     if not fault.frames or not run.script.endswith(".py") or fault.kind == "compile-error":
         return ""
-    place = f"b {names.get(fault.file or '', fault.file)}:{fault.line}"
+    name = names.get(fault.file or "", fault.file)
+    if not fault.file or not name or not fault.file.endswith(name):
+        return ""  # a cell of a notebook
+    place = f"b {name}:{fault.line}"
     rounds = fault.extent.rounds if fault.extent is not None else ()
     if rounds and rounds[-1].name:
         place += f", {rounds[-1].name} == {rounds[-1].value}"
@@ -656,6 +702,10 @@ def short_names(files: Sequence[str]) -> dict[str, str]:
     """Return for each file the end of its path that tells it from the others."""
     found: dict[str, str] = {}
     for file in dict.fromkeys(files):
+        shown = shown_path(file)
+        if shown.startswith("Cell "):  # of the notebook that this runs in
+            found[file] = shown
+            continue
         parts = PurePath(file).parts
         length = 1
         others = [PurePath(other).parts for other in files if other != file]

@@ -575,3 +575,43 @@ def occupancy_picture(occupancy: Occupancy) -> Picture | None:
         f"multiprocessor, limited by {' and '.join(occupancy.limited_by)}."
     )
     return Picture("occupancy", 200, 12 + 18 * len(limits), caption, caption, tuple(marks))
+
+
+# Values
+
+_MOST_ROWS, _MOST_COLUMNS = 48, 64
+
+
+def tile_values_picture(
+    title: str, shape: Sequence[int], values: Sequence[float], summary: str
+) -> Picture:
+    """Return the elements of a tile: the larger, the stronger; what is no number is bad.
+
+    A large tile is drawn by blocks of elements, each as its largest magnitude.
+    """
+    columns = shape[-1] if shape else 1
+    rows = max(1, len(values) // max(1, columns))
+    step_x, step_y = max(1, -(-columns // _MOST_COLUMNS)), max(1, -(-rows // _MOST_ROWS))
+    cells: dict[tuple[int, int], float] = {}
+    for number, value in enumerate(values):
+        cell = number // columns // step_y, number % columns // step_x
+        known = cells.get(cell, 0.0)
+        # NaN stays: no comparison holds with it.
+        cells[cell] = value if not abs(value) <= abs(known) and known == known else known
+    finite = [abs(value) for value in cells.values() if math.isfinite(value)]
+    most = max(finite, default=0.0) or 1.0
+    wide, high = -(-columns // step_x), -(-rows // step_y)
+    size = min(12.0, 420 / wide, 300 / high)
+    marks = [_value_mark(cell, value, most, size) for cell, value in cells.items()]
+    blocks = f", blocks of {step_y} {TIMES} {step_x}" if step_x * step_y > 1 else ""
+    caption = f"{title}: {summary}{blocks}."
+    return Picture("tile", 8 + wide * size, 8 + high * size, caption, caption, tuple(marks))
+
+
+def _value_mark(cell: tuple[int, int], value: float, most: float, size: float) -> Mark:
+    y, x = 4 + cell[0] * size, 4 + cell[1] * size
+    if not math.isfinite(value):
+        return Box("bad", x, y, size - 0.5, size - 0.5, title=str(value))
+    role: Role = "meant" if value >= 0 else "good"
+    weight = 0.06 + 0.94 * math.sqrt(abs(value) / most)
+    return Box(role, x, y, size - 0.5, size - 0.5, weight=weight, title=f"{value:.6g}")

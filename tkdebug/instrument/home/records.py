@@ -383,7 +383,8 @@ class FaultModel:
     """A fault over all launches that had it.
 
     Attributes:
-        variant: key of the specialisation, "" where there was no launch.
+        variant: key of the specialisation that had it first, "" where there was no launch.
+        variants: keys of all that had it.
         at: the element as people write it, `b_ptr[260, 0]`; "" where there is none.
         of: the tensor's shape in words.
         calls: the lines that lead to it, outermost first.
@@ -397,6 +398,7 @@ class FaultModel:
     state: str
     kernel: str
     variant: str
+    variants: tuple[str, ...]
     place: Place | None
     column: int
     calls: tuple[Place, ...]

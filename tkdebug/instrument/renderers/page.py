@@ -54,7 +54,7 @@ def render_comparison(before: Session, after: Session) -> Iterator[str]:
 
 
 def _page(model: RunModel, blocks: Mapping[str, str]) -> Iterator[str]:
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = asset("page.css"), asset("page.js")
     names = {source.file: source.name for source in model.files}
     yield from _template().generate(
         model=model,
@@ -133,7 +133,7 @@ def _template() -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_shown
     )
-    return environment.from_string(_asset("page.html.j2"))
+    return environment.from_string(asset("page.html.j2"))
 
 
 def _shown(value: object) -> object:
@@ -142,7 +142,8 @@ def _shown(value: object) -> object:
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return a template, style or script of `page_assets`."""
     return (files(__package__) / "page_assets" / name).read_text(encoding="utf-8")
 
 

@@ -152,8 +152,8 @@ function left() {
   put('#kernels', M.kernels.slice(0, 60).map((k, i) => {
     const mine = all.filter(f => f.kernel === k.name), nf = mine.filter(f => f.type === 'fault').length, na = mine.length - nf;
     return h('button.kern', {'aria-current': i === S.k, data: {kern: i}}, h('i', {css: {background: colour(i)}}), h('span', null, h('span.nm', {title: k.name}, k.name), h('span.pc', null, k.basis ? share(k.share) : '')),
-      h('span.sub', null, h('span', null, k.launches ? [`${fmt(k.launches)} × ${k.total_ns ? dur(k.total_ns / k.launches) : '?'}`] : 'not launched', nf ? h('span.mk.bad', {title: many(nf, 'fault')}, '✖' + nf) : null, na ? h('span.mk.adv', {title: many(na, 'remark')}, '◆' + na) : null),
-        k.sparkline?.length > 1 ? h('span', {title: `by launch, ${k.sparkline_basis}`}, spark(k.sparkline, colour(i))) : null));
+      h('span.sub', null, h('span', null, k.launches ? [`${fmt(k.launches)} × ${k.total_ns ? dur(k.total_ns / k.launches) : '?'}`] : 'not launched', ''), nf ? h('span.mk.bad', {title: many(nf, 'fault')}, '✖' + nf) : null, na ? h('span.mk.adv', {title: many(na, 'remark')}, '◆' + na) : null,
+        k.sparkline?.length > 1 ? h('span.sp', {title: `by launch, ${k.sparkline_basis}`}, spark(k.sparkline, colour(i))) : null));
   }), M.kernels.length > 60 ? h('p.empty', null, `${M.kernels.length - 60} further kernels: search for them`) : null,
   !M.kernels.length ? h('p.empty', null, 'No kernel was launched.') : null);
   put('#hf', 'Findings');
@@ -166,7 +166,7 @@ function left() {
 function roof() {
   const p = V()?.pictures?.find(q => q.kind === 'roofline');
   put('#hr', 'Roofline ', tag(p ? 'predicted' : ''));
-  put('#roof', p ? h('figure', null, picture(p), h('figcaption', null, p.caption)) : h('p.small.mut', null, V()?.costs?.length ? 'It has no flops, or moves no bytes.' : ticked('`tkdebug run --advise` predicts what a kernel could reach.')));
+  put('#roof', p ? h('figure', null, picture(p), h('figcaption', null, p.caption)) : h('p.small.mut', null, V()?.costs?.length ? 'Its flops, its bytes, or the ceilings of the GPU are not known.' : ticked('`tkdebug run --advise` predicts what a kernel could reach.')));
   current();
 }
 const current = () => {
@@ -197,6 +197,7 @@ function strip() {
     g.fillStyle = col('var(--bg2)'); g.fillRect(0, y, width, ROW);
     for (const q of t.spans) {
       if (q[0] + q[1] < a || q[0] > b) continue;
+      if (q[5] > 1) { S.boxes.push([X(q[0]), Math.max(1.2, X(q[0] + q[1]) - X(q[0])), y, q, t]); continue; }
       const x = X(q[0]), w = Math.max(1.2, X(q[0] + q[1]) - x), mine = q[2] >= 0, on = q[4] && q[4] === S.launch;
       g.globalAlpha = mine && q[2] !== S.k ? .62 : 1; g.fillStyle = col(colour(q[2])); g.fillRect(x, y, w, ROW); g.globalAlpha = 1;
       if (!mine && w > 4) { g.save(); g.beginPath(); g.rect(x, y, w, ROW); g.clip(); g.strokeStyle = col('var(--bg2)'); for (let d = x - ROW; d < x + w; d += 5) { g.beginPath(); g.moveTo(d, y + ROW); g.lineTo(d + ROW, y); g.stroke(); } g.restore(); }
@@ -206,8 +207,27 @@ function strip() {
       if (w > name.length * 5.6 + 12) { g.fillStyle = !mine ? col('var(--fg)') : [1, 3, 4].includes(q[2]) ? '#10141a' : '#fff'; g.fillText(name, Math.max(x, 0) + 6, y + 13); }
       S.boxes.push([x, w, y, q, t]);
     }
+    stacked(g, t.spans, a, b, width, y, k => col(colour(k)));
   });
+  if (tracks.length > shown.length) $('#lab').lastChild.title = `and ${many(tracks.length - shown.length, 'more stream')}`;
   probe.remove();
+}
+/* Spans that stand for several launches overlap: each pixel shows how long each kernel ran in it, one on top of the other. */
+function stacked(g, spans, a, b, width, y, paint) {
+  const each = (b - a) / width, columns = new Map();
+  for (const q of spans) {
+    if (q[5] < 2 || q[0] + q[1] < a || q[0] > b) continue;
+    const first = Math.max(0, Math.floor((q[0] - a) / each)), last = Math.min(width - 1, Math.floor((q[0] + q[1] - a) / each));
+    for (let x = first; x <= last; x++) {
+      const part = Math.min(a + (x + 1) * each, q[0] + q[1]) - Math.max(a + x * each, q[0]);
+      const column = columns.get(x) ?? columns.set(x, new Map()).get(x);
+      column.set(q[2], (column.get(q[2]) ?? 0) + Math.max(0, part) * q[6] / (q[1] || 1));
+    }
+  }
+  for (const [x, column] of columns) {
+    let top = y + ROW; const total = [...column.values()].reduce((s, t) => s + t, 0), scale = Math.max(each, total);
+    for (const k of [...column.keys()].sort((p, q) => q - p)) { const height = ROW * column.get(k) / scale; g.fillStyle = paint(k); g.fillRect(x, top - height, 1.02, height + .3); top -= height; }
+  }
 }
 const hitStrip = e => { const r = $('#strip').getBoundingClientRect(), x = e.clientX - r.left, y = e.clientY - r.top; return S.boxes?.findLast(([bx, w, by]) => x >= bx - 1 && x <= bx + w + 1 && y >= by - 3 && y <= by + ROW); };
 function zoom(f, at) {
@@ -430,6 +450,20 @@ function grid_(head, rows, name) {
   return h('table', null, h('thead', null, h('tr', null, head.map(([t, c, sortable], i) => h('th' + (c ? '.' + c : ''), {'aria-sort': sort?.n === i ? (sort.d > 0 ? 'ascending' : 'descending') : null, scope: 'col'}, sortable ? h('button', {data: {sort: name, n: i}}, t) : t)))), h('tbody', null, rows.map(r => h('tr', {data: r.data ?? {}, tabindex: r.data?.go ? 0 : null}, r.cells.map((c, i) => h('td' + (head[i][1] ? '.' + head[i][1] : ''), null, c))))));
 }
 const swatch = k => h('i.sw', {css: {background: colour(k)}});
+/* Lines of kernels of both runs whose share differs by a percentage point or more, found by their text. */
+function moved_() {
+  const heats = ['stalls', 'timeline', 'predicted'], rows = [];
+  for (const k of RUNS[0].kernels) {
+    const other = RUNS[1].kernels.find(q => q.name === k.name), [v, w] = [k.variants[0], other?.variants[0]], by = v && w && heats.find(x => v.heats?.includes(x) && w.heats?.includes(x));
+    if (!by) continue;
+    const shares = (run, variant) => { const found = new Map(); for (const l of variant.lines ?? []) { const text = (run.byFile.get(l.place[0])?.rows[l.place[1] - 1] ?? '').trim(); if (text) found.set(text, [(found.get(text)?.[0] ?? 0) + (l.heat?.[by] ?? 0), l.place]); } return found; };
+    const after = shares(RUNS[0], v), before = shares(RUNS[1], w);
+    for (const text of new Set([...after.keys(), ...before.keys()])) { const x = before.get(text)?.[0] ?? 0, y = after.get(text)?.[0] ?? 0; if (Math.abs(x - y) >= .01) rows.push([k, text, before.get(text), after.get(text), x, y, by]); }
+  }
+  rows.sort((p, q) => Math.abs(q[4] - q[5]) - Math.abs(p[4] - p[5]));
+  const bar = x => [h('span.hn', null, share(x) + ' '), h('i.hbar', {css: {width: Math.round(60 * x) + 'px'}})];
+  return rows.length ? [h('h2', null, 'Lines whose share changed'), grid_([['kernel'], ['line'], ['before'], ['after'], ['', 'wide']].map((c, i) => i === 4 ? ['source', 'wide'] : c), rows.slice(0, 40).map(([k, text, b, a, x, y, by]) => ({data: {go: 1, kernel: k.name, variant: '', key: a ? keyOf(a[1]) : ''}, cells: [[h('code', null, k.name), ' ', tag(HEATS[by][1])], h('code', null, a ? nameOf(keyOf(a[1])) : 'gone'), b ? bar(x) : h('span.mut', null, 'new'), a ? bar(y) : h('span.mut', null, 'gone'), h('code.code', null, py(text))]})), 'moved')] : null;
+}
 const VIEWS = {
   launches() {
     const rows = M.launches.slice(0, 2000).map(l => ({by: [l.id, M.kernels[l.kernel]?.name, l.grid[0] * l.grid[1] * l.grid[2], l.duration_ns ?? 0, 0], data: {go: 1, launch: l.seq}, cells: [l.id, [swatch(l.kernel), h('code', null, M.kernels[l.kernel]?.name ?? '?'), l.scopes ? h('span.mut', null, ' ' + l.scopes.join(' > ')) : null, l.error ? h('span.bad', null, ' ' + l.error) : null, l.faults ? h('span.bad', null, ' ✖') : null], grid(l.grid), l.duration_ns == null ? h('span.mut', null, 'no time') : [dur(l.duration_ns), ' ', tag(l.basis)], l.rank ?? '', l.process]}));
@@ -445,7 +479,7 @@ const VIEWS = {
     const passes = code()?.passes ?? [], changed = passes.filter(p => p.is_changed).length;
     return [h('p.notes', null, `${K().name}${V().differs ? ', ' + V().differs : ''}: ${changed} of ${passes.length} passes changed something. `, code()?.note ?? ''), passes.filter(p => p.is_changed).map(p => h('details', null, h('summary', null, h('span.mut', null, p.number), h('span', null, p.name, p.error ? h('span.bad', null, ' failed') : null), h('span.mut', null, dur(p.time_ns)), h('span', null, p.number ? p.summary : `${fmt(p.ops)} ops`)), p.error ? h('p.bad', null, p.error) : null, p.changes ? h('pre', null, p.changes.join('\n')) : null, p.diff ? h('pre', {tabindex: 0}, p.diff.map(t => h('div' + (t[0] === '+' ? '.ins' : t[0] === '-' ? '.del' : t[0] === '@' ? '.hunk' : ''), null, t || ' '))) : null))];
   },
-  values() { return (V()?.lines ?? []).filter(l => l.watches).flatMap(l => l.watches.map(w => h('div.facts', null, h('p', null, h('button.acc.mono', {data: {key: keyOf(l.place), variant: V().key, kernel: K().name}}, nameOf(keyOf(l.place)))), watchSection(w)))); },
+  values() { return [h('h2', null, 'Watched values'), ...(V()?.lines ?? []).filter(l => l.watches).flatMap(l => l.watches.map(w => h('div.facts', null, h('p', null, h('button.acc.mono', {data: {key: keyOf(l.place), variant: V().key, kernel: K().name}}, nameOf(keyOf(l.place)))), watchSection(w))))]; },
   others() {
     return [M.others?.length ? [h('h2', null, 'Others on the GPU ', tag('measured')), grid_([['name', '', 1], ['kind', '', 1], ['count', 'r0', 1], ['total', 'r0', 1]], M.others.map(o => ({by: [o.name, o.kind, o.count, o.total_ns], cells: [h('code', null, o.name), o.kind, fmt(o.count), dur(o.total_ns)]})), 'others')] : null, M.model_lines?.length ? [h('h2', null, 'Lines of the model'), grid_([['kernel', '', 1], ['line', '', 1], ['op', '', 1]], M.model_lines.slice(0, 1000).map(m => ({by: [m.kernel, nameOf(keyOf(m.place)), m.op], cells: [h('code', null, m.kernel), h('code', null, nameOf(keyOf(m.place))), m.op]})), 'lines')] : null];
   },
@@ -453,7 +487,7 @@ const VIEWS = {
   compare() {
     const C = COMPARED, time = x => x == null ? '' : dur(x), faults = (title, list, c) => list?.length ? [h('h2', null, title), grid_([['kind'], ['line'], ['kernel'], ['what', 'wide']], list.map(f => ({cells: [h('span.' + c, null, '✖ ' + f.kind), f.file ? h('code', null, `${f.file.split('/').at(-1)}:${f.line}`) : '', h('code', null, f.kernel), ticked(f.message)]})), title)] : null;
     const word = {slower: 'bad', faster: 'ok', same: 'mut', unknown: 'mut'};
-    return [h('h2', null, 'Kernels, before and after'), grid_([['kernel', '', 1], ['launches', 'r0'], ['mean before', 'r0', 1], ['mean after', 'r0', 1], ['after / before', 'r0', 1], ['']], (C.kernels ?? []).map(k => ({by: [k.kernel, 0, k.before_ns ?? 0, k.after_ns ?? 0, k.ratio ?? 0], data: {go: 1, kernel: k.kernel, variant: '', key: ''}, cells: [h('code', null, k.kernel), `${fmt(k.launches[0])}, ${fmt(k.launches[1])}`, time(k.before_ns), time(k.after_ns), k.ratio ? k.ratio.toFixed(2) + ' ×' : '', h('span.' + word[k.verdict], null, k.verdict === 'unknown' ? '' : k.verdict)]})), 'compare'), h('p.notes', null, C.note), faults('New faults', C.new_faults, 'bad'), faults('Faults that are gone', C.gone_faults, 'ok'), h('p.notes', null, `${many(C.kept_faults ?? 0, 'fault')} in both.`)];
+    return [h('h2', null, 'Kernels, before and after'), grid_([['kernel', '', 1], ['launches', 'r0'], ['mean before', 'r0', 1], ['mean after', 'r0', 1], ['after / before', 'r0', 1], ['verdict']], (C.kernels ?? []).map(k => ({by: [k.kernel, 0, k.before_ns ?? 0, k.after_ns ?? 0, k.ratio ?? 0], data: {go: 1, kernel: k.kernel, variant: '', key: ''}, cells: [h('code', null, k.kernel), `${fmt(k.launches[0])}, ${fmt(k.launches[1])}`, time(k.before_ns), time(k.after_ns), k.ratio ? k.ratio.toFixed(2) + ' ×' : '', h('span.' + word[k.verdict], null, k.verdict === 'unknown' ? '' : k.verdict)]})), 'compare'), h('p.notes', null, C.note), moved_(), faults('New faults', C.new_faults, 'bad'), faults('Faults that are gone', C.gone_faults, 'ok'), h('p.notes', null, `${many(C.kept_faults ?? 0, 'fault')} in both.`)];
   },
 };
 function table() {
