@@ -1,9 +1,8 @@
 """The `tkdebug` command.
 
-Responsible for what every command has in common: how it is found (`command_line`), and the exit
-status of what went wrong. Invariants: stdout belongs to the user's script, or to what a command was
-asked for; what is wrong with the input is one line on stderr and status 2, never a traceback of
-ours.
+Responsible for the common parts of all commands: how one is found (`command_line`), and the exit
+status of a failure. Invariants: stdout belongs to the user's script, or to a command's answer; a
+mistake in the input is one line on stderr and status 2, never a traceback of tkdebug's.
 """
 
 from __future__ import annotations

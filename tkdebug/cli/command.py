@@ -31,7 +31,7 @@ class ScriptRule:
     """The place of a script on a command line: between the command's options and its own.
 
     Attributes:
-        expected: what to give, for messages.
+        expected: the words that are expected, for messages.
         code_option: the option before code, besides `--code`.
         or_recorded: whether a recorded run may be given instead; options may follow it.
         only_with: the option without which the command takes no script; "" for none.
@@ -49,15 +49,15 @@ class ScriptRule:
 class Command:
     """A command: its options and its run.
 
-    Each is the `COMMAND` of a file in `commands/` whose name it has. The file is imported for its
+    Each is the `COMMAND` of a file in `commands/` that has its name. The file is imported for its
     help, too, so it imports in `run` what only `run` needs.
 
     Attributes:
         help: its line in `tkdebug --help`.
         description: the first lines of its own help.
-        usage: its usage, where argparse's would not do.
+        usage: its usage, if argparse's would not do.
         epilog: the last lines of its own help.
-        script: how its command line names a script; None where it takes none.
+        script: how its command line names a script; None if it takes none.
     """
 
     help: ClassVar[str]
@@ -73,13 +73,14 @@ class Command:
         """End the process by `parser.error` where options do not go together."""
 
     def run(self, options: argparse.Namespace) -> int:
-        """Do what `options` ask for; the result is the exit status.
+        """Do what `options` ask for; return the exit status.
 
         Args:
-            options: of `prepare_parser`; `script` has the `ScriptWords` of a command that takes a
-                script, and `own_words` its options as they were typed.
+            options: the options of `prepare_parser`; `script` has the `ScriptWords` of a command
+                that takes a script, and `own_words` its options as they were typed.
 
         Raises:
-            TkError: something about the command line is wrong, or what it names cannot be read.
+            TkError: something about the command line is wrong, or a file that it names cannot be
+                read.
         """
         raise NotImplementedError

@@ -1,8 +1,8 @@
-"""A command line and the environment: which words are whose, and what was mistyped.
+"""A command line and the environment: the words of each side, and mistyped ones.
 
-Options of tkdebug's stand before the script; everything after it is the script's, as with Python.
-A recorded run has no arguments, so options may stand after one, too. Not left to argparse, whose
-idea of where `--` and options after a positional belong has changed between Python releases.
+Options of tkdebug come before the script; everything after it is the script's, as with Python. A
+recorded run has no arguments, so options may follow one, too. This is not left to argparse, whose
+treatment of `--` and of options after a positional has changed between Python releases.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ScriptWords:
 
     @property
     def file(self) -> Path | None:
-        """The script, or what was recorded; None for a module, code or stdin."""
+        """The script, or the recorded run; None for a module, code or stdin."""
         in_no_file = self.is_module or self.is_code or self.is_stdin
         return None if in_no_file else Path(self.target)
 
@@ -93,7 +93,7 @@ class ScriptWords:
         """Read `script.py:24`, as messages and editors write a place: that line of the script.
 
         Args:
-            line: what an option says; None for nothing.
+            line: an option's line; None for nothing.
         """
         file, colon, number = self.target.rpartition(":")
         is_place = bool(colon) and number.isdecimal() and file.endswith(".py")
@@ -104,7 +104,7 @@ class ScriptWords:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints quote what was typed without letting it act on the terminal."""
+    """A parser whose complaints quote the typed words without letting them act on the terminal."""
 
     def error(self, message: str) -> NoReturn:
         # Of plugins alone.
@@ -190,7 +190,7 @@ def parse(argv: Sequence[str]) -> tuple[Command, argparse.Namespace]:
 def _split(
     argv: Sequence[str], command: argparse.ArgumentParser, rule: ScriptRule | None
 ) -> tuple[list[str], list[str]]:
-    """Return our own words, and those from the script or `-m` on."""
+    """Return tkdebug's own words, and the words from the script or `-m` on."""
     words = list(argv)
     if rule is None:
         return words, []
@@ -275,7 +275,7 @@ def _refuse_unknown_options(command: argparse.ArgumentParser, words: Sequence[st
 
 
 def check_variables() -> None:
-    """Check the environment before a script runs; report what is nearly a knob's name.
+    """Check the environment before a script runs; report names that are nearly a knob's.
 
     Raises:
         UsageError: a knob's variable holds something else than expected.
@@ -288,7 +288,7 @@ def check_variables() -> None:
 
 
 def _mistyped_variables() -> dict[str, str]:
-    """Environment variables that are nearly a knob's, and which one that is."""
+    """Environment variables that are nearly a knob's, and that knob's."""
     from difflib import get_close_matches  # only commands that read knobs come here
 
     from tkdebug.knobs import KNOB_TABLE

@@ -151,7 +151,7 @@ def _plugin_kind(group: str) -> type | None:
 
 
 def parts() -> dict[str, Callable[[], MachinePart]]:
-    """Return what is asked, in this order: tkdebug, the platform, the code generators, the rest."""
+    """Return the answers in this order: tkdebug, the platform, the code generators, the rest."""
     from tkdebug.compiler.targets.registered_backends import backends
     from tkdebug.runtime.device.platform import platform_in_force
 

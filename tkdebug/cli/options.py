@@ -43,8 +43,8 @@ def add_format(
     """Add `--format`.
 
     Args:
-        parser: of the command.
-        formats: those that there are.
+        parser: the parser of the command.
+        formats: the available formats.
         by_name: whether the name of the file of `-o` says it by default.
     """
     parser.add_argument(

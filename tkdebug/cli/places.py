@@ -1,7 +1,7 @@
-"""The place that a command's answer goes to: stdout, or a file that is checked before a long run.
+"""The place of a command's answer: stdout, or a file that is checked before a long run.
 
-Invariants: nothing that is read is written over; a file is written whole or not at all; what cannot
-be written is one line and never a traceback; nothing in an answer acts on the terminal.
+Invariants: no input is written over; a file is written whole or not at all; a file that cannot be
+written is one line and never a traceback; nothing in an answer acts on the terminal.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def check_writable(option: str, path: Path, read: Mapping[str, Path | None] | No
     """Try to write at `path` without changing anything.
 
     Args:
-        option: what the path was given for.
-        path: where to write.
-        read: what the command reads, by what to call it; None for what is no file.
+        option: the option that the path was given for.
+        path: the file to write.
+        read: the command's inputs, by their names; None for one that is no file.
 
     Raises:
-        UsageError: it cannot be written, or is one of those.
+        UsageError: it cannot be written, or is one of the inputs.
     """
     # `os.path` takes what cannot be looked at for not there, where `Path` raises.
     if os.path.isdir(path):
@@ -52,7 +52,7 @@ def check_writable(option: str, path: Path, read: Mapping[str, Path | None] | No
 
 
 def check_stdout() -> None:
-    """Look whether there is a stdout to answer on.
+    """Check that there is a stdout to answer on.
 
     Raises:
         TkError: the process began without one.
@@ -62,14 +62,14 @@ def check_stdout() -> None:
 
 
 def check_answer(output: Path | None, asked: Path | None) -> None:
-    """Look whether an answer can be written where `-o` says, before anything is run.
+    """Check that an answer can be written where `-o` says, before anything is run.
 
     Args:
         output: the file; None for stdout.
-        asked: what is looked at; None for what is in no file.
+        asked: the input; None for one that is no file.
 
     Raises:
-        TkError: it cannot, or that is what is looked at.
+        TkError: the answer cannot be written, or would replace the input.
     """
     if output is None:
         check_stdout()
@@ -81,12 +81,12 @@ def put_out(pieces: Iterable[str], output: Path | None = None, *, styled: bool =
     """Write an answer to stdout, or into the file `output`, made `visible`.
 
     Args:
-        pieces: of its text.
-        output: where to; stdout where it is None.
+        pieces: the pieces of its text.
+        output: the file to write; None for stdout.
         styled: as for `visible`.
 
     Raises:
-        TkError: it cannot be written.
+        TkError: the answer cannot be written.
         BrokenPipeError: the reader of stdout has gone.
     """
     if output is None:

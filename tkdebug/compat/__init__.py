@@ -85,7 +85,7 @@ def _installed(
 
 
 def _report_mismatches() -> Callable[[], None]:
-    """Report failed comparisons of what interpreted launches wrote; the result ends that."""
+    """Report failed comparisons of tensors that interpreted launches wrote; return how to stop."""
     from tkdebug.causes.launches import RememberedLaunches
     from tkdebug.compat.around_torch.failed_comparisons import watch_failures
 
@@ -135,16 +135,16 @@ def install(
         quick: `do_bench` runs once, sweeps take their first x value.
         interpret: patterns of kernel names that are interpreted whatever the mode.
         checks: fault kinds that interpreted kernels are checked for besides the default ones;
-            `none` leaves those out.
-        triton: the version of Triton to stand for, such as "3.8"; None for the knob's.
-        compiler: what compiles kernels: "tkdebug", or "triton" for the Triton that is installed,
-            in whose place nothing is put; None for the knob's.
+            `none` leaves the default ones out.
+        triton: the version of Triton to imitate, such as "3.8"; None for the knob's.
+        compiler: the compiler of kernels: "tkdebug", or "triton" for the installed Triton, which is
+            not replaced then; None for the knob's.
 
     Returns:
-        What is in place: a context manager, or call its `uninstall`.
+        Return the installation: a context manager, or call its `uninstall`.
 
     Raises:
-        UsageError: no such mode, there is no torch, or no Triton that can compile.
+        UsageError: there is no such mode, no torch, or no Triton that can compile.
     """
     check_installed()
     if (compiler or KNOBS.compiler) == "triton":
@@ -155,7 +155,7 @@ def install(
 
 
 def _install_upstream(quick: bool) -> InPlace:
-    """Put an installed Triton in force as the compiler, in this process and those it starts.
+    """Make an installed Triton the compiler, in this process and in those it starts.
 
     Args:
         quick: whether `do_bench` is to run once.

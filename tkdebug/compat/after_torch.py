@@ -1,6 +1,6 @@
-"""Something to do once torch is imported, without importing it.
+"""Actions that run once torch is imported, without importing it.
 
-Scripts that never import torch pay nothing for what prepares it.
+Scripts that never import torch do not pay for its preparation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def after_import(module: str, action: Callable[[], None]) -> Callable[[], None]:
     """Call `action` once a module is imported: now, or at the end of its import.
 
     Returns:
-        What no longer waits for an import that has not begun.
+        Return a function that cancels an import's action that has not begun.
     """
     if module in sys.modules:
         action()

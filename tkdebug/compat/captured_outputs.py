@@ -29,11 +29,11 @@ class OutputDifference:
     """An argument that a kernel wrote, in two runs.
 
     Attributes:
-        relative: the largest difference, over the value where that is above 1; None where shapes
-            differ, or what the launch got did already.
+        relative: the largest difference, over the value if that is above 1; None if shapes differ,
+            or the launch's inputs did already.
         different: how many elements differ at all.
-        elements: how many there are.
-        reason: why there is no comparison, "" where there is one.
+        elements: the number of elements.
+        reason: why there is no comparison, "" if there is one.
     """
 
     kernel: str
@@ -128,7 +128,7 @@ def _differences(
 
 
 def _is_read(launch: tuple[Tensor, Tensor]) -> bool:
-    """Whether an argument was only read; what is written may begin as it likes."""
+    """Whether an argument was only read; a written one may begin with any values."""
     return _same(*launch)
 
 

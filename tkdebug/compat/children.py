@@ -1,8 +1,8 @@
 """Puts tkdebug in force in Python processes that a script starts (subprocess, spawn).
 
 The environment says what is in force; a folder at the front of PYTHONPATH holds a `sitecustomize`
-that reads it at start-up, and then runs the `sitecustomize` it stands before. A child costs next to
-nothing until it imports torch or triton. Forked children need nothing: they have it all.
+that reads it at start-up, and then runs the next `sitecustomize` on the path. A child costs next to
+nothing until it imports torch or triton. Forked children need nothing: they inherit everything.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def environment(
 
 
 def python_path() -> list[str]:
-    """The PYTHONPATH of this process, less the folder that arms its children."""
+    """The PYTHONPATH of this process, without the folder that arms its children."""
     text = os.environ.get("PYTHONPATH", "")
     return [path for path in text.split(os.pathsep) if path and path != str(_FOLDER)]
 

@@ -1,9 +1,9 @@
 """The meta-path finder that answers `import triton`.
 
 Each `triton.x` is a row of `triton_modules`, loaded under its upstream name with a real spec, so
-that `find_spec`, `from … import`, `python -m` and pickling by name work. Ours win over an installed
-upstream for as long as the finder is in place. A module without a row does not exist and says so by
-name.
+that `find_spec`, `from … import`, `python -m` and pickling by name work. tkdebug's modules win over
+an installed upstream for as long as the finder is in place. A module without a row does not exist
+and says so by name.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _values(names: Mapping[str, str]) -> Iterator[tuple[str, object]]:
 def _missing_name(
     module: str, row: TritonModule, mirrored: Sequence[ModuleType]
 ) -> Callable[[str], object]:
-    """Return a module's `__getattr__`, which names what is asked for and who does not have it."""
+    """Return a module's `__getattr__`, which names the missing attribute and the module."""
 
     def answer(name: str) -> object:
         if row.mirrors_private or not name.startswith("_"):
@@ -174,7 +174,7 @@ class TritonFinder(MetaPathFinder):
 
 
 class InstalledFinder:
-    """The finder in place; `uninstall` gives back the modules there were before."""
+    """The finder in place; `uninstall` restores the modules there were before."""
 
     def __init__(self) -> None:
         self._finder = TritonFinder()

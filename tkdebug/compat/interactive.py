@@ -2,7 +2,7 @@
 
 Responsible for plain Python, IPython and notebooks, where faults are reported when they happen, and
 counted when the process ends, or in IPython when the cell does. Not responsible for recording.
-Invariant: where `tkdebug run` or the pytest plugin is in place already, that stays as it is.
+Invariant: if `tkdebug run` or the pytest plugin is in place already, that stays as it is.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Shell(Protocol):
 class Installation(InPlace):
     """An installation by `install`: a context manager, or call its `uninstall`.
 
-    One that found tkdebug in place already has nothing to undo.
+    An installation that found tkdebug in place already has nothing to undo.
     """
 
     def put_in_place(
@@ -126,10 +126,10 @@ def install(
     own options.
 
     Args:
-        mode: how kernels run: auto, interpret or native; by default TKDEBUG_MODE, else auto. What
-            is to be checked is interpreted.
-        checks: what else interpreted kernels are checked for, as by `tkdebug run --check`; "all"
-            for everything, "none" for not even what is looked for by default.
+        mode: how kernels run: auto, interpret or native; by default TKDEBUG_MODE, else auto.
+            Kernels with checks that need it are interpreted.
+        checks: further checks of interpreted kernels, as by `tkdebug run --check`; "all" for
+            everything, "none" for not even the default ones.
         quick: `do_bench` runs once, sweeps take their first x value.
         only: patterns of the names of the kernels that are checked.
         ignore: kinds of faults that are not reported.
@@ -139,8 +139,8 @@ def install(
         The installation: a context manager, or call its `uninstall`.
 
     Raises:
-        UsageError: no such mode, check or kind, the baseline cannot be read, or torch cannot be
-            imported.
+        UsageError: there is no such mode, check or kind, the baseline cannot be read, or torch
+            cannot be imported.
     """
     wanted = _check_names(checks)
     knobs = _knobs(only, ignore, baseline)
@@ -300,7 +300,7 @@ def _shell() -> Any:
 
 
 def _by_cell(shell: _Shell, teller: FaultPrinter) -> ExitStack:
-    """Report faults by cell: those of a cell that is run again are reported again."""
+    """Report faults by cell: the faults of a cell that is run again are reported again."""
 
     def begin(info: object) -> None:
         teller.reset()

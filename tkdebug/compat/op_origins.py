@@ -1,8 +1,8 @@
 """Finds which line of the script each operation of torch was called from, while it runs.
 
 Responsible for noticing operations and the scopes around them: modules whose `forward` runs, and
-`torch.profiler.record_function`. Operations are those that Python calls; what they call themselves
-belongs to them. Invariant: an operation computes what it would without this.
+`torch.profiler.record_function`. Operations are those that Python calls; operations that these call
+belong to them. Invariant: an operation computes what it would without this.
 """
 
 from __future__ import annotations

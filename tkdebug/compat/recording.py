@@ -1,6 +1,6 @@
-"""`tkdebug.record()`: records a part of what a Python does that tkdebug did not start.
+"""`tkdebug.record()`: records a part of the work of a Python that tkdebug did not start.
 
-Responsible for beginning and ending a recorder; what it records is `instrument`'s.
+Responsible for beginning and ending a recorder; `instrument` records.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Recording:
         self._recorder.flush()
 
     def stop(self, exit_status: int | None = None) -> None:
-        """Store everything and record no more; a second call is a no-op."""
+        """Store everything and stop recording; a second call is a no-op."""
         self._undo.close()
         self._recorder.stop(exit_status)
 

@@ -21,7 +21,7 @@ class Replacements:
         self._undo: list[Callable[[], None]] = []
 
     def set(self, owner: object, name: str, value: object) -> None:
-        """Replace `owner.name`, remembering what its own namespace held."""
+        """Replace `owner.name`, remembering the value in its own namespace."""
         before = vars(owner).get(name, _MISSING)
 
         def undo() -> None:
@@ -54,7 +54,7 @@ class InPlace:
     """An installation, in place until `uninstall` or the end of its `with` block.
 
     Args:
-        undo: what undoes it, which is taken over.
+        undo: the function that undoes it, which is taken over.
     """
 
     def __init__(self, undo: ExitStack | None = None) -> None:

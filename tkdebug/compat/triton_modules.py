@@ -1,4 +1,4 @@
-"""The modules of `triton` that scripts import: the names of each, and where they come from.
+"""The modules of `triton` that scripts import: the names of each, and their origins.
 
 Responsible for the table alone: `finder` makes modules of its rows. A module or a name without a
 row does not exist, and says so when it is asked for.
@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 class TritonModule:
     """One module of `triton`.
 
-    Names are written as upstream calls them. `theirs=ours` is the value that our module calls
-    `ours`, and `theirs=ours()` is what that function returns when the module is loaded.
+    Names are written as upstream calls them. `theirs=ours` is the value `ours` of tkdebug's module,
+    and `theirs=ours()` is the result of that function when the module is loaded.
 
     Attributes:
         text: the module's docstring, after its name.
         names: its names by the module that has them, in `__all__`.
         unlisted: names that are not in `__all__`.
         loads: its submodules that are loaded with it, in `__all__`, too. A name of `names` wins
-            over a submodule that is called the same.
-        mirrors: modules that are asked in turn for any other name; `__all__` of the last is part
-            of this one's.
+            over a submodule of the same name.
+        mirrors: modules that are asked in turn for any other name; the `__all__` of the last is
+            part of this module's.
         mirrors_private: whether they are asked for names that begin with `_`.
         is_package: whether it has submodules.
     """

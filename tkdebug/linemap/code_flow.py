@@ -1,10 +1,10 @@
-"""The loops of machine code: which instructions a warp executes in which order, and which again.
+"""The loops of machine code: the instructions that a warp executes, in order, and their loops.
 
-Responsible for the structure alone: how many rounds a loop makes is not in the code. Jumps that
-are computed at run time are taken to go on with the next instruction.
+Responsible for the structure alone: the number of a loop's iterations is not in the code. Jumps
+that are computed at run time are taken to go on with the next instruction.
 
-Invariant: each instruction that can be reached stands once in the nest, in an order in which what
-leads to it comes first, jumps back left out.
+Invariant: each instruction that can be reached is once in the nest, after the instructions that
+lead to it, jumps back left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CodeLoop:
         return (item for item in self.body if isinstance(item, int))
 
     def all(self) -> Iterator[int]:
-        """Its instructions, those of inner loops too."""
+        """Its instructions, with those of inner loops."""
         return indices_of(self.body)
 
 
@@ -98,7 +98,7 @@ def _ends_block(instruction: Instruction) -> bool:
 
 
 def _is_choice(instruction: Instruction) -> bool:
-    """Whether it may be passed by: it has a predicate, before its name or as an operand."""
+    """Whether it may be skipped: it has a predicate, before its name or as an operand."""
     text = instruction.text
     if text.startswith("@"):
         return True
@@ -169,7 +169,7 @@ def _dominates(dominators: Mapping[int, int], head: int, block: int) -> bool:
 
 
 def _reaching(block: int, head: int, before: Mapping[int, Sequence[int]]) -> set[int]:
-    """The blocks from which `block` is reached without passing `head`, and it."""
+    """The blocks from which `block` is reached without passing `head`, and `block` itself."""
     found = {head}
     waiting = [block]
     while waiting:

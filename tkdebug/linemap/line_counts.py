@@ -30,14 +30,14 @@ class LineCounts:
     """Counts of the instructions of one source line.
 
     Attributes:
-        instructions: all of them.
+        instructions: the number of instructions.
         inlined: instructions of device functions that are called on this line.
         kinds: how many of each kind.
         widths: (kind, bits that a thread moves) -> how many; of memory accesses.
         max_live_registers: the most 32-bit registers in use at one of them, as nvdisasm's data-flow
             analysis finds them; None where it was not asked.
-        spilled_values: values made on this line that spills store, an estimate; 0 where what is
-            stored to local memory is no spill.
+        spilled_values: values made on this line that spills store, an estimate; 0 if the stores to
+            local memory are no spills.
     """
 
     instructions: int = 0
@@ -61,7 +61,7 @@ class LineCounts:
 
 
 def count_lines(table: LineTable) -> dict[Place | None, LineCounts]:
-    """Counts by (file, line); None has those of unmapped instructions."""
+    """Count by (file, line); None has the unmapped instructions."""
     counts: dict[Place | None, LineCounts] = {}
     for instruction in table.instructions:
         counts.setdefault(_place(instruction), LineCounts()).add(instruction)

@@ -1,8 +1,8 @@
 """From any place of a kernel to any other: source line, ops, LLVM, PTX, SASS, both ways.
 
 One `LineTable` per compiled kernel. tkdebug's own kernels are joined by op ids: an instruction's
-address gives its PTX line, that its op, and the op its call chain and its Tile IR op. For cubins of
-others there are no ops, only their line tables.
+address gives its PTX line, the PTX line its op, and the op its call chain and its Tile IR op.
+Cubins of other compilers have no ops, only line tables.
 
 Invariants: nothing is guessed: an instruction without a place, of line 0 or of generated code is
 unmapped. No compiler library is needed to read a table from a session (`line_table_data`).
@@ -25,23 +25,23 @@ from tkdebug.linemap.resources import Resources
 
 
 class LineTableError(TkError):
-    """There is no line table, none of that kernel, or data that is none."""
+    """There is no line table, none for that kernel, or the data is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One SASS instruction; padding is not among them.
+    """One SASS instruction; padding is left out.
 
     Attributes:
         address: byte offset in the kernel.
-        text: as nvdisasm prints it, "" where there was no nvdisasm.
+        text: the text as nvdisasm prints it, "" without nvdisasm.
         ptx_line: line (1-based) of the PTX text it was made of.
-        op_id: the GPU IR op it was made of, None where that is not known.
-        frames: call chain, outermost first; () where none is known.
+        op_id: the GPU IR op it was made of, None if that is not known.
+        frames: the call chain, outermost first; () if none is known.
         live_registers: 32-bit registers in use there.
-        control: the bits that say when it issues (`linemap.nvidia.encoding.Control`); None where
-            they are not known.
-        target: address that it branches to or calls; None where it goes on with the next one.
+        control: the bits that say when it issues (`linemap.nvidia.encoding.Control`); None if they
+            are not known.
+        target: the address that it branches to or calls; None if it goes on with the next one.
     """
 
     address: int
@@ -70,12 +70,12 @@ class Instruction:
 
     @property
     def mapped(self) -> bool:
-        """Whether it is of a source line: line 0 and generated code are not."""
+        """Whether it belongs to a source line: line 0 and generated code do not."""
         return bool(self.frames) and is_source(self.frames[-1])
 
 
 def is_source(frame: Frame) -> bool:
-    """Whether a place is one in a file, not line 0 and not the compiler's own."""
+    """Whether a place is in a file: neither line 0 nor the compiler's own."""
     return frame.line > 0 and frame.file not in ("", GENERATED_FILE)
 
 
@@ -89,7 +89,7 @@ class Trace:
         gpu_ops: ids of GPU IR ops.
         llvm_lines: 1-based lines of the LLVM IR text.
         ptx_lines: 1-based lines of the PTX text.
-        addresses: of SASS instructions.
+        addresses: addresses of SASS instructions.
     """
 
     chains: tuple[Frames, ...] = ()
@@ -112,7 +112,8 @@ class AssemblerNote:
     Attributes:
         code: C7510 and its kin.
         message: the assembler's words.
-        frames: of the op that they are about, outermost first; empty where it names no line.
+        frames: the call chain of the op that it is about, outermost first; empty if it names no
+            line.
     """
 
     code: str
@@ -131,10 +132,10 @@ class LineTable:
         instructions: by address.
         ptx_ops: PTX line -> op id, for lines that are of an op.
         llvm_ops: LLVM IR line -> op id.
-        resources: those of the kernel; None when not known.
-        notes: of the assembler.
+        resources: the kernel's resources; None if not known.
+        notes: the notes of the assembler.
         local_functions: functions that ptxas put into its code, with their callers.
-        tests: of a checked build, how each access is tested (`compiler.sites.checks.TESTS`).
+        tests: for a checked build, how each access is tested (`compiler.sites.checks.TESTS`).
         has_sass: whether `instructions` have their text; without nvdisasm padding is counted too.
     """
 

@@ -1,6 +1,6 @@
 """A line table as JSON-like data, as sessions and reports hold it, and back.
 
-What is read may be of anybody's making: every value is checked, and whatever is wrong is one
+The data may be of anybody's making: every value is checked, and any mistake is one
 `LineTableError`. Chains and files are stored once each. Machine code that was not read when a
 session was recorded is data of schema 2, and is read by `from_data`.
 """
@@ -90,7 +90,7 @@ def from_data(data: object) -> LineTable:
     """The table that `data` holds; machine code that was not read yet is read now.
 
     Raises:
-        LineTableError: it is no table, of a newer schema, in place of an absent one, or its
+        LineTableError: the data is no table, of a newer schema, in place of an absent one, or its
             machine code cannot be read.
     """
     try:

@@ -1,4 +1,4 @@
-"""Functions inside of a kernel's code that ptxas put there, such as its 64-bit division.
+"""Functions that ptxas put inside of a kernel's code, such as its 64-bit division.
 
 Read off cubins of ptxas 12 and 13: each has a symbol of type FUNC in the section of the kernel, and
 no rows of its own in the line tables, which read there as if it were of the row before.
@@ -23,7 +23,7 @@ class LocalFunction:
         name: its symbol, `$__internal_0_$__cuda_sm20_div_s64` and the like.
         start: address of its first byte, as the line tables count.
         end: address after its last byte.
-        callers: call chains of the instructions that call it, outermost first; empty where that is
+        callers: call chains of the instructions that call it, outermost first; empty if they are
             not known.
     """
 
@@ -66,5 +66,5 @@ def local_functions(elf: ELFFile) -> dict[int, tuple[LocalFunction, ...]]:
 
 
 def holding(functions: tuple[LocalFunction, ...], address: int) -> LocalFunction | None:
-    """The one of `functions` that `address` is in."""
+    """The one of `functions` that contains `address`."""
     return next((f for f in functions if f.start <= address < f.end), None)

@@ -2,7 +2,7 @@
 
 Responsible for reading `loc(…)` of MLIR (files, names, call sites, fused ones, aliases) and `.loc`
 of PTX with its `inlined_at`. A line without a place, or with one that cannot be read, has none.
-Neither names functions: those that `def` names are looked up in the source file.
+Neither names functions: names after `def` are looked up in the source file.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Locations:
         self._chains: dict[str, Frames] = {}
 
     def chain(self, alias: str) -> Frames:
-        """The call chain of an alias; none of one that is made of itself."""
+        """The call chain of an alias; none for an alias that is made of itself."""
         if alias not in self._chains:
             self._chains[alias] = ()
             self._chains[alias] = self._of(self._aliases.get(alias, "unknown"), 0)
@@ -114,7 +114,7 @@ def _frame(place: tuple[str, ...], files: Mapping[str, str]) -> Frames:
 
 
 def frame_at(file: str, line: int) -> Frame:
-    """A place with the name of the function that it is in, "" where that is not known."""
+    """A place with the name of the function that contains it, "" if that is not known."""
     return Frame(file, line, _function_at(file, line))
 
 

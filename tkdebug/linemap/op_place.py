@@ -15,13 +15,14 @@ class OpPlace:
 
     Attributes:
         id: unique in the kernel, the same in all stages.
-        tile_name: such as tt.load, in the Tile IR after its passes; None where it is not there.
+        tile_name: its name, such as tt.load, in the Tile IR after its passes; None if it is not
+            there.
         gpu_name: its name in the GPU IR that was lowered; passes may rename an op and keep its id.
-        chains: its source places, each a call chain, outermost first; the first is
-            the one shown, the others came by fusion (common subexpressions and the like).
+        chains: its source places, each a call chain, outermost first; the first is the one shown,
+            the others came by fusion (common subexpressions and the like).
         column: 1-based, of the first place; 0 when unknown.
-        origins: ids of the Tile IR ops that it came from, itself where it is one of them.
-        tile_chains: its places in Tile IR, where GPU passes have changed them; () elsewhere.
+        origins: ids of the Tile IR ops that it came from; its own if it is one of them.
+        tile_chains: its places in Tile IR, if GPU passes have changed them; () otherwise.
     """
 
     id: int

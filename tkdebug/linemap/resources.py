@@ -11,12 +11,12 @@ class Occupancy:
     """Resident blocks of a kernel.
 
     Attributes:
-        blocks: of a multiprocessor; 0 where not even one fits.
-        warps: of a multiprocessor.
-        max_warps: that it could hold.
+        blocks: blocks of a multiprocessor; 0 if not even one fits.
+        warps: the warps of a multiprocessor.
+        max_warps: the most warps that it could hold.
         limits: resource -> blocks that it would allow: "registers", "shared memory", "warps",
             "blocks".
-        limited_by: those of them that allow no more than `blocks`.
+        limited_by: the resources that allow no more than `blocks`.
     """
 
     blocks: int
@@ -37,11 +37,11 @@ class Resources:
 
     Attributes:
         registers: 32-bit registers of a thread.
-        threads: of a block; None where the cubin does not fix them.
-        static_shared_bytes: of a block.
-        dynamic_shared_bytes: of a block; None where only the launch knows.
+        threads: the threads of a block; None if the cubin does not fix them.
+        static_shared_bytes: static shared memory of a block.
+        dynamic_shared_bytes: dynamic shared memory of a block; None if only the launch knows it.
         stack_bytes: local memory of a thread, spills included.
-        spill_store_bytes: of a thread; None where only the assembler's log has it.
+        spill_store_bytes: spills of a thread; None if only the assembler's log has them.
         spill_load_bytes: alike.
         occupancy: None where the target's limits or the block's size are not known.
     """

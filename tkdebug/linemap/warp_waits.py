@@ -37,11 +37,11 @@ Cause = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One instruction on a warp's way.
+    """One instruction on a warp's path.
 
     Attributes:
-        index: of the instruction.
-        share: of the passes in which it is executed.
+        index: the index of the instruction.
+        share: the share of passes in which it is executed.
     """
 
     index: int
@@ -50,11 +50,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """A loop on it.
+    """A loop on the path.
 
     Attributes:
         times: rounds, on average.
-        body: the waits of each of them.
+        body: the waits of each iteration.
     """
 
     times: float
@@ -69,9 +69,9 @@ class Wait:
     """Cycles that a warp waits for one thing.
 
     Attributes:
-        cause: its kind.
+        cause: the kind of wait.
         made_by: index of the instruction whose result is waited for.
-        cycles: of a warp, in all rounds.
+        cycles: cycles of a warp, in all iterations.
     """
 
     cause: Cause
@@ -100,11 +100,11 @@ _SPECIAL = frozenset(("MUFU", "F2F", "I2F", "F2I", "FRND", "I2I", "POPC", "FLO")
 def waits(
     code: Sequence[Instruction], way: Way, memory_cycles: Callable[[Instruction], float]
 ) -> tuple[Wait, ...]:
-    """Return the waits of a warp; none where the schedule is not known.
+    """Return the waits of a warp; none if the schedule is not known.
 
     Args:
         code: the kernel's instructions.
-        way: those that a warp executes.
+        way: the instructions that a warp executes.
         memory_cycles: until a load, a copy or an atomic has its data.
     """
     if any(instruction.control is None for instruction in code):
@@ -154,7 +154,7 @@ class _Warp:
                 self._rounds(item)
 
     def _rounds(self, loop: Rounds) -> None:
-        """Follow some rounds, and take the last of them for those that are left."""
+        """Follow some iterations, and use the last of them for the remaining ones."""
         whole = min(int(loop.times), _FOLLOWED_ROUNDS)
         if whole < 1 or self._steps > _MOST_STEPS:
             whole = 1

@@ -1,4 +1,4 @@
-"""The advice pane: what would make the kernels faster, what saves most of their time first."""
+"""The advice pane: changes that would make the kernels faster, the most helpful first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AdvicePane(TablePane[Advice]):
         self._was_sought = False
 
     def reader(self, session: Session) -> Callable[[], object]:
-        """All remarks, and whether launches were looked at for advice at all."""
+        """Read all remarks, and whether launches were looked at for advice at all."""
         return lambda: (advice_of(session), bool(launch_costs(session)))
 
     def take(self, found: tuple[tuple[Advice, ...], bool]) -> None:

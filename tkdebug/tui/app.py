@@ -1,7 +1,7 @@
-"""The app: hands what the threads of its feed post to the panes.
+"""The app: passes messages of its feed's threads to the panes.
 
-Responsible for the state of the script as shown, for what keys do everywhere, for quitting.
-Every widget is touched from the app's own loop alone.
+Responsible for the state of the script as shown, for keys that work everywhere, for quitting. Every
+widget is touched from the app's own loop alone.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TkdebugApp(App[None]):
     Args:
         session: a recorded session, or one still to be created by `child`.
         child: the script, when it is this app that started it.
-        link: to the debugger of `child`.
+        link: the link to the debugger of `child`.
         opens: the tab of the pane to begin with.
     """
 
@@ -144,7 +144,7 @@ class TkdebugApp(App[None]):
         self._show(event.state)
 
     def on_session_failed(self, event: SessionFailed) -> None:
-        """Report the error in the status; what was read stays."""
+        """Report the error in the status; records that were read stay."""
         if self._ending:
             return
         self._failure = event.reason
@@ -326,12 +326,12 @@ class TkdebugApp(App[None]):
         self.theme = "textual-light" if self.current_theme.dark else "textual-dark"
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Return Textual's filters, and on a light theme one for our own colours."""
+        """Return Textual's filters, and on a light theme one for tkdebug's own colours."""
         filters = super().get_line_filters()
         return filters if self.current_theme.dark else [_ON_LIGHT, *filters]
 
     def action_copy(self) -> None:
-        """Copy what is in focus to the clipboard, by way of the terminal."""
+        """Copy the text in focus to the clipboard, by way of the terminal."""
         text = self._tabs.pane.copied_text().rstrip()
         if not text:
             self.notify("nothing to copy here")
@@ -343,7 +343,7 @@ class TkdebugApp(App[None]):
         self.notify(f"copied {display.shown(what, 60)}", timeout=2, markup=False)
 
     def action_save(self) -> None:
-        """Keep what was recorded until now, in a file named after the script."""
+        """Keep the records so far, in a file named after the script."""
         session, snapshot = self._feed.session, self._snapshot
         if session is None or snapshot is None:
             self.notify("nothing was recorded yet")

@@ -53,10 +53,10 @@ def fault_text(
 
     Args:
         group: the fault.
-        session: where its source is.
-        kernels: their own text is shown where a file was not recorded.
-        width: cells there are for a line of source; longer ones are cut, lest the caret is lost.
-        launch: the first that had it, where that is known.
+        session: the session that has its source.
+        kernels: kernels whose own text is shown if a file was not recorded.
+        width: the cells for a line of source; longer ones are cut, lest the caret is lost.
+        launch: the first launch that had it, if that is known.
 
     Raises:
         SessionError: the session cannot be read.
@@ -94,7 +94,7 @@ def fault_text(
 
 
 def _append_cause(text: Text, cause: Cause, width: int) -> None:
-    """Append the edits that fix a wrong launch, what is known without one, and a picture."""
+    """Append the edits that fix a wrong launch, the facts without one, and a picture."""
     for number, edit in enumerate(cause.edits[:MAX_EDITS]):
         head = "with this edit the launch agrees" if number == 0 else "or with this one"
         where = " in fp64; what is left is rounding" if edit.is_in_fp64 else ""
@@ -201,7 +201,7 @@ def _fitted(code: str, room: int) -> str:
 class FaultsPane(FilteredPane):
     """One row per fault, whatever the number of launches that had it.
 
-    Those that are ignored or in the baseline come last, dimmed.
+    Faults that are ignored or in the baseline come last, dimmed.
     """
 
     TAB = "faults"
@@ -283,7 +283,7 @@ class FaultsPane(FilteredPane):
         return self._text.plain
 
     def tab_mark(self) -> Text:
-        """Return the number of faults that count, and that of warnings."""
+        """Return the number of faults that count, and the number of warnings."""
         faults = sum(group.first.event.fails for group in self._all)
         warnings = sum(group.first.event.is_open for group in self._all) - faults
         more = "" if self._snapshot is None else self._snapshot.more

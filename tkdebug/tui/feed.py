@@ -24,17 +24,17 @@ POLL_ENDED_S = 1.0
 
 
 class Feed:
-    """The app's sources of what happens in a run.
+    """The app's sources of events in a run.
 
     Args:
         session: a recorded one, or one still to be created by `child`.
         child: the script, when it is the app that started it.
-        link: to the debugger of the script, where there is one.
+        link: the link to the debugger of the script, if there is one.
         post: takes messages, from any thread.
 
     Attributes:
-        session: None while there is none.
-        terminal: what the script printed.
+        session: the session; None before there is one.
+        terminal: the script's output.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Feed:
             self._link.close()
 
     def follow(self) -> None:
-        """Post what is new in the session, until `stop`. In a thread."""
+        """Post new records of the session, until `stop`. In a thread."""
         follower: Follower | None = None
         last: tuple[Snapshot | None, ScriptState] | None = None
         interval_s = 0.0
@@ -85,7 +85,7 @@ class Feed:
                 interval_s = POLL_ENDED_S
 
     def pump(self) -> None:
-        """Post what the script prints, and its end. In a thread."""
+        """Post the script's output, and its end. In a thread."""
         child = self._child
         if child is None:
             return
@@ -94,7 +94,7 @@ class Feed:
             self._post(ScriptEnded())
 
     def listen(self) -> None:
-        """Post what the debugger says, until it has gone. In a thread."""
+        """Post the debugger's messages, until it has gone. In a thread."""
         if self._link is not None:
             self._link.read(self._post)
 

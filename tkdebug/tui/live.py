@@ -42,7 +42,7 @@ def view(session_path: Path) -> int:
         0.
 
     Raises:
-        SessionError: it cannot be opened.
+        SessionError: the session cannot be opened.
     """
     app = TkdebugApp(Session.open(session_path))
     try:
@@ -64,10 +64,10 @@ def run_live(
 
     Args:
         argv: the command; it creates the session at `session_path` and records to it.
-        session_path: where.
+        session_path: the file of the session.
         owns_session: delete the session at the end, unless the script runs on without the TUI.
         debugged: the socket to the debugger in the command's process; both ends are closed.
-        commands: what the debugger is to do first.
+        commands: the first commands of the debugger.
         opens: the tab of the pane to begin with.
 
     Returns:

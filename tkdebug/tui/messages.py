@@ -77,7 +77,7 @@ class OpenKernel(Message):
     """A request for a kernel, at a source line if one is given.
 
     Attributes:
-        kernel_hash: which specialisation; when None or unknown, the first of that name.
+        kernel_hash: the specialisation; if None or unknown, the first of that name.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class PassesLoaded(Message):
     """The passes that the passes pane asked for; None when none were recorded.
 
     Attributes:
-        kernel_hash: whose.
+        kernel_hash: the hash of their kernel.
     """
 
     def __init__(self, kernel_hash: str, passes: KernelPasses | None) -> None:

@@ -1,4 +1,4 @@
-"""The output pane: what the script printed, and a line to type into it."""
+"""The output pane: the script's output, and a line to type into it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OutputView(ScrollView, can_focus=True):
         return "\n".join(line.text for line in self._output.lines)
 
     def show(self, output: OutputSnapshot) -> None:
-        """Show what the script has printed by now."""
+        """Show the script's output so far."""
         at_end = self.scroll_offset.y >= self.max_scroll_y - 1
         self._output = output
         self._wrap(output.changed_from)
@@ -81,7 +81,7 @@ class OutputView(ScrollView, can_focus=True):
         self.show(self._output)
 
     def render_line(self, y: int) -> Strip:
-        """One row."""
+        """Draw one row."""
         width = self.scrollable_content_region.width
         base = self.rich_style
         index = y + self.scroll_offset.y
@@ -102,7 +102,7 @@ class OutputView(ScrollView, can_focus=True):
 
 
 class OutputPane(Pane):
-    """Posts `Typed` and `InputEnded`; what they lead to is the app's."""
+    """Posts `Typed` and `InputEnded`, which the app handles."""
 
     TAB = "output"
     KEYS = (
@@ -154,7 +154,7 @@ class OutputPane(Pane):
     def focus_main(self) -> None:
         """Focus the output, or the input line where `type_next` asked for it.
 
-        Never the input line by itself: the keys that lead elsewhere would go to the script.
+        It never focuses the input line by itself: keys that lead elsewhere would go to the script.
         """
         box = self.query_one("#input", Input)
         types, self._asked_to_type = self._asked_to_type and box.display, False
@@ -170,11 +170,11 @@ class OutputPane(Pane):
         return self.query_one("#input").has_focus
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
-        """Show the state of the script; `show_output` brings what it has printed."""
+        """Show the state of the script; `show_output` brings its output."""
         self.show_state(state)
 
     def show_output(self, output: OutputSnapshot, in_sight: bool) -> None:
-        """Show what the script has printed by now."""
+        """Show the script's output so far."""
         self.query_one("#output-view", OutputView).show(output)
         self._has_unseen = not in_sight
 
@@ -183,11 +183,11 @@ class OutputPane(Pane):
         self._has_unseen = False
 
     def tab_mark(self) -> Text:
-        """Whether there is output that nobody has seen."""
+        """Return a mark if there is output that nobody has seen."""
         return Text(" •", style=palette.GOOD) if self._has_unseen else Text("")
 
     def copied_text(self) -> str:
-        """All that is kept of the output."""
+        """The output that is kept."""
         return self.query_one("#output-view", OutputView).text
 
     def show_state(self, state: ScriptState) -> None:

@@ -36,7 +36,7 @@ class Pane(Container):
 
     Attributes:
         TAB: the name of its tab, in small letters.
-        KEYS: its keys, and what they do.
+        KEYS: pairs of a key and its action, for the help.
     """
 
     DEFAULT_CSS = "Pane { height: 1fr; layout: vertical; }"

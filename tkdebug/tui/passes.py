@@ -1,4 +1,4 @@
-"""The passes pane: what each compiler pass did to a kernel, and the life of one source line.
+"""The passes pane: the changes of each compiler pass to a kernel, and the life of one source line.
 
 Its rows need no screen: changes op by op, a text diff, the life of a line. Texts come from a
 session and are made harmless where they are drawn.
@@ -158,7 +158,7 @@ def life_rows(step: LifeStep, *, is_first: bool) -> list[TextRow]:
     """Return the changes to the followed line in one pass, or its lines at one later stage.
 
     Args:
-        step: which one.
+        step: the pass or stage.
         is_first: whether it is the front end, before which the line had no op.
     """
     rows = []
@@ -185,7 +185,7 @@ def _names(ops: tuple[OpRef, ...]) -> str:
 
 
 class PassesPane(Pane):
-    """Left (or above) the passes, right (or below) what the one at the cursor did."""
+    """Left (or above) the passes, right (or below) the changes of the one at the cursor."""
 
     TAB = "passes"
     KEYS = (
@@ -241,7 +241,7 @@ class PassesPane(Pane):
         self._show_empty(ScriptState("starting"))
 
     def focus_main(self) -> None:
-        """Focus the list, and load what is not loaded yet."""
+        """Focus the list, and load the passes if that is not done yet."""
         self.query_one("#pass-table", Table).focus()
         if self._wanted is None and self._kernels:
             self._load(first_to_show(self._kernels))
@@ -376,7 +376,7 @@ class PassesPane(Pane):
 
     @property
     def _source_line(self) -> str:
-        """The text of the line followed, "" where it is not the kernel's own."""
+        """The text of the followed line, "" if it is not the kernel's own."""
         if self._passes is None or self._followed is None:
             return ""
         (file, line), kernel = self._followed, self._passes.kernel
@@ -411,7 +411,7 @@ class PassesPane(Pane):
         self.query_one("#pass-title", Static).update(title)
 
     def on_line_list_moved(self, event: Table.Moved) -> None:
-        """Show what the pass selected now did."""
+        """Show the changes of the selected pass."""
         event.stop()
         if event.line_list.id == "pass-table":
             self._show_selected()
@@ -429,7 +429,7 @@ class PassesPane(Pane):
             self.post_message(OpenKernel(kernel.hash, kernel.name, *place))
 
     def copied_text(self) -> str:
-        """All that is shown of the pass."""
+        """The shown text of the pass."""
         text = self.query_one("#pass-text", TextList)
         return "\n".join(text.line_text(index) for index in range(text.line_count))
 

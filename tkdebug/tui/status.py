@@ -1,4 +1,4 @@
-"""The status line: which script, how it stands, how much was recorded."""
+"""The status line: the script, its state, the number of records."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def status_line(
     """Return the status line.
 
     Args:
-        snapshot: what was recorded, None before the session is there.
-        state: how the script stands.
+        snapshot: the records so far, None before the session is there.
+        state: the state of the script.
         failure: why the session cannot be read, empty when it can.
-        waits: what to do as the script waits for it, empty when it does not.
+        waits: what to do when the script waits for it, empty if it does not.
         is_stopped: whether the debugger has stopped it.
     """
     line = Text(no_wrap=True, overflow="ellipsis")

@@ -16,8 +16,8 @@ class PaneTabs(TabbedContent):
     """One tab for each pane, `1 Launches` and so on.
 
     Args:
-        panes: in their order, which is that of the digit keys.
-        script: what can be done with the run's script.
+        panes: the panes in the order of the digit keys.
+        script: the actions that the run's script permits.
 
     Attributes:
         user_chose: whether a tab was chosen by the user.

@@ -53,7 +53,7 @@ class WatchesPane(TablePane[Row]):
         return lambda: tuple(values_since(session, since, room))
 
     def take(self, found: tuple[Row, ...]) -> None:
-        """Add what is new."""
+        """Add new records."""
         new = [row for row in found if row.seq > self._last_seq]
         if new:
             self._last_seq = new[-1].seq
@@ -92,7 +92,7 @@ class WatchesPane(TablePane[Row]):
         return row.event.kernel, frame.file, frame.line
 
     def count(self) -> str:
-        """Return the number of values, as far as they are kept."""
+        """Return the number of values that are kept."""
         number = len(self.rows)
         return display.count(number) + "+" * (number >= MOST_VALUES) if number else ""
 

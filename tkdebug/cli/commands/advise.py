@@ -28,7 +28,7 @@ _PREDICTED = "sm_80, sm_86, sm_89, sm_90a"
 
 
 class AdviseCommand(Command):
-    """Says at which lines kernels lose time, why, and what would help."""
+    """Reports the lines where kernels lose time, why, and what would help."""
 
     help = "why kernels take as long as they do, and what would help"
     usage = f"tkdebug advise [options] ({ASKED}) [arguments]"
@@ -102,10 +102,10 @@ COMMAND = AdviseCommand()
 
 
 def _times(path: Path) -> Times:
-    """The mean time of a launch by kernel, of a run on a GPU.
+    """The mean time of a launch by kernel, from a run on a GPU.
 
     Raises:
-        UsageError: it has no such times.
+        UsageError: the run has no such times.
     """
     from tkdebug.instrument.analyses.advice import times_of
     from tkdebug.instrument.session import Session

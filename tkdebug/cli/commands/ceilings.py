@@ -1,4 +1,4 @@
-"""`tkdebug ceilings`: what the GPU here reaches, measured, for the predictions of advise."""
+"""`tkdebug ceilings`: the limits of the GPU here, measured, for the predictions of advise."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"))
 
 
 class CeilingsCommand(Command):
-    """Measures what the GPU here reaches, keeps and prints the figures."""
+    """Measures the limits of the GPU here, keeps and prints the figures."""
 
     help = "measure what the GPU here reaches, for the predictions of advise"
     description = (
@@ -109,7 +109,7 @@ class _Events:
         return float(began.elapsed_time(ended)) * _MS_TO_NS
 
     def sm_mhz(self, run: Callable[[], object]) -> int | None:
-        """The clock of the multiprocessors while `run` runs; None where it is not known."""
+        """The clock of the multiprocessors while `run` runs; None if it is not known."""
         import torch
 
         for _ in range(_RUNS_FOR_A_CLOCK):

@@ -39,7 +39,7 @@ class CompareCommand(Command):
     script = ScriptRule(_EXPECTED, only_with="--compilers")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        """Add the two runs, and what may differ."""
+        """Add the two runs, and the permitted differences."""
         parser.add_argument("before", type=Path, nargs="?", metavar="before.tkd", help=SESSION_HELP)
         parser.add_argument("after", type=Path, nargs="?", metavar="after.tkd", help="a later one")
         parser.add_argument(
@@ -104,7 +104,7 @@ def _compare(
 
 
 def _tell_unjudged(comparison: Comparison) -> None:
-    """Say of which kernels `--max-slowdown` says nothing."""
+    """Name the kernels that `--max-slowdown` does not judge."""
     if not comparison.is_timed:
         tell("--max-slowdown: nothing is judged, as times of interpreted kernels are not a GPU's")
         return
@@ -124,8 +124,8 @@ class ComparedRuns:
 
     Attributes:
         before: session of the run whose kernels the installed Triton compiled.
-        after: of that with tkdebug's.
-        outputs: what the kernels wrote.
+        after: the run with tkdebug's compiler.
+        outputs: the tensors that the kernels wrote.
     """
 
     before: Path

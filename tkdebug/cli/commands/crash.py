@@ -1,7 +1,7 @@
-"""`tkdebug crash FILE`: what crashed, by a GPU core dump of any process and any compiler.
+"""`tkdebug crash FILE`: the crash in a GPU core dump of any process and any compiler.
 
-Such a dump is what the driver writes with CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1. Nothing of the
-process is known but the dump: the line comes from the line table in the code that was loaded.
+The driver writes such a dump with CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1. Nothing of the process is
+known but the dump: the line comes from the line table in the code that was loaded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOTHING_STATUS = 1
 
 
 class CrashCommand(Command):
-    """Prints what a GPU core dump says; 1 when it names nothing that crashed."""
+    """Prints the contents of a GPU core dump; exits with 1 if it names nothing that crashed."""
 
     help = "which line crashed, from the GPU core dump of any process"
     description = (
@@ -39,7 +39,7 @@ class CrashCommand(Command):
         add_format(parser, ANSWER_FORMATS)
 
     def run(self, options: argparse.Namespace) -> int:
-        """Print what the dump says; the result is the exit status."""
+        """Print the dump's contents; the result is the exit status."""
         from tkdebug.cli.places import put_out
         from tkdebug.instrument.json_text import json_text
         from tkdebug.runtime.device.platform import platform_in_force

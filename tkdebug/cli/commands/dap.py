@@ -111,7 +111,7 @@ def _run(launch: _Launch, adapter: Adapter) -> int:
 
 
 def _on_stdio() -> Connection:
-    """The protocol on what are stdin and stdout now; the script gets others."""
+    """Serve the protocol on the present stdin and stdout; the script gets others."""
     from tkdebug.debugger.dap.wire import Connection
 
     reader = os.fdopen(os.dup(0), "rb")

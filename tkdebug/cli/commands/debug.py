@@ -45,7 +45,7 @@ class DebugCommand(Command):
     )
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        """Add what the debugger does first, and what it runs."""
+        """Add the debugger's first commands, and the script."""
         parser.add_argument(
             "-c",
             "--command",
@@ -98,7 +98,7 @@ class DebugCommand(Command):
         parser.add_argument("--code", metavar="code", help="debug that code, as python -c runs it")
 
     def check(self, parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-        """Refuse what the Debug pane does not do."""
+        """Refuse options that the Debug pane does not have."""
         if options.json and options.tui:
             parser.error("--json: the TUI answers on the screen; leave --tui out")
         if options.native_target is not None and options.tui:
@@ -231,10 +231,10 @@ def _console(program: Program, commands: list[str], is_json: bool) -> Console:
 
 
 def _check_asked(program: Program, commands: list[str]) -> None:
-    """Look whether anybody can say how to go on.
+    """Check that somebody can tell the debugger how to go on.
 
     Raises:
-        UsageError: nobody does.
+        UsageError: nobody can.
     """
     if commands or (sys.stdin is not None and not program.is_stdin):
         return
@@ -273,7 +273,7 @@ def _own_commands() -> list[str]:
 
 
 def _distrust(status: os.stat_result) -> str:
-    """Why a file of commands is not to be trusted; "" where it is."""
+    """Return why a file of commands is not trusted, or "" if it is."""
     if not hasattr(os, "geteuid"):  # Windows
         return ""
     if status.st_uid != os.geteuid():
@@ -301,6 +301,6 @@ def _lines_of(data: bytes) -> list[str]:
 
 @contextlib.contextmanager
 def _script_output(is_json: bool) -> Iterator[None]:
-    """Send what the script prints to stderr, where stdout is for answers."""
+    """Send the script's output to stderr, if stdout is for answers."""
     with contextlib.redirect_stdout(sys.stderr) if is_json else contextlib.nullcontext():
         yield

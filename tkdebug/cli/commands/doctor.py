@@ -1,4 +1,4 @@
-"""`tkdebug doctor`: what this machine can do, what is missing, and what to do about it."""
+"""`tkdebug doctor`: the abilities of this machine, what is missing, and what to do about it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DoctorCommand(Command):
-    """Shows what this machine can do; 1 when something needed is missing."""
+    """Shows the abilities of this machine; exits with 1 if something needed is missing."""
 
     help = "what this machine can do, and what is missing"
     description = (

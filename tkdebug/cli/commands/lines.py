@@ -1,4 +1,4 @@
-"""`tkdebug lines`: what each source line of a kernel became, and where an instruction comes from.
+"""`tkdebug lines`: the code that each source line became, and the origin of an instruction.
 
 Responsible for finding line tables: of a script, which is run for it, of a recorded run, or of an
 image that a backend loads, a cubin of any compiler. `line_answers` prints them.
@@ -38,7 +38,7 @@ _HEAD_BYTES = 64
 
 
 class LinesCommand(Command):
-    """Shows what each source line became in machine code, or all that belongs to one place."""
+    """Shows the machine code of each source line, or all that belongs to one place."""
 
     help = "from source lines to instructions and back"
     usage = f"tkdebug lines [options] ({ASKED} | file.cubin) [arguments]"
@@ -75,7 +75,7 @@ class LinesCommand(Command):
         options.script, options.line = options.script.and_line(options.line)
 
     def run(self, options: argparse.Namespace) -> int:
-        """Print what was asked; the result is the exit status."""
+        """Print the answer; the result is the exit status."""
         # Sessions and the compiler: nothing that help needs.
         from tkdebug.cli.line_answers.formats import render_json, render_text
         from tkdebug.cli.line_answers.kernel_lines import LinesQuery
@@ -101,7 +101,7 @@ COMMAND = LinesCommand()
 
 
 def _kernels(options: argparse.Namespace) -> tuple[list[KernelLines], int]:
-    """The kernels there are, and what to end with."""
+    """The kernels, and the exit status."""
     from tkdebug.cli.line_answers.kernel_lines import of_image, of_session
     from tkdebug.cli.runs.compiled_run import AskedRun, compiled_run
 
@@ -119,7 +119,7 @@ def _kernels(options: argparse.Namespace) -> tuple[list[KernelLines], int]:
 
 
 def _loads(path: Path) -> Backend | None:
-    """The backend whose kernels such a file has; None for a script."""
+    """The backend that loads the kernels of such a file; None for a script."""
     from tkdebug.compiler.targets.registered_backends import backends
 
     try:

@@ -1,4 +1,4 @@
-"""`tkdebug passes`: what each compiler pass did, of a recorded run or of a script run for it."""
+"""`tkdebug passes`: the changes of each compiler pass, in a recorded run or one made for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tkdebug.instrument.renderers.formats import PASSES, format_by_name
 
 
 class PassesCommand(Command):
-    """Shows what each compiler pass did, op by op."""
+    """Shows the changes of each compiler pass, op by op."""
 
     help = "what each compiler pass did to a script's kernels"
     usage = f"tkdebug passes [options] ({ASKED}) [arguments]"
@@ -33,7 +33,7 @@ class PassesCommand(Command):
     script = ScriptRule(ASKED_EXPECTED, or_recorded=True)
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        """Add which passes are shown, of which kernels, and how."""
+        """Add the choice of passes and kernels, and the format."""
         add_program(parser)
         add_kernel(parser, "name or pattern, or that hash")
         parser.add_argument(

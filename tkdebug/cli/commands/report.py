@@ -1,4 +1,4 @@
-"""`tkdebug report`: a recorded run as text, JSON and what else `REPORTS` has."""
+"""`tkdebug report`: a recorded run as text, JSON and the other formats of `REPORTS`."""
 
 from __future__ import annotations
 
@@ -121,13 +121,13 @@ def ranks_of_folder(folder: Path, as_json: bool, kernel: str | None = None) -> t
     """The ranks whose sessions lie in a folder, side by side.
 
     Args:
-        folder: where they are.
-        as_json: for programs.
+        folder: the folder of the sessions.
+        as_json: whether the answer is for programs.
         kernel: only kernels of that name or pattern, which no rank need have alone.
 
     Raises:
-        SessionError: one of them cannot be read.
-        UsageError: there is none.
+        SessionError: one of the sessions cannot be read.
+        UsageError: there is no session.
     """
     from tkdebug.instrument.analyses.ranks import compare_ranks, sessions_in
     from tkdebug.instrument.renderers.ranks_formats import ranks_json, ranks_text
@@ -148,7 +148,7 @@ def _narrow(sessions: Sequence[Session], kernel: str) -> None:
     """Narrow the ranks to kernels of that name.
 
     Raises:
-        UsageError: none has one.
+        UsageError: no rank has one.
     """
     problem: UsageError | None = None
     for session in sessions:
@@ -163,10 +163,10 @@ def _narrow(sessions: Sequence[Session], kernel: str) -> None:
 
 
 def _format_of(output: Path) -> str:
-    """Return the format by the file's name, or text where that has no suffix.
+    """Return the format by the file's name, or text if that has no suffix.
 
     Raises:
-        UsageError: it has one that says no format.
+        UsageError: the suffix is no format's.
     """
     from tkdebug.instrument.report import format_of
 

@@ -101,7 +101,7 @@ COMMAND = RunCommand()
 
 
 def _add_ways(parser: argparse.ArgumentParser) -> None:
-    """Add how the script runs, and what is kept of the run."""
+    """Add options for how the script runs, and what is kept of the run."""
     parser.add_argument(
         "--mode",
         choices=MODE_NAMES,
@@ -131,7 +131,7 @@ def _add_ways(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_kernels(parser: argparse.ArgumentParser) -> None:
-    """Add how kernels are compiled, and what they are checked for."""
+    """Add options for how kernels are compiled, and what they are checked for."""
     parser.add_argument(
         "--cause",
         action="store_true",
@@ -236,7 +236,7 @@ def _add_records(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_gpu(parser: argparse.ArgumentParser) -> None:
-    """Add what is done beside kernels on a GPU."""
+    """Add options for what is done beside kernels on a GPU."""
     parser.add_argument(
         "--hang-timeout",
         type=value_of(parse_seconds),

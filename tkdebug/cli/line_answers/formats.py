@@ -1,6 +1,6 @@
 """`tkdebug lines` as text and as JSON, whose schema docs/json.md describes.
 
-The text has sources with what each line costs, or one place in all stages.
+The text has sources with the costs of each line, or one place in all stages.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _SHOWN_OPTIONS = ("num_warps", "num_stages")
 
 
 def render_text(kernels: Sequence[KernelLines], query: LinesQuery, width: int | None = None) -> str:
-    """All kernels' annotated sources, or where `query` names a place, what belongs to it.
+    """All kernels' annotated sources, or if `query` names a place, everything that belongs to it.
 
     Args:
-        kernels: to show.
-        query: what is asked for.
+        kernels: the kernels to show.
+        query: the question.
         width: columns that tables must keep to, None for any.
 
     Raises:
@@ -94,7 +94,7 @@ def _heading(kernel: KernelLines, width: int | None) -> Iterator[str]:
 
 
 def resources_text(resources: Resources) -> list[str]:
-    """Registers, spills, shared memory; occupancy and what limits it."""
+    """Registers, spills, shared memory; occupancy and its limits."""
     parts = [f"{resources.registers} registers"]
     if resources.spill_store_bytes is None:
         parts.append(f"{resources.stack_bytes} bytes of local memory")
@@ -185,7 +185,7 @@ class _Row:
 
 
 def _shown_lines(kernel: KernelLines, places: Mapping[Place, LineCounts]) -> list[Place | None]:
-    """The kernel's source throughout, then lines elsewhere; None stands for a gap or a new file."""
+    """The kernel's source throughout, then lines elsewhere; None is a gap or a new file."""
     own = range(kernel.line, kernel.line + len(kernel.source.splitlines()))
     shown: list[Place | None] = [(kernel.file, line) for line in own]
     rest = sorted(p for p in places if not (p[0] == kernel.file and p[1] in own))
@@ -266,7 +266,7 @@ def _traced(
 
 
 def _column(kernel: KernelLines, trace: Trace, chain: Sequence[Frame]) -> int:
-    """Column of the only op, 0 where there are several."""
+    """Column of the only op, 0 if there are several."""
     if len(trace.gpu_ops) != 1:
         return 0
     op = kernel.table.ops[trace.gpu_ops[0]]
@@ -299,7 +299,7 @@ def _sass(kernel: KernelLines, trace: Trace) -> Iterator[str]:
 
 
 def render_json(kernels: Sequence[KernelLines], query: LinesQuery) -> str:
-    """All kernels, or where `query` names a place, those that have it.
+    """All kernels, or if `query` names a place, the kernels that have it.
 
     Raises:
         UsageError: no kernel has the place.

@@ -1,4 +1,4 @@
-"""A kernel's line table beside the texts it points into, and what it answers.
+"""A kernel's line table beside the texts it points into, and its answers.
 
 Responsible for reading line tables from a session or an image, and for the places of a kernel that
 a question of `tkdebug lines` is about, or why there is none.
@@ -56,7 +56,7 @@ class Stage:
 
     Attributes:
         op_ids: id of the op that is printed on a text line (1-based).
-        frames: its call chain.
+        frames: the call chain of each line.
     """
 
     name: str
@@ -87,15 +87,15 @@ class KernelLines:
     """One kernel, as far as it is known.
 
     Attributes:
-        name: as the script calls it.
+        name: the name that the script gives it.
         variant: key of its specialisation, as in all reports; "" when not known.
-        signature: its parameters' types, "" when not known.
+        signature: its parameters' types, "" if not known.
         options: num_warps and the like that differ from kernel to kernel.
-        file: its source file, "" when not known.
-        line: at which `source` begins.
+        file: its source file, "" if not known.
+        line: the line at which `source` begins.
         source: the kernel's own text, "" when not known.
         stages: Tile IR as the front end left it and after its passes, GPU IR, LLVM IR, PTX.
-        source_line: text of a line of a file, None when there is none.
+        source_line: returns the text of a line of a file, None if there is none.
     """
 
     name: str
@@ -112,7 +112,7 @@ class KernelLines:
 
     @property
     def build(self) -> str:
-        """Names of what a build has beside the kernel, such as "checked"; "" for nothing."""
+        """Names of the additions to a build, such as "checked"; "" for nothing."""
         return " and ".join(name for name in INSTRUMENTED if self.options.get(name))
 
     def stage(self, name: str) -> Stage | None:
@@ -195,10 +195,10 @@ def _of_recorded(
 
 
 def of_image(path: Path, backend: Backend) -> list[KernelLines]:
-    """The functions of a file that `backend` loads; sources are read where its line table says.
+    """The functions of a file that `backend` loads; sources are read if its line table names them.
 
     Raises:
-        TkError: no such image, damaged, or without line information.
+        TkError: there is no such image, or it is damaged or without line information.
     """
     try:
         image = read_bytes(path, _MAX_IMAGE_BYTES)
@@ -226,7 +226,7 @@ def of_image(path: Path, backend: Backend) -> list[KernelLines]:
 
 
 def answer(kernel: KernelLines, query: LinesQuery) -> Trace:
-    """Return what belongs to the place that is asked for; an empty trace where there is nothing.
+    """Return what belongs to the place that is asked for; an empty trace if there is nothing.
 
     Raises:
         UsageError: the place is no line or address.

@@ -1,1 +1,1 @@
-"""A recorded run of a script: what is checked before it, kept of it, and said after it."""
+"""A recorded run of a script: its checks before, its records, its messages after."""

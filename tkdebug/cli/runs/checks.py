@@ -1,4 +1,4 @@
-"""Mistakes in what `tkdebug run` is asked for, found before the script runs."""
+"""Mistakes in the request of `tkdebug run`, found before the script runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_run(request: RunRequest) -> None:
     """Report every mistake that can be seen before the script runs; the request is in force.
 
     Raises:
-        UsageError: there is one.
+        UsageError: there is a mistake.
     """
     if is_upstream(request.given):
         check_upstream(request.given, request.mode)
@@ -54,7 +54,7 @@ def check_run(request: RunRequest) -> None:
 
 
 def check_upstream(given: Mapping[str, object], mode: ModeName) -> None:
-    """Look whether an installed Triton can compile what is asked for.
+    """Check that an installed Triton can compile for the request.
 
     Args:
         given: the knobs that options change.
@@ -90,10 +90,10 @@ def _of_our_compiler(given: Mapping[str, object], mode: ModeName) -> Iterator[st
 
 
 def check_known(option: str, asked: str, also: str = "") -> None:
-    """Let only architectures through that tkdebug compiles for.
+    """Refuse architectures that tkdebug does not compile for.
 
     Raises:
-        UsageError: `asked` is none; names those that there are, and `also`.
+        UsageError: `asked` is no such architecture; the message names those there are, and `also`.
     """
     from tkdebug.compiler.targets import target_of, targets
     from tkdebug.compiler.targets.registered_backends import unsupported_gpu
@@ -125,12 +125,12 @@ def _check_asked(request: RunRequest) -> None:
 
 
 def _source(request: RunRequest, knob: str, option: str) -> str:
-    """Return what a knob was given by: `option`, or its variable."""
+    """Return the source of a knob's value: `option`, or its variable."""
     return option if knob in request.given else next(iter(KNOBS.table[knob].sources))
 
 
 def _check_target(request: RunRequest) -> None:
-    """Check that tkdebug can compile for what is asked for, where kernels are interpreted."""
+    """Check that tkdebug can compile for the asked target, if kernels are interpreted."""
     from tkdebug.compiler.targets.registered_backends import unsupported_gpu
     from tkdebug.runtime.compile.cross_compilation import obstacle, tell_unsupported
 
@@ -174,7 +174,7 @@ def _check_timelines(request: RunRequest) -> None:
 
 
 def _check_instrumentations() -> None:
-    """Check what the variable names; the option takes no others."""
+    """Check the names in the variable; the option takes no others."""
     if not KNOBS.instrumentations:
         return
     from tkdebug.plugins import names
@@ -218,7 +218,7 @@ def _check_mode(request: RunRequest) -> None:
 
 
 def _check_gpu(request: RunRequest) -> None:
-    """Check the options that need kernels on a GPU, and what they need there."""
+    """Check the options that need kernels on a GPU, and their needs there."""
     stacks, stalls = ("--stacks", request.stacks), ("--stalls", request.stalls)
     for option, is_asked in (stacks, stalls):
         dumps = _core_dumps_by(request) if is_asked and request.mode != "interpret" else None
@@ -256,10 +256,10 @@ def _check_files(request: RunRequest) -> None:
 
 
 def _check_baseline(request: RunRequest, read: Mapping[str, Path | None]) -> None:
-    """Look whether the baseline can be read, and written where that is asked for.
+    """Check that the baseline can be read, and written if that is asked for.
 
     Raises:
-        UsageError: it cannot be; a file that is no baseline is not written over.
+        UsageError: it cannot; a file that is no baseline is not written over.
     """
     path = request.checks.baseline_path
     if request.checks.updates_baseline:

@@ -1,7 +1,7 @@
-"""The session that a command looks at: a recorded one, or one recorded for it from a script.
+"""The session that a command shows: a recorded one, or one recorded for it from a script.
 
-The script runs quick (nothing is measured), and what it prints goes to stderr: stdout is the
-command's. Without a GPU its kernels are interpreted and also compiled for an architecture.
+The script runs quick (nothing is measured), and its output goes to stderr: stdout is the command's.
+Without a GPU its kernels are interpreted and also compiled for an architecture.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class CompiledRun:
 
     Attributes:
         session: the run.
-        status: what the command is to end with once it has shown it: that of a script run for it.
+        status: the command's exit status once it has shown the session: that of a script run for
+            it.
         is_recorded: whether it was there before the command.
     """
 
@@ -49,14 +50,14 @@ class CompiledRun:
 
 @dataclass(frozen=True, slots=True)
 class AskedRun:
-    """The run that a command looks at: a recorded one, or one of a script.
+    """The run that a command shows: a recorded one, or one of a script.
 
     Attributes:
-        script: what the command line names.
+        script: the script's words on the command line.
         native_target: the architecture to compile for without a GPU, "none" for none, None for
             the usual one where this machine can.
         given: the knobs that options change, by name.
-        needs_code: whether there is nothing to show of kernels that are only interpreted.
+        needs_code: whether kernels that are only interpreted have nothing to show.
         advises: whether launches are looked at for advice, for which they are interpreted.
         shows_passes: whether an installed Triton has to dump its passes.
     """
@@ -81,7 +82,7 @@ class AskedRun:
         return cls(options.script, options.native_target, given, needs_code, advises, shows_passes)
 
     def refuse_options_of_scripts(self, what: str) -> None:
-        """Let nothing that only a script could heed be passed over.
+        """Refuse options that only a script could use.
 
         Raises:
             UsageError: there is such an option.
@@ -99,7 +100,7 @@ class AskedRun:
 
 @contextlib.contextmanager
 def compiled_run(asked: AskedRun) -> Iterator[CompiledRun]:
-    """Yield the session that is asked for, or that of running a script.
+    """Yield the session that is asked for, or the session of a run of the script.
 
     Raises:
         SessionError: the session cannot be read.
@@ -137,7 +138,7 @@ def compiled_run(asked: AskedRun) -> Iterator[CompiledRun]:
 
 
 def _tell_of_end(session: Session, script: str, status: int, target: str | None) -> None:
-    """Say what a script that failed or was interrupted leaves out."""
+    """Say what is missing after a script that failed or was interrupted."""
     kernels = session.kernels()
     how = "was interrupted" if status == INTERRUPTED_STATUS else f"ended with status {status}"
     if not kernels and status:
@@ -238,7 +239,7 @@ def _record(program: Program, path: Path, target: str | None, asked: AskedRun) -
 
 @contextlib.contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Send what is written to stdout, child processes' output included, to stderr."""
+    """Send output for stdout to stderr, child processes' included."""
     if sys.stdout is None:  # closed before the process began: nothing is led elsewhere
         yield
         return

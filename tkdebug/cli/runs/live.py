@@ -22,8 +22,8 @@ def run_in_tui(request: RunRequest, commands: Sequence[str] = ()) -> int:
     """Open the TUI over a child process; the result is the child's exit status.
 
     Args:
-        request: what is asked for, which is in force.
-        commands: what the script's debugger is to do first.
+        request: the request, which is in force.
+        commands: the first commands of the script's debugger.
     """
     from tkdebug.tui.debug.pane import DebugPane
     from tkdebug.tui.launches.pane import LaunchesPane
@@ -57,10 +57,10 @@ def run_in_tui(request: RunRequest, commands: Sequence[str] = ()) -> int:
 
 
 def child_command(request: RunRequest, session: Path, words: Sequence[str] = ()) -> list[str]:
-    """Return the command line of the child process: what was typed, and what the TUI adds.
+    """Return the command line of the child process: the typed words, and the TUI's additions.
 
     Args:
-        request: what was typed.
+        request: the request, with the typed words.
         session: the file that it records into.
         words: further options.
     """
@@ -95,5 +95,5 @@ def _print_outcome(path: Path, request: RunRequest, status: int) -> bool:
 
 
 def _printed(fault: Fault) -> bool:
-    """Whether this terminal still shows the fault: what the TUI showed went with it."""
+    """Whether this terminal still shows the fault: the TUI's own screen has gone."""
     return False

@@ -1,8 +1,8 @@
-"""The command to type next where a script that launched kernels ended by an exception.
+"""The command to type next if a script that launched kernels ended by an exception.
 
-Invariant: it is a command that works as it stands and stops where what is wrong can be seen; where
-none is known to, nothing is said. Which kernel wrote a wrong tensor is not guessed: one is named
-where there was no other.
+Invariant: the command works as it stands and stops where the mistake can be seen; if none is known
+to, nothing is said. The kernel that wrote a wrong tensor is not guessed: one is named if there was
+no other.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class UncaughtError:
     """The exception that ended a script.
 
     Attributes:
-        kind: its class.
-        file: of the innermost line that belongs to no installed package, absolute.
+        kind: the exception's class.
+        file: the file of the innermost line that belongs to no installed package, absolute.
         line: counted from 1.
-        index: of the worst element, of a comparison of torch's that failed; () for others.
+        index: the index of the worst element, for a failed comparison of torch's; () for others.
     """
 
     kind: str
@@ -76,7 +76,7 @@ def _is_users(file: str) -> bool:
 
 
 def tell_next_step(request: RunRequest, session: Session, faults: tuple[FaultGroup, ...]) -> None:
-    """Print it as the last line of a run, where there is one."""
+    """Print the next command as the last line of a run, if there is one."""
     errors = session.records(UncaughtError, limit=1)
     if not errors or not session.launch_count() or request.waits_for_pane:
         return
@@ -100,7 +100,7 @@ def _step(
     faults: tuple[FaultGroup, ...],
     request: RunRequest,
 ) -> tuple[str, list[str]] | None:
-    """Return what the next command is for, and its words before the script; None for no command."""
+    """Return the purpose of the next command and its words before the script, or None."""
     version = request.given.get("triton_version")
     triton = [] if version is None else ["--triton", str(version)]
     open_faults = [group.fault for group in faults if group.fault.fails]
@@ -147,7 +147,7 @@ def _of_the_only(launch: Launch, error: UncaughtError, triton: list[str]) -> tup
 
 
 def _passed_names(file: str, line: int) -> list[str]:
-    """The names that are arguments, as they stand, of calls at a line."""
+    """The names that are arguments, unchanged, of calls at a line."""
     try:
         tree = ast.parse("".join(source_lines(file)))
     except (SyntaxError, ValueError, RecursionError):
@@ -166,7 +166,7 @@ def _debug(options: list[str], *commands: str) -> list[str]:
 
 
 def _place(file: str, line: int, request: RunRequest) -> str:
-    """A line as the debugger takes it: by its number alone, where it is the script's."""
+    """A line as the debugger takes it: by its number alone, if it is the script's."""
     script = request.program.script
     is_script = script is not None and os.path.realpath(script) == os.path.realpath(file)
     return str(line) if is_script else f"{shown_path(file)}:{line}"

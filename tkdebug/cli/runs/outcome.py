@@ -70,7 +70,7 @@ class Outcome:
     printed: PrintedFaults
 
     def has_printed(self, fault: Fault) -> bool:
-        """Whether stderr has had all that there is to say of `fault`."""
+        """Whether everything about `fault` has been printed on stderr."""
         if fault.kind == "compile-error":
             # The traceback of a script that dies of one has said it all.
             return isinstance(self.ending.error, CompileError)
@@ -78,7 +78,7 @@ class Outcome:
 
 
 def conclude(request: RunRequest, outcome: Outcome) -> int:
-    """Print what was recorded and write the report; the result is the exit status."""
+    """Print the recorded faults and write the report; the result is the exit status."""
     for stream in (sys.stdout, sys.stderr):
         if stream is None:  # the process began without
             continue
@@ -114,7 +114,7 @@ def conclude(request: RunRequest, outcome: Outcome) -> int:
 
 
 def not_looked_for(request: RunRequest) -> tuple[str, ...]:
-    """Return the checks that there are, and that this run did without."""
+    """Return the existing checks that this run did without."""
     from tkdebug.runtime.device.modes import with_defaults
 
     looked_for = with_defaults(KNOBS.checks, request.mode)
@@ -135,10 +135,10 @@ def _tell_unmatched(request: RunRequest, session: Session) -> None:
 
 
 def _update_baseline(request: RunRequest, session: Session, faults: tuple[FaultGroup, ...]) -> None:
-    """Write the baseline again: this run's faults, and those known ones that it could not show.
+    """Write the baseline again: this run's faults, and known ones that it could not show.
 
     Raises:
-        TkError: it cannot be written.
+        TkError: the baseline cannot be written.
     """
     path = request.checks.baseline_path
     assert path is not None
@@ -154,7 +154,7 @@ def _update_baseline(request: RunRequest, session: Session, faults: tuple[FaultG
 
 
 def _tell_compiled(session: Session, asked: str, kept_as: Path | None) -> None:
-    """Say where what was compiled for an architecture can be seen.
+    """Say where the code compiled for an architecture can be seen.
 
     Args:
         session: the run.
@@ -178,7 +178,7 @@ def _tell_compiled(session: Session, asked: str, kept_as: Path | None) -> None:
 
 
 def print_last_words(session: Session) -> None:
-    """Print the end of what a script wrote to stderr: its traceback, which left with the TUI."""
+    """Print the end of a script's stderr: its traceback, which left with the TUI."""
     kept: deque[str] = deque(maxlen=MAX_LAST_LINES)
     unfinished, since = "", 0
     while chunks := session.records(Output, since):
@@ -238,7 +238,7 @@ def print_summary(
 
 
 def _number(session: Session, faults: tuple[FaultGroup, ...]) -> str:
-    """Return the number of faults, and of those that do not count."""
+    """Return the number of faults, and the number of those that do not count."""
     states = count_states(faults)
     others = []
     if states["known"]:

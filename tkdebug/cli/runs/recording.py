@@ -1,7 +1,7 @@
 """The script of `tkdebug run` in this process, recorded, to every end that a run has.
 
-Invariant: where the main thread waits in the driver for a kernel that never ends, the process ends
-all the same, and nothing waits for the GPU: nothing wakes that thread, so another one stores the
+Invariant: if the main thread waits in the driver for a kernel that never ends, the process ends all
+the same, and nothing waits for the GPU: nothing wakes that thread, so another one stores the
 session, prints what `tkdebug run` prints at its end, and ends the process.
 """
 
@@ -46,9 +46,9 @@ def run_here(
     """Run the script in this process.
 
     Args:
-        request: what is asked for, which is in force.
-        program: of the request, loaded.
-        crashes: what watches for crashes and hangs on the GPU.
+        request: the request, which is in force.
+        program: the request's program, loaded.
+        crashes: the watch for crashes and hangs on the GPU.
 
     Returns:
         The exit status, and the signal that ended the script; None where none did.
@@ -97,7 +97,7 @@ class StuckRun:
     """Ends the run from a thread beside it.
 
     Args:
-        recorder: of the run.
+        recorder: the recorder of the run.
         conclude: prints the outcome for how the script ended; the result is the exit status.
     """
 
@@ -107,7 +107,7 @@ class StuckRun:
         self._main = threading.main_thread()
 
     def take_ended(self, limit_s: float) -> None:
-        """Have launches know their ends, as far as the GPU tells without waiting."""
+        """Set the ends of launches, as far as the GPU shows them without waiting."""
         self._recorder.take_ended(limit_s)
 
     def end_stuck(self) -> NoReturn:
@@ -206,7 +206,7 @@ def _outputs() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _origins(request: RunRequest, recorder: Recorder) -> Iterator[None]:
-    """Record which line calls each operation of torch, where that is asked for."""
+    """Record the line that calls each operation of torch, if that is asked for."""
     if request.stalls and not KNOBS.cupti:
         tell("--stalls: needs CUPTI, which the environment switches off")
     if not request.stacks:

@@ -1,7 +1,7 @@
-"""The run that `tkdebug run` is asked for: options, variables and defaults resolved, once.
+"""The request of `tkdebug run`: options, variables and defaults resolved, once.
 
-An option whose `dest` is the name of a knob changes that knob: while a request is in force, what is
-asked for is read from `KNOBS`, wherever it was asked.
+An option whose `dest` is the name of a knob changes that knob: while a request is in force, its
+settings are read from `KNOBS`, wherever they were made.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CheckRequest:
     Attributes:
         names: the checks that options ask for, `none` among them; () for the variable's.
         are_all: whether all were asked for, and not each by its name.
-        launches: which launches of native kernels are checked.
+        launches: the launches of native kernels that are checked.
         baseline: the file of known faults, as it was typed; None for none.
         updates_baseline: whether the faults of the run are written into it.
     """
@@ -62,8 +62,8 @@ class ReportRequest:
     """A report that is written at the end of the run.
 
     Attributes:
-        path: its file.
-        asked_format: its format, whatever the file's name; None for what that says.
+        path: the report's file.
+        asked_format: its format, whatever the file's name; None for the format of the name.
     """
 
     path: Path
@@ -84,12 +84,12 @@ class RunRequest:
     """A run as it was asked for.
 
     Attributes:
-        program: what to run.
+        program: the program to run.
         own_words: the options as they were typed.
         tui: whether the TUI shows the run, and another process runs it.
         mode: how kernels run.
-        checks: what they are checked for.
-        report: what is written at the end; None for nothing.
+        checks: the checks of kernels.
+        report: the report at the end; None for nothing.
         given: the knobs that options change, by name.
         session: the file to record into; None for a temporary one.
         is_temporary: whether the process that started this run deletes the session.
@@ -126,7 +126,7 @@ class RunRequest:
 
     @contextlib.contextmanager
     def in_force(self) -> Iterator[None]:
-        """The knobs as the request has them, in this process and those that it starts."""
+        """Set the request's knobs, in this process and those that it starts."""
         path = self.checks.baseline_path
         with KNOBS.scope(
             **{
@@ -190,14 +190,14 @@ def given_knobs(options: argparse.Namespace) -> dict[str, object]:
 
 
 def program_of(script: ScriptWords, is_debugged: bool = False) -> Program:
-    """Return what to run.
+    """Return the program to run.
 
     Args:
-        script: as the command line names it.
-        is_debugged: whether the debugger has to tell its lines from others.
+        script: the script's words on the command line.
+        is_debugged: whether the debugger has to distinguish its lines from others.
 
     Raises:
-        NoProgramError: there is nothing that could be.
+        NoProgramError: there is nothing to run.
     """
     if script.is_code and is_debugged:
         return command_program(script.target, script.argv, _DEBUGGED_CODE)
@@ -214,7 +214,7 @@ def is_upstream(given: Mapping[str, object]) -> bool:
 
 
 def _mode(given: Mapping[str, object], checks: CheckRequest) -> ModeName:
-    """Return how kernels run; what options check for has to be interpreted."""
+    """Return the mode of kernels; options with checks that need it have them interpreted."""
     mode = parse_mode(str(given.get("mode", KNOBS.mode)))
     if mode != "auto":
         return mode
@@ -240,7 +240,7 @@ def _checks(options: argparse.Namespace) -> CheckRequest:
 def _checked_launches(options: argparse.Namespace) -> CheckedLaunchesName:
     """Return which launches of native kernels are checked: the first of each kind by default.
 
-    Where stalls are sampled, none: they are those of the kernels as they are.
+    If stalls are sampled, none: they are to be the bare kernels' stalls.
     """
     if options.check_launches is not None:
         asked: CheckedLaunchesName = options.check_launches
@@ -254,7 +254,7 @@ def _wants_tui(asked: bool | None, program: Program) -> bool:
     """Whether the run is to be shown in the TUI.
 
     Raises:
-        UsageError: it is, and cannot be.
+        UsageError: the TUI is asked for, and cannot be shown.
     """
     if program.is_stdin:
         if asked:

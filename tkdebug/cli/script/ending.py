@@ -1,13 +1,13 @@
 # ruff: noqa: SLF001 (pools have no public way to end them as Python does)
-"""The end of a script: by a signal, and as Python would have it.
+"""The end of a script: by a signal, and by Python's own rules.
 
 Responsible for signals that end it, as an exception, so that its report is still written; for its
-threads, processes and exit handlers, which Python sees to when the interpreter ends, after the
-summary and without the stand-ins: they may launch kernels, and what they print belongs before the
-summary; and for the standard streams, which a script may replace or close.
+threads, processes and exit handlers, which Python ends with the interpreter, after the summary and
+without the stand-ins: they may launch kernels, and their output belongs before the summary; and for
+the standard streams, which a script may replace or close.
 
-Invariant: after the script `sys.stdout` and `sys.stderr` can be written to, and what is written
-goes where it went before the script, as far as the script left that open.
+Invariant: after the script `sys.stdout` and `sys.stderr` can be written to, and output goes where
+it went before the script, as far as the script left that open.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def end_by_signal(number: int) -> None:
 
 
 class _Handlers:
-    """Our handlers of those signals that had the default one."""
+    """tkdebug's handlers of signals that had the default one."""
 
     def __init__(self) -> None:
         self._numbers = [
@@ -105,7 +105,7 @@ class _Handlers:
         )
 
     def hold(self) -> None:
-        """Keep the signals pending: a child forgets what a Python handler has seen by then."""
+        """Keep the signals pending: a child forgets signals that a Python handler has seen."""
         if self._numbers:
             self._mask_before_fork = signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)
 
@@ -129,7 +129,7 @@ class ExitHandlers:
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
-        """Note what is registered; it stays registered for when the process ends earlier."""
+        """Note the registered functions; they stay registered in case the process ends earlier."""
         atexit.register, atexit.unregister = self._note, self._forget
         try:
             yield
@@ -204,7 +204,7 @@ def join_processes() -> None:
 
 @contextlib.contextmanager
 def kept_streams() -> Iterator[None]:
-    """Put the streams back at the end; those that the script closed are opened again."""
+    """Restore the streams at the end; streams that the script closed are opened again."""
     before = (sys.stdout, sys.stderr)
     try:
         yield
@@ -217,7 +217,7 @@ def kept_streams() -> Iterator[None]:
 
 
 def _usable(stream: TextIO, descriptor: int) -> TextIO:
-    """`stream`, or what takes its place where the script has closed it."""
+    """`stream`, or its replacement if the script has closed it."""
     if stream is None:  # a process may begin without
         return stream
     if not stream.closed:

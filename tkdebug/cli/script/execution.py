@@ -1,8 +1,8 @@
 """Running the user's script in this process as `__main__`, as the interpreter itself would.
 
 Responsible for `sys.argv`, `sys.path[0]`, `__main__` and for how the script ended. Not responsible
-for what watches it meanwhile. Invariant: the script sees the same names, paths and traceback that
-`python script.py` would show.
+for its observers. Invariant: the script sees the same names, paths and traceback that `python
+script.py` would show.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Program:
     """A script, module or code to run.
 
     Attributes:
-        name: as it was typed.
+        name: the name as it was typed.
         argv: `sys.argv` of the script.
         path_entry: its `sys.path[0]`.
-        text: what to run where it is in no file; None while stdin holds it.
+        text: the program's text, if it is in no file; None while stdin holds it.
         text_name: the file name that Python gives such a text; "" for a file or module.
     """
 
@@ -82,7 +82,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a script: its exit status, what it raised, the signal that ended it."""
+    """The end of a script: its exit status, its exception, the signal that ended it."""
 
     exit_status: int
     error: BaseException | None = None
@@ -90,12 +90,12 @@ class Ending:
 
 
 def command_program(code: str, argv: tuple[str, ...], name: str = COMMAND) -> Program:
-    """Return what `python -c code` would run.
+    """Return the program that `python -c code` would run.
 
     Args:
         code: the script.
-        argv: its arguments.
-        name: of the file that it is said to be in.
+        argv: the program's arguments.
+        name: the name of the file that it is said to be in.
     """
     return Program("-c", ("-c", *argv), "", False, code.encode("utf-8", "surrogateescape"), name)
 
@@ -106,7 +106,7 @@ def stdin_program(argv: tuple[str, ...]) -> Program:
 
 
 def loaded(program: Program) -> Program:
-    """Read a script from stdin, to its end; any other program is returned as it is.
+    """Read a script from stdin, to its end; any other program is returned unchanged.
 
     Raises:
         NoProgramError: there is no stdin, or it holds no text.
@@ -143,7 +143,7 @@ def quotable(program: Program) -> Iterator[None]:
 
 
 def find_program(target: str, argv: tuple[str, ...], is_module: bool) -> Program:
-    """Look whether `target` can be run at all, before anything else is done.
+    """Check that `target` can be run at all, before anything else is done.
 
     Raises:
         NoProgramError: there is no such script, or it is no Python source.
@@ -181,7 +181,7 @@ def find_program(target: str, argv: tuple[str, ...], is_module: bool) -> Program
 
 
 def _instead(target: str, argv: tuple[str, ...]) -> str:
-    """Return what to give instead of a `target` that is not there."""
+    """Return what to type instead of a `target` that is not there."""
     name = target.rpartition("/")[2]
     if argv and (name == "python" or name.startswith("python3")):
         return f"tkdebug is the Python here: leave out {target} and give {' '.join(argv)}"
@@ -210,10 +210,10 @@ def run_program(program: Program) -> Ending:
 
 
 def run_debugged_program(program: Program, begin: Callable[[], None]) -> Ending:
-    """Run it, and again as often as the debugger asks for that.
+    """Run the program, and again as often as the debugger asks for that.
 
     Args:
-        program: what to run.
+        program: the program to run.
         begin: has its lines traced from now on.
     """
     # Imports what a run without a debugger has no need of.

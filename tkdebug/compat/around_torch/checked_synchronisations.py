@@ -1,4 +1,4 @@
-"""What checked launches have to do with torch's calls: waiting for the GPU, capturing a graph."""
+"""Checked launches at torch's synchronisations and graph captures."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def conclude_checked_launches() -> None:
 
 
 def collect_at_synchronisations() -> Callable[[], None]:
-    """Report checked launches at torch's synchronisations; the result, called, ends that.
+    """Report checked launches at torch's synchronisations; return a function that ends this.
 
-    Where torch begins to capture a graph, each kernel's next launch is looked at.
+    When torch begins to capture a graph, each kernel's next launch is looked at.
     """
     import torch
 

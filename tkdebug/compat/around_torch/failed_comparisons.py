@@ -1,4 +1,4 @@
-"""Sees comparisons of torch and numpy that fail, and hands them on with what was compared.
+"""Sees comparisons of torch and numpy that fail, and hands them on with the compared values.
 
 A comparison that holds costs the call of one more function. What raises an assertion is a failure;
 `allclose`, `equal` and their kin only answer: a failure where the statement that asks is an
@@ -41,7 +41,7 @@ class _Compared:
     """A function that compares its first two arguments.
 
     Attributes:
-        name: as people write it.
+        name: the name as people write it.
         tolerances: rtol, atol and whether NaNs are equal, of a call with two tensors.
         fails: whether its result says no; None for a function that raises.
     """
@@ -201,7 +201,7 @@ def _hand_on(
 
 
 def _pairs(args: Sequence[Any], keywords: Mapping[str, Any]) -> Iterator[tuple[Tensor, Tensor]]:
-    """The tensors that were compared, of sequences those that are not equal first."""
+    """The tensors that were compared; for sequences, those that are not equal first."""
     values = list(args[:2])
     for names in (("actual", "input", "a", "a1", "x"), ("expected", "desired", "other", "b", "a2")):
         values += [keywords[name] for name in names if name in keywords]
@@ -286,7 +286,7 @@ def _assertions(source: str) -> tuple[tuple[int, int, bool | None], ...]:
 
 
 def _wanted(test: ast.expr) -> bool | None:
-    """Return what a call must give for a condition to hold; None if that is not plain."""
+    """Return the result that a call must give for a condition to hold, or None if not plain."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         each = {_wanted(value) for value in test.values}
         return each.pop() if len(each) == 1 else None

@@ -1,8 +1,8 @@
-"""Fills what torch leaves unwritten with the marks that kernels' reads are checked for.
+"""Fills memory that torch leaves unwritten with the marks that kernels' reads are checked for.
 
-`torch.empty` and its kin give memory as it was. While `mark_empties` is in force each of them fills
-its result with the mark of its type (`tkdebug.interpreter.checks.unwritten.patterns`); copies of
-unwritten memory are as unwritten.
+`torch.empty` and the like return memory with its old contents. While `mark_empties` is in force
+each of them fills its result with the mark of its type
+(`tkdebug.interpreter.checks.unwritten.patterns`); copies of unwritten memory are unwritten, too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Sees torch read the gaps that launches left in fresh tensors (`checks.unwritten.gaps`).
 
-A view of a tensor reads nothing; a copy, one of another type too, hands the gaps on, and so does
-arithmetic: what it makes of a gap is one. Everything else that is given a part with a gap reads it,
-unless its results show that it was dropped. The sets below say which function does what, by the
-names that torch gives a `TorchFunctionMode`. Reads of arrays are seen where numpy compares them
+A view of a tensor reads nothing; a copy, also one of another type, passes the gaps on, and so does
+arithmetic: its result of a gap is one. Everything else that gets a part with a gap reads it, unless
+its results show that it was dropped. The sets below say which function does what, by the names that
+torch gives a `TorchFunctionMode`. Reads of arrays are seen where numpy compares them
 (`numpy_comparisons`); not seen are numpy's arithmetic, C++ extensions and other threads.
 """
 
@@ -123,7 +123,7 @@ def watch_gaps() -> Callable[[], None]:
 
 
 def _leave(mode: TorchFunctionMode) -> None:
-    """Take `mode` out of this thread's stack, wherever it is there."""
+    """Take `mode` off this thread's stack, wherever it is there."""
     above = []
     for _ in range(torch._C._len_torch_function_stack()):  # noqa: SLF001
         top = _overrides._pop_mode()  # noqa: SLF001
@@ -168,7 +168,7 @@ def _look(call: _Call, changed: Tensor | None) -> None:
 
 
 def _follow(call: _Call, tensor: Tensor, made: list[Tensor]) -> None:
-    """Pass the gaps of a tensor on to what was made of it, or report that they were read."""
+    """Pass the gaps of a tensor on to the results made of it, or report that they were read."""
     is_float = tensor.dtype.is_floating_point
     if call.name in COPIES:
         for copy in made:
@@ -277,7 +277,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
 
 
 def _has_memory(tensor: Tensor) -> bool:
-    """Whether it is of memory of its own: wrappers of torch.func, fake and sparse ones are not."""
+    """Whether it has memory of its own: wrappers of torch.func, fake and sparse ones have none."""
     if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.is_meta:
         return False
     is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # noqa: SLF001

@@ -1,1 +1,1 @@
-"""The folder that stands first on the PYTHONPATH of child processes, for its `sitecustomize`."""
+"""The first folder on the PYTHONPATH of child processes, for its `sitecustomize`."""

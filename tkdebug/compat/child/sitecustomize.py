@@ -1,6 +1,6 @@
 """Runs at the start of Python processes that a script under tkdebug starts.
 
-Arms them as their parent is, then runs the `sitecustomize` that this one stands before.
+Arms them like their parent, then runs the next `sitecustomize` on the path.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Has the GPU write a core dump when a kernel crashes, and reports the fault that it shows.
 
-Responsible for when to look for a dump, and for its file, here and in child processes. How dumps
-are switched on (before the device is first used) and what they say is the platform's
+Responsible for when to look for a dump, and for its file, here and in child processes. The platform
+switches dumps on (before the device is first used) and reads them
 (`runtime/device/crash_dumps.py`).
 
 Invariants: until a crash, the only cost is one file check after each synchronisation; variables
@@ -68,7 +68,7 @@ class CrashWatch:
         return [] if self._is_asked_for else self.all_dumps()
 
     def all_dumps(self) -> list[str]:
-        """Return the unread dumps of this process."""
+        """Return all unread dumps of this process."""
         if not self.pattern:
             return []
         found = glob.glob(_crash_dumps().expanded(self.pattern))
@@ -214,7 +214,7 @@ class ArmedCoreDumps:
         """Track launches in flight, and switch dumps on unless the user's variables forbid it.
 
         Args:
-            coredump: whether dumps are wanted; without, a crash names what was in flight.
+            coredump: whether dumps are wanted; without, a crash names the launches in flight.
             hang_timeout_s: how long a kernel may run; None for no limit.
         """
         from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
@@ -266,7 +266,7 @@ class ArmedCoreDumps:
         return str(self._folder.path)
 
     def conclude(self) -> None:
-        """Report what crashed, here and in child processes."""
+        """Report crashes here and in child processes."""
         if self._hangs is not None:
             self._hangs.wait()
         if self.watch is not None:
@@ -274,7 +274,7 @@ class ArmedCoreDumps:
             self.watch.conclude_children()
 
     def disarm(self) -> None:
-        """Switch dumps off, and delete those of ours that nobody read."""
+        """Switch dumps off, and delete dumps of tkdebug's that nobody read."""
         self.watch = None
         self._undo.close()
         if self._folder is not None:

@@ -2,8 +2,8 @@
 
 While the script waits for such a kernel it is in the driver, where Python's signal handlers do not
 run. So a thread waits for the number of each signal, which Python writes to a pipe wherever the
-main thread is. Then it looks which launches run: by `HangDumps` where the driver writes core dumps,
-which show where the warps wait, and by `UndumpedHangs` elsewhere.
+main thread is. Then it looks which launches run: by `HangDumps` if the driver writes core dumps,
+which show where the warps wait, and by `UndumpedHangs` otherwise.
 
 Invariants: a script keeps its kernels if it has a handler of its own for Ctrl-C, if it comes back
 to Python, or as long as launch after launch ends, none of them later than `_GRACE_S`; without a
@@ -54,8 +54,8 @@ class Running:
     """Launches of one busy stream.
 
     Attributes:
-        flights: those that are not known to have ended, oldest first; at least one.
-        last_end_ns: when the one before them ended, since 1970; None where that is not known.
+        flights: launches that are not known to have ended, oldest first; at least one.
+        last_end_ns: the end of the launch before them, since 1970; None if that is not known.
     """
 
     flights: tuple[Flight, ...]
@@ -86,7 +86,7 @@ def oldest_running() -> int | None:
 
 
 def has_passed(span: object) -> bool:
-    """Whether the end of a launch's time on the device has passed, where that is measured."""
+    """Whether the end of a launch's time on the device has passed, if that is measured."""
     ask = getattr(span, "has_passed", None)
     return bool(ask is not None and ask())
 
@@ -102,7 +102,7 @@ def _running(flights: list[Flight]) -> Running:
 
 
 class HangWatch:
-    """Waits for Ctrl-C and, where there is a timeout, for launches that take longer.
+    """Waits for Ctrl-C and, if there is a timeout, for launches that take longer.
 
     Args:
         look: looks into a hang; called with since when a kernel has not ended, in words.
@@ -254,8 +254,8 @@ def _report_unfinished() -> None:
 def hang_fault(running: Running, waited: str) -> Fault:
     """Return the fault of a stuck launch, at the line of the script that made it.
 
-    Which of several it is, is not known: the times of those that have ended may not be there yet.
-    The line and the kernel are named where they are all launches'.
+    If there are several, the stuck one is not known: the times of those that have ended may not be
+    there yet. The line and the kernel are named if all launches share them.
     """
     first, last = running.flights[0], running.flights[-1]
     count = len(running.flights)
@@ -294,7 +294,7 @@ class HangDumps:
     """Dumps on request.
 
     Args:
-        pipe: what the driver reads a request for a dump from.
+        pipe: the pipe from which the driver reads a request for a dump.
         dumps: the dumps that nobody has read.
         asking: a `with` block in which dumps are of no crash.
     """
@@ -310,7 +310,7 @@ class HangDumps:
         self._asking = asking
 
     def look(self, waited: str) -> None:
-        """Have the driver write a dump, and report what it says.
+        """Have the driver write a dump, and report its contents.
 
         Args:
             waited: since when the kernel has not ended, in words.

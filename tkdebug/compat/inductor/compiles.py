@@ -38,7 +38,7 @@ class Wanted:
 
     Attributes:
         is_users: whether the kernel is the user's own, in a graph.
-        begin: takes the compile where it is only to be begun.
+        begin: takes the compile if it is only to be begun.
         begun: the compiles that were begun so.
     """
 
@@ -66,8 +66,8 @@ class InductorCompiles:
         """Return the kernel, and compile it if that was not begun.
 
         Raises:
-            BegunError: it was only to be begun.
-            TkError: it does not compile.
+            BegunError: the compile was only to be begun.
+            TkError: the kernel does not compile.
         """
         if wanted.is_users:
             src = replace(src, fn=as_written(src.fn) or src.fn)
@@ -130,8 +130,9 @@ class CodePool:
         """Begin the compiles of a kernel; other tasks are done at once.
 
         Args:
-            task: what Inductor has its workers do.
-            arguments: of a compile: a function that loads the kernel, and what only workers need.
+            task: the function that Inductor has its workers call.
+            arguments: a compile's arguments: a function that loads the kernel, and arguments that
+                only workers need.
 
         Returns:
             For a compile: the kernel, and how long it took in microseconds.

@@ -1,8 +1,8 @@
 """From a kernel that Inductor wrote to the lines of the model that it computes.
 
-The nodes of the graph know their lines. They are written as comments where generated code is: after
-a kernel's source, and before the launch of a kernel of the user's. A fault in the kernel finds them
-there, however the code came to be: compiled now, or read from a cache.
+The nodes of the graph know their lines. They are written as comments into generated code: after a
+kernel's source, and before the launch of a user's kernel. A fault in the kernel finds them there,
+however the code came to be: compiled now, or read from a cache.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`torch.compile` where a CUDA device is usable: Inductor's kernels are compiled by tkdebug.
 
-Inductor asks `triton.compile` for each kernel and launches what it gets; that much is upstream's
-interface. The rest is here: kernels are compiled in this process, as sessions hear of them here,
-generated code names the model's lines, and kernels of the user's in a graph are checked as others
-are. Without a device, `cuda_standin.compiling` has Inductor's kernels interpreted.
+Inductor asks `triton.compile` for each kernel and launches the result; that much is upstream's
+interface. This package adds the rest: kernels are compiled in this process, as sessions hear of
+them here, generated code names the model's lines, and a user's kernels in a graph are checked as
+others are. Without a device, `cuda_standin.compiling` has Inductor's kernels interpreted.
 """
 
 # ruff: noqa: SLF001 (torch's compiler has only private names for what is replaced here)
@@ -79,8 +79,8 @@ def _prepare(replacements: Replacements) -> None:
     """Replace the functions of torch's compiler that launch or cache kernels.
 
     Raises:
-        ImportError: it has other modules.
-        AttributeError: it has other names.
+        ImportError: torch has other modules.
+        AttributeError: torch has other names.
     """
     forget_triton()
     replacements.on_restore(forget_triton)

@@ -34,10 +34,10 @@ def report_unknown_compiler(why: str) -> str:
 
 
 def as_written(model: Any, reason: str) -> Any:
-    """Return what a call of torch.compile gives where nothing is compiled, and record that.
+    """Return the result of a call of torch.compile if nothing is compiled, and record that.
 
     Args:
-        model: a function or module; None where the call is to give a decorator.
+        model: a function or module; None if the call is to return a decorator.
         reason: why nothing is compiled.
     """
 

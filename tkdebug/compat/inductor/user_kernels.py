@@ -1,4 +1,4 @@
-"""Kernels of the user's in a compiled graph: what they write to, and how they were written.
+"""Users' kernels in a compiled graph: the arguments that they write, and their sources.
 
 Torch analyses upstream's IR of a kernel; without it, it copies every argument. The Tile IR says
 which are written.

@@ -20,10 +20,10 @@ COMPUTE_METADATA_SCOPE_NAME = METADATA_STATE
 
 
 class Hook:
-    """Something to call around launches while a session that wants it is active.
+    """A function that is called around launches while a session that wants it is active.
 
     Attributes:
-        priority: those with a higher one are called first.
+        priority: hooks with a higher one are called first.
     """
 
     priority: int = 0
@@ -67,7 +67,7 @@ class LaunchHook(Hook):
 
         Args:
             include: regular expression that their names match from the beginning.
-            exclude: one that they do not match.
+            exclude: a regular expression that they do not match.
         """
         self._include = None if include is None else re.compile(include)
         self._exclude = None if exclude is None else re.compile(exclude)
@@ -150,7 +150,7 @@ class HookManager:
 
     @staticmethod
     def _update() -> None:
-        """Bring the active hooks in line with what sessions want."""
+        """Bring the active hooks in line with the sessions' wishes."""
         wanted = {
             hook: None
             for hooks in HookManager.session_hooks.values()

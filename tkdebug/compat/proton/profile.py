@@ -88,19 +88,20 @@ def start(
     """Start a profiling session, and return its number, which the other functions take.
 
     Args:
-        name: of the file that `finalize` writes, without its suffix.
-        context: where launches are put: under the scopes in force (shadow) or the calls (python).
+        name: the name of the file that `finalize` writes, without its suffix.
+        context: the place of launches in the tree: under the scopes in force (shadow) or the calls
+            (python).
         data: a tree of sums, or a trace of all launches.
         backend: cupti, which is the default, and means CUDA events here.
         mode: none.
-        hook: "triton" has names and metrics that kernels give by `launch_metadata`.
+        hook: "triton" for names and metrics that kernels give by `launch_metadata`.
 
     Returns:
         The session's number, None where profiling is switched off.
 
     Raises:
         ProfileError: an argument is none of those.
-        UnsupportedError: it is one that tkdebug does not have.
+        UnsupportedError: tkdebug does not have the argument.
     """
     if flags.command_line or PROFILER.disabled:
         return None
@@ -144,7 +145,7 @@ def check_session(session: int | None, what: str) -> None:
     """Refuse a script that Proton's command started any session but the command's.
 
     Raises:
-        ValueError: it names another one.
+        ValueError: the script names another session.
     """
     if flags.command_line and session not in (None, 0):
         raise ValueError(f"Only one session can be {what} when running from the command line.")
@@ -179,14 +180,14 @@ def deactivate(session: int | None = None, flushing: bool = False) -> None:
 
 
 def finalize(session: int | None = None, output_format: str | None = "") -> None:
-    """End a session, or all, and write what was measured; without a session do nothing.
+    """End a session, or all, and write the measurements; without a session do nothing.
 
     Args:
         session: its number, None for all.
-        output_format: hatchet for a tree, chrome_trace for a trace; "" for the one that fits.
+        output_format: hatchet for a tree, chrome_trace for a trace; "" for the fitting one.
 
     Raises:
-        ProfileError: it is no format for the data, or the file cannot be written.
+        ProfileError: the data cannot have that format, or the file cannot be written.
     """
     check_session(session, "finalized")
     wanted = (output_format or "").lower()
@@ -247,7 +248,7 @@ def profile(
 ) -> Any:
     """Decorator: a session is active while the function runs; `finalize` writes its file.
 
-    Used with or without arguments, which are those of `start`.
+    Used with or without arguments, which are `start`'s.
     """
     if func is None:
         return functools.partial(

@@ -1,8 +1,8 @@
 """`proton.scope` and its like: a script's names around its launches, and inside of its kernels.
 
-Scopes are followed while there is a profiling session, active or not, and under a recorder. Else
-entering one is one look at a flag. Those inside of kernels are ignored: upstream times them under
-`backend="instrumentation"` alone, which tkdebug refuses.
+Scopes are followed while there is a profiling session, active or not, and under a recorder.
+Otherwise entering one costs one look at a flag. Scopes inside of kernels are ignored: upstream
+times them under `backend="instrumentation"` alone, which tkdebug refuses.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class scope:
     """A named scope: a context manager and a decorator.
 
     Args:
-        name: of the scope.
+        name: the name of the scope.
         metrics: numbers, lists of numbers or tensors by name, which are added up over all times
             that the scope is entered.
     """
@@ -114,12 +114,12 @@ def exit_scope(name: str | None = None, *, metrics: Mapping[str, Any] | None = N
     """Leave the innermost scope.
 
     Args:
-        name: what it must be called, None for any name.
-        metrics: added to those of the scope.
+        name: the name it must have, None for any.
+        metrics: added to the scope's metrics.
 
     Raises:
-        ProfileError: there is none.
-        ValueError: it is called otherwise.
+        ProfileError: there is no scope.
+        ValueError: the scope has another name.
     """
     if not SCOPES.tracking:
         return None
@@ -154,7 +154,7 @@ def leave_in_order(entered: Scope) -> None:
 
 
 class state:
-    """A state: a further innermost name for what is measured inside; manager and decorator."""
+    """A state: a further innermost name for measured work inside; manager and decorator."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -190,7 +190,7 @@ class metadata_state(state):
 
 
 def enter_state(name: str) -> None:
-    """Put what is measured from now on under `name`; there is one state at a time."""
+    """Put work that is measured from now on under `name`; there is one state at a time."""
     set_state(name)
 
 

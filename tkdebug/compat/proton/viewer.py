@@ -1,7 +1,7 @@
-"""`triton.profiler.viewer`: what scripts call of it, and its command.
+"""`triton.profiler.viewer`: the functions of it that scripts call, and its command.
 
-`parse` and `print_tree` need neither pandas nor hatchet, so what goes between them is no
-`hatchet.GraphFrame`. `read` gives one, as scripts go on with its queries and data frames.
+`parse` and `print_tree` need neither pandas nor hatchet, so what they exchange is no
+`hatchet.GraphFrame`. `read` returns one, as scripts go on with its queries and data frames.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ def parse(
     """A profile with `metrics` derived, and their names in it.
 
     Args:
-        metrics: such as time/ms, tflop16/s, gbyte/s, util, time/%.
-        filename: of a .hatchet file.
+        metrics: metrics such as time/ms, tflop16/s, gbyte/s, util, time/%.
+        filename: the name of a .hatchet file.
         include: regular expression of the names whose paths stay.
-        exclude: of those that go, with what is below.
+        exclude: a pattern for the scopes to leave out, with all below them.
         threshold: least value of the first metric.
 
     Raises:
-        ProfileError: the file is not a profile, or has not what a metric takes.
+        ProfileError: the file is not a profile, or lacks what a metric needs.
     """
     profile = viewer.read_profile(str(filename))
     names = viewer.derive(profile, metrics)

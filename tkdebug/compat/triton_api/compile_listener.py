@@ -1,10 +1,10 @@
 """`triton.knobs.compilation.listener`: a tool's function that hears of each compile.
 
-Responsible for what upstream hands it: the source, metadata, the stages as files, times. Stages
-are written when there is a listener, into a folder for each kernel beside compiled kernels, with
-source locations in the form that readers of upstream's dumps know.
+Responsible for what upstream hands it: the source, metadata, the stages as files, times. Stages are
+written if there is a listener, into a folder for each kernel beside compiled kernels, with source
+locations in the form that readers of upstream's dumps know.
 
-Invariant: what is not known of a kernel is not in its metadata: an interpreted one has no `shared`.
+Invariant: unknown facts of a kernel are not in its metadata: an interpreted one has no `shared`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ class CompileTimes:
     """Times of a compile in microseconds.
 
     Attributes:
-        ir_initialization: of the front end.
-        lowering_stages: of the passes of each IR, then of all that makes the machine code.
-        store_results: of writing the stages.
+        ir_initialization: the time of the front end.
+        lowering_stages: the times of the passes of each IR, then of everything that makes the
+            machine code.
+        store_results: the time to write the stages.
     """
 
     ir_initialization: int
@@ -208,9 +209,9 @@ def located_llvm_ir(text: str, file: str, first_line: int, lines: Mapping[int, i
 
     Args:
         text: the IR, whose locations are ids of ops.
-        file: of the kernel.
-        first_line: of the kernel, which also stands for ops of no line in that file.
-        lines: by id of the op.
+        file: the file of the kernel.
+        first_line: the first line of the kernel, also used for ops of no line in that file.
+        lines: by the op's id.
     """
 
     def line_of(match: re.Match[str]) -> str:

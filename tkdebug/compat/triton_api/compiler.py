@@ -86,11 +86,11 @@ class CompilerBackend:
         self.target = target
 
     def hash(self) -> str:
-        """Return a key that distinguishes its code from that of other generators."""
+        """Return a key that distinguishes its code from other generators' code."""
         return f"tkdebug-{tkdebug.__version__}-{self.target.arch}"
 
     def parse_options(self, options: Mapping[str, Any]) -> LaunchOptions:
-        """The options of a launch, with defaults for those not given."""
+        """The options of a launch, with defaults for the missing ones."""
         return parse_options("", options, (), False)
 
 

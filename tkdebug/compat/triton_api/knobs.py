@@ -58,7 +58,7 @@ class LoadHookChain(HookChain):
         self._side = side
 
     def add(self, func: Callable[..., object]) -> None:
-        """Append `func`; one that is there stays where it is."""
+        """Append `func`; one that is there already stays where it is."""
         super().add(func)
         setattr(LOAD_HOOKS, self._side, self)
 
@@ -106,7 +106,7 @@ class KnobGroup:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Undo what is set inside at the end of the `with` block."""
+        """Undo changes that are made inside, at the end of the `with` block."""
         compile_hooks, listener = replace(COMPILE_HOOKS), TUNE_HOOKS.listener
         profiler = _profiler()
         profiling_disabled = profiler.disabled

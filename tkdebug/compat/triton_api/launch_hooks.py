@@ -1,7 +1,7 @@
 """`triton.knobs.runtime.launch_enter_hook` and `launch_exit_hook` over tkdebug's one hook chain.
 
 A tool may `.add` and `.remove` functions or assign one; both kinds live side by side, and an
-assignment replaces only what was assigned before. Every function is a subscriber of
+assignment replaces only the function that was assigned before. Every function is a subscriber of
 `tkdebug.records.hook_chain.HOOKS`, called with a lazy dict as upstream calls it.
 """
 
@@ -62,7 +62,7 @@ class HookChain:
         return list(self._functions)
 
     def add(self, func: LaunchFunction) -> None:
-        """Append `func`; one that is there stays where it is."""
+        """Append `func`; one that is there already stays where it is."""
         if func not in self._functions:
             self._functions.append(func)
 
@@ -106,7 +106,7 @@ class LaunchHookChain(HookChain):
         HOOKS.add(hook)
 
     def remove(self, func: LaunchFunction) -> None:
-        """No longer call `func`; one that is not there is a no-op."""
+        """Stop calling `func`; for one that is not there this is a no-op."""
         if func not in self._functions:
             return
         super().remove(func)
@@ -115,7 +115,7 @@ class LaunchHookChain(HookChain):
             HOOKS.remove(hook)
 
     def assign(self, value: LaunchFunction | None) -> None:
-        """Take the place of what was assigned before; added functions stay.
+        """Replace the function that was assigned before; added functions stay.
 
         Args:
             value: a function, or None, or this chain itself (a tool putting back what it read).

@@ -28,7 +28,7 @@ CONSTEXPR_0 = constexpr(0)
 
 
 class CublasLt:
-    """Products of matrices as cuBLAS has them, by torch, which calls it where there is a GPU.
+    """Products of matrices as cuBLAS has them, by torch, which calls it on a GPU.
 
     Args:
         workspace: memory that cuBLAS may use; torch brings its own.
@@ -150,7 +150,7 @@ def str_to_ty(name: str, c: Any = None) -> LanguageType | constexpr_type:
     """Return the type that upstream calls `name`, such as `i32`, `*kfp16` or `constexpr`.
 
     Args:
-        name: as launch signatures write it.
+        name: the name as launch signatures write it.
         c: the value of a `constexpr`.
 
     Raises:

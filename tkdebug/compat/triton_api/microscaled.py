@@ -30,8 +30,8 @@ class _Microscaled:
 
     Args:
         data: float32 values to convert.
-        size: of a tensor without values as yet, which `random` gives it.
-        device: where to make it; that of `data` where there is any.
+        size: the size of a tensor that has no values yet, which `random` gives it.
+        device: the device to make it on; the device of `data` if there is any.
     """
 
     data: torch.Tensor
@@ -114,7 +114,7 @@ class MXFP4Tensor(_Microscaled):
     def unpack_packed_tensor(
         self, packed_tensor: torch.Tensor, dim: int, original_shape: Sequence[int]
     ) -> torch.Tensor:
-        """One element in each byte again, of a tensor packed along `dim`."""
+        """Unpack a tensor packed along `dim`: one element in each byte."""
         import torch
 
         packed = packed_tensor.movedim(dim, -1)
@@ -143,7 +143,7 @@ class MXScaleTensor(_Microscaled):
         return values.masked_fill(self.data == _E8M0_NAN, torch.nan)
 
     def _from_float(self, values: torch.Tensor) -> torch.Tensor:
-        """The power of 2 at or below each value; NaN of what is no positive number."""
+        """The power of 2 at or below each value; NaN for a value that is no positive number."""
         import torch
 
         exponents = torch.floor(torch.log2(values)) + _E8M0_BIAS

@@ -1,1 +1,1 @@
-"""An installed Triton as the compiler: what it compiles and launches, as tkdebug records it."""
+"""An installed Triton as the compiler: its compiles and launches, as tkdebug records them."""

@@ -1,4 +1,4 @@
-"""The Triton that is installed: which one it is, and whether it can compile.
+"""The Triton that is installed: its release, and whether it can compile.
 
 It is looked at without being imported: an incomplete one fails in ways that name nothing.
 """
@@ -34,8 +34,8 @@ class InstalledTriton:
     """A Triton in this environment.
 
     Attributes:
-        version: its release.
-        folder: of the package.
+        version: the release.
+        folder: the folder of the package.
     """
 
     version: str
@@ -81,7 +81,7 @@ def triton_of(python: str, option: str) -> tuple[str, InstalledTriton]:
 
     Args:
         python: its path, or its name on the PATH.
-        option: what asks, for messages.
+        option: the option that asks, for messages.
 
     Raises:
         UsageError: there is no such Python, or no Triton of a known release that can compile.
@@ -139,7 +139,7 @@ def version_in(folder: Path) -> str | None:
     """Return the release that a package's own text names: nightly builds have another distribution.
 
     Args:
-        folder: of the package.
+        folder: the folder of the package.
     """
     try:
         found = _VERSION.search((folder / "__init__.py").read_text("utf-8"))

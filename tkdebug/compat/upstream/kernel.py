@@ -35,10 +35,10 @@ class UpstreamKernel:
     """Facts of a `CompiledKernel` of upstream's.
 
     Attributes:
-        kernel: that object.
-        name: of the kernel.
+        kernel: upstream's object.
+        name: the name of the kernel.
         hash: upstream's, which is of the source, the options and the compiler.
-        binary: None: of its code only what the cubin says is known.
+        binary: None: only the cubin says something about its code.
         device: index of the device that it is loaded on.
     """
 
@@ -90,17 +90,17 @@ class UpstreamKernel:
         )
 
     def write_note(self, parts: NoteParts) -> Callable[..., None]:
-        """Write the function that packs what is recorded of each launch."""
+        """Write the function that packs the record of each launch."""
         from tkdebug.runtime.launch.launch_writer import write_note
 
         return write_note(parts)
 
     def recorded(self, run: Run, device: int) -> Run:
-        """Return upstream's launcher with hooks around it; grids without programs pass by.
+        """Return upstream's launcher with hooks around it; grids without programs have none.
 
         Args:
-            run: that launcher.
-            device: what the kernel is loaded on.
+            run: upstream's launcher.
+            device: the device that the kernel is loaded on.
         """
         self.device = device
 
@@ -162,7 +162,7 @@ class UpstreamKernel:
         Args:
             compile_ns: how long it took.
             is_cached: whether upstream had it on disk.
-            dumps: what upstream dumped of its passes; without, its stages stand for them.
+            dumps: upstream's dumps of its passes; without them, its stages are used.
         """
         texts = {
             ours: str(self.kernel.asm[theirs])

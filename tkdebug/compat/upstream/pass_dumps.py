@@ -1,8 +1,8 @@
 """The changes of upstream's passes, from the texts that it dumps before each of them.
 
 Responsible for catching the dumps (`MLIR_ENABLE_DUMP=1`, on stderr), and for passes as sessions
-have them. Texts have no ids: an op is taken for the same after a pass where the texts, as
-sequences of names and source places, agree on it. Upstream does not tell how long a pass takes.
+have them. Texts have no ids: an op is taken for the same after a pass if the texts, as sequences of
+names and source places, agree on it. Upstream does not say how long a pass takes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Dump:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The text of a module after a pass, and what that stage is called."""
+    """The text of a module after a pass, and the name of that stage."""
 
     pass_name: str
     stage: str
@@ -65,7 +65,7 @@ _catching = threading.Lock()
 def caught_dumps(wanted: bool) -> Iterator[list[Dump]]:
     """Catch the dumps of compiles inside of a `with` block; the list is full once it is left.
 
-    What else is written to stderr meanwhile is written there afterwards.
+    Other text that is written to stderr meanwhile is written there afterwards.
 
     Args:
         wanted: whether there are any; stderr is left alone otherwise.
@@ -149,7 +149,7 @@ def passes_of(snapshots: Sequence[Snapshot]) -> DumpedPasses:
 
 @dataclass(frozen=True, slots=True)
 class _Module:
-    """One text: its ops as (line, id), what they are, and the places of its lines."""
+    """One text: its ops as (line, id), their names, and the places of its lines."""
 
     stage: str
     text: str
@@ -189,7 +189,7 @@ def _with_stable_layouts(text: str, known: dict[str, str]) -> str:
     """The text with one name for each layout, which all texts of the kernel share.
 
     Args:
-        text: of a module.
+        text: the text of a module.
         known: name by definition, added to.
     """
     renamed: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """`--compiler triton`: an installed Triton stays in place, and tkdebug's hooks hear of its kernels.
 
-Upstream's own hooks stay the script's: what is replaced is the making of its compiled kernels and
-of their launchers, so that kernels that torch's compiler launches are heard of, too.
+Upstream's own hooks stay the script's: tkdebug replaces the functions that make its compiled
+kernels and their launchers, so that it hears of kernels that torch's compiler launches, too.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class UpstreamRecorded:
             _record_launches(self._replacements)
 
     def _launch_by_triton(self) -> None:
-        """Leave torch's own launcher of cubins out, and kernels of it that Inductor has cached.
+        """Leave out torch's own launcher of cubins, and kernels of it that Inductor has cached.
 
-        It takes neither Triton's compiled kernels nor their launchers, so nobody would hear of it.
+        It takes neither Triton's compiled kernels nor their launchers, so nobody would hear of its
+        launches.
         """
         if self._wanted:
             from torch._inductor import config

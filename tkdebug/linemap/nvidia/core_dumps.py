@@ -1,4 +1,4 @@
-"""GPU core dumps: what stopped, where in the machine code, in which block, thread and grid.
+"""GPU core dumps: the stopped warps, with the instruction, the block, the thread and the grid.
 
 Which Python line and which launch that means for a kernel of tkdebug's is `runtime.crashes`'s. A
 dump may be of any process, its kernels of any compiler.
@@ -6,18 +6,18 @@ dump may be of any process, its kernels of any compiler.
 A dump is an ELF file (type core, machine CUDA) of tables; a row's size is the section's entry size,
 and newer drivers append fields. Rows are tied by section header fields: `link` is the table that
 the parent is in, `info` the parent's row there. Section types, tables and fields: cudacoredump.h of
-the CUDA toolkit's debugger API. What is read, and what was seen with driver 580.159 (CUDA 13.0, an
-H200), is in docs/core_dumps.md. In short:
+the CUDA toolkit's debugger API. The fields that are read, and observations with driver 580.159
+(CUDA 13.0, an H200), are in docs/core_dumps.md. In short:
 
 - device, context, module and grid tables; parameters of each grid, also where memory is skipped;
 - the modules' relocated images: cubins whose `.text` sections and line tables hold the addresses
   that the code has on the device;
 - per multiprocessor: its exception, if any; its blocks, their warps, their threads.
 
-The place of an exception is the warp's `errorPC`; the threads' own PC stands some instructions
-after it. A trap sets no exception: the warp is marked as stopped, and the PC is after the BPT. An
-assert's PC is the return address of its call. Where a warp had left before the dump was written
-(seen for stores), only the multiprocessor's exception and PC are there: no block, no grid.
+The place of an exception is the warp's `errorPC`; the threads' own PC is some instructions after
+it. A trap sets no exception: the warp is marked as stopped, and the PC is after the BPT. An
+assert's PC is the return address of its call. If a warp had left before the dump was written (seen
+for stores), only the multiprocessor's exception and PC are there: no block, no grid.
 
 Invariants: nothing is guessed, and a file of anybody's making raises `CoreDumpError` or is read
 within its bounds.
@@ -104,16 +104,16 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One warp that an exception stopped, or a multiprocessor whose warp has gone since.
+    """One warp that an exception stopped, or a multiprocessor whose warp has left since.
 
     Attributes:
-        kind: of the fault, such as "illegal-address", "misaligned", "trap".
+        kind: the kind of the fault, such as "illegal-address", "misaligned", "trap".
         text: the exception, in words.
-        pc: address of the instruction, None where the dump gives none.
+        pc: address of the instruction, None if the dump has none.
         sm: number of the multiprocessor.
         grid: None where the warp has gone.
         block: index of the block in the grid; None where the warp has gone.
-        cluster: index of the cluster in the grid, where there are clusters.
+        cluster: index of the cluster in the grid, if there are clusters.
         threads: indices of the threads that the exception is of, lane by lane.
     """
 
@@ -134,8 +134,8 @@ class Warp:
     Attributes:
         grid: None where the dump does not have it.
         block: index of its block in the grid.
-        cluster: index of the cluster in the grid, where there are clusters.
-        pcs: where its threads are: addresses of the instructions that they run next.
+        cluster: index of the cluster in the grid, if there are clusters.
+        pcs: addresses of the instructions that its threads run next.
         sm: number of the multiprocessor, as the dump counts them.
     """
 
@@ -153,7 +153,7 @@ class CoreDump:
     Attributes:
         driver: version of the GPU driver, "" if the dump has none (before 565).
         device: name of the first device.
-        architecture: such as sm_90.
+        architecture: the name of the architecture, such as sm_90.
         grids: the running grids.
         stops: warps that an exception stopped; by block, those without a block last.
         warps: the warps on the GPU, in no certain order.
@@ -322,7 +322,7 @@ class _Reader:
         return data[offset:end].decode(errors="replace") if end >= 0 else ""
 
     def _metadata(self) -> tuple[str, int | None]:
-        """Version of the driver and time of the dump, which drivers before 565 do not tell."""
+        """Version of the driver and time of the dump, which drivers before 565 do not give."""
         for _, section in self._of_type(_METADATA):
             if section.size >= _METADATA_ROW.size:
                 _, major, minor, *_, time_s = _METADATA_ROW.unpack_from(self._bytes(section))
@@ -476,7 +476,7 @@ class _Reader:
 
 
 def _sm_exception(row: bytes) -> tuple[int, int, int | None]:
-    """Number, exception and PC of a multiprocessor; drivers before 555 tell neither of these."""
+    """Number, exception and PC of a multiprocessor; drivers before 555 give neither of these."""
     if len(row) < _SM_EXCEPTION.size:
         # Any warp of it may have one.
         return _SM_ROW.unpack_from(row)[0], -1, None

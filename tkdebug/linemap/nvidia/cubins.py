@@ -1,10 +1,10 @@
 """Cubins: SASS address -> Python line and call chain, and -> PTX line; kernels and their resources.
 
-Reads any cubin with `-lineinfo`: tkdebug's, upstream Triton's, nvcc's. What its tables do not say
-is not guessed: neither a wgmma instruction without a row of its own nor functions that ptxas put
+Reads any cubin with `-lineinfo`: tkdebug's, upstream Triton's, nvcc's. Gaps of its tables are not
+filled by guesses: neither a wgmma instruction without a row of its own nor functions that ptxas put
 into the code (`local_functions`) get the line of the row before. Two tables answer: `.debug_line`
 (file, line, inlined chain) and `.nv_debug_line_sass` (line of the PTX text). The second is the
-finer one: ptxas starts no new row in the first where the chain changes and file and line stay.
+finer one: ptxas starts no new row in the first if the chain changes and file and line stay.
 
 ptxas writes no row for HGMMA, IGMMA, QGMMA and BGMMA, whatever `.loc` is in force (seen with CUDA
 12.8 to 13.5). A tool that reads the table by its rules finds the row of the instruction that was
@@ -69,12 +69,12 @@ class FunctionLines:
 
     Attributes:
         name: the symbol, a kernel or a device function that was not inlined.
-        size_bytes: of its code, padding included.
+        size_bytes: the size of its code, padding included.
         source: rows of `.debug_line` by address; the chain of each, outermost first.
         ptx: rows of `.nv_debug_line_sass` by address; the PTX line of each.
         rowless: addresses of wgmma instructions that `source` has no row for.
         rowless_ptx: addresses of wgmma instructions that `ptx` has no row for.
-        locals: functions inside of its code; rows before one say nothing of it.
+        locals: functions inside of its code; rows before one do not apply to it.
         code: its bytes.
     """
 
@@ -88,7 +88,7 @@ class FunctionLines:
     code: bytes = b""
 
     def frames_at(self, address: int) -> tuple[Frame, ...]:
-        """Call chain of the instruction at `address` in the function, () where none is given."""
+        """Call chain of the instruction at `address` in the function, () if there is none."""
         if address in self.rowless:
             return ()
         index = bisect.bisect_right(self.source, address, key=lambda row: row[0])
@@ -293,8 +293,8 @@ class CubinKernel:
     """One function of a cubin.
 
     Attributes:
-        registers: of a thread, None where the cubin does not say.
-        threads: of a block, where the kernel was compiled for so many.
+        registers: the registers of a thread, None if the cubin does not say.
+        threads: the threads of a block, if the kernel was compiled for a fixed number.
         shared_bytes: static shared memory.
         stack_bytes: local memory of a thread.
     """
@@ -308,7 +308,7 @@ class CubinKernel:
 
 @dataclass(frozen=True, slots=True)
 class CubinKernels:
-    """The functions of a cubin; `target` is such as sm_80."""
+    """The functions of a cubin; `target` is a name such as sm_80."""
 
     target: str
     kernels: Mapping[str, CubinKernel]
@@ -371,7 +371,7 @@ def _threads(elf: ELFFile, name: str) -> int | None:
 
 
 def _attributes(elf: ELFFile, name: str) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of each attribute; those that fit in the head have no bytes."""
+    """Number and bytes of each attribute; attributes that fit in the head have no bytes."""
     data = section_data(elf, name)
     at = 0
     while at + 4 <= len(data):

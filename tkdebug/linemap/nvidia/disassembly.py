@@ -24,7 +24,7 @@ _MOST_BYTES = 256 << 20
 
 
 class DisassemblyError(TkError):
-    """No nvdisasm here, or it refuses the cubin."""
+    """There is no nvdisasm here, or it refuses the cubin."""
 
 
 def find_nvdisasm() -> Path | None:
@@ -80,7 +80,7 @@ def _run(command: Sequence[str], folder: Path) -> tuple[int, str, str]:
     """Run a command in a folder: its status and its outputs, at most `_MOST_BYTES` of either.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the command cannot be started.
         TimeoutExpired: it took too long.
     """
     text, said = folder / "text", folder / "errors"

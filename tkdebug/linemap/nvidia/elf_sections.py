@@ -46,10 +46,10 @@ def sections(data: bytes | mmap.mmap, type_: int, what: str) -> Iterator[Section
 
 
 def check_cubin(cubin: bytes, kernel: str, architecture: int) -> None:
-    """Look whether a cubin is of a kernel, as far as its headers tell.
+    """Check that a cubin contains a kernel, as far as its headers show.
 
     Raises:
-        SectionsError: it is none, cut short, of another architecture, or has no such kernel.
+        SectionsError: it is no cubin, cut short, of another architecture, or has no such kernel.
     """
     names = [section for section in sections(cubin, ET_EXEC, "cubin") if section.type == SHT_STRTAB]
     wanted = f"\0.text.{kernel}\0".encode()

@@ -8,7 +8,7 @@ Invariant: bytes out of bounds raise `LineProgramError`; the data may be of anyb
 
 `LineProgram` has the rows of programs that ptxas writes, so that rows can be added: one sequence
 that begins with its relocated address, and rows of file, line and call. A program with anything
-else in it is left as it is. Invariant: the relocated address stays where it is in the section.
+else in it is left as it is. Invariant: the relocated address keeps its place in the section.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Row(NamedTuple):
     Attributes:
         function: symbol whose address the sequence begins at, "" when it names none.
         address: byte offset in that function.
-        file: path as the table gives it, "" for file number 0.
+        file: the path in the table, "" for file number 0.
         line: 1-based; 0 where the table says so.
         context: index into the rows of the call this row's code was inlined at, None for none.
         callee: name of the inlined function, "" where `context` is None.
@@ -153,8 +153,8 @@ class Step(NamedTuple):
     Attributes:
         start: offset of its first byte in the section.
         stop: offset after its last byte.
-        row: that it makes, without the names of functions; None if it makes none.
-        call: the operands of DW_LNE_inlined_call as they stand there, None for another operation.
+        row: the row that it makes, without the names of functions; None if it makes none.
+        call: the unchanged operands of DW_LNE_inlined_call, None for another operation.
     """
 
     start: int
@@ -337,7 +337,7 @@ class ProgramRow(NamedTuple):
     """One row, by the numbers of its program.
 
     Attributes:
-        address: as the section has it.
+        address: the address in the section.
         file: number of the file.
         line: 1-based.
         call: index of the row that the code was inlined at, None for none.
@@ -359,8 +359,8 @@ class LineProgram:
 
     Attributes:
         data: the section.
-        operations: in order.
-        rows: that they make.
+        operations: its operations, in order.
+        rows: the rows that they make.
     """
 
     data: bytes

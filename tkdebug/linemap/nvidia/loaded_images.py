@@ -1,7 +1,7 @@
 """Code as it was loaded on a device: relocated cubins, whose addresses are the device's.
 
-Responsible for what stands at an address: function, call chain, line of the PTX. Invariant: what
-the image's tables do not say is not guessed.
+Responsible for the contents of an address: function, call chain, line of the PTX. Invariant: gaps
+of the image's tables are not filled by guesses.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Place:
         function: symbol of the kernel or device function.
         offset: bytes from its start.
         module: the driver's handle of the module.
-        frames: call chain by the image's line table, outermost first; () where it gives none.
-        ptx_line: line (1-based) of the PTX text; None where the image has no such table.
+        frames: call chain by the image's line table, outermost first; () if it has none.
+        ptx_line: line (1-based) of the PTX text; None if the image has no such table.
         image: the cubin, relocated.
     """
 

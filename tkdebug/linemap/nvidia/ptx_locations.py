@@ -1,17 +1,17 @@
-"""Op ids in PTX's `.loc` lines become Python lines; which op a PTX line is of stays in a table.
+"""Op ids in PTX's `.loc` lines become Python lines; a table keeps the op of each PTX line.
 
 LLVM is given the id of the op as the line number of each instruction. Here each `.loc` gets the
 real place, with its chain of `inlined_at` where device functions were inlined (LLVM's PTX printer
 drops those), so that NVIDIA's tools show Python.
 
 Invariants: no `.loc` of line 0 is left, because ptxas would let its instructions inherit the line
-before; an instruction that LLVM gives no place (it drops places when it hoists) is under
+before; an instruction to which LLVM gives no place (it drops places when it hoists) is under
 `GENERATED_FILE`, except that a constant, a copy, a kernel parameter or integer arithmetic belongs
-to the instruction that reads its result first. Memory accesses, floating-point arithmetic and what
-has effects never get a place in this way. Two more get one. A jump that block placement put in is
-of the op whose branches lead to its label, if that is one op: ptxas puts the first values of loops
-there. A step of a reduction over lanes, which LLVM may move, is of the op of the step before.
-Source: PTX ISA, "Debugging Directives": .file, .loc, .section.
+to the instruction that reads its result first. Memory accesses, floating-point arithmetic and ops
+with effects never get a place in this way. Two more get one. A jump that block placement inserted
+belongs to the op whose branches lead to its label, if that is one op: ptxas puts the first values
+of loops there. A step of a reduction over lanes, which LLVM may move, belongs to the op of the step
+before. Source: PTX ISA, "Debugging Directives": .file, .loc, .section.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def rewrite_locations(
 
 
 def _op_of_each_line(lines: list[str], has_routines: bool) -> list[int | None]:
-    """The op id in force at each instruction, 0 for no place, None where there is none."""
+    """The op id in force at each instruction, 0 for no place, None if there is none."""
     ops: list[int | None] = []
     current: int | None = None
     at_entry = in_routine = False

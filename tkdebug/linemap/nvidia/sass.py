@@ -1,7 +1,7 @@
 """SASS: instructions by function, the work, width and pipe of each, and its scheduling bits.
 
 Reads nvdisasm's text, whose caller runs it, and the 128 bits of an instruction: when it issues and
-where it branches to. What an instruction does is read off its opcode.
+where it branches to. The work of an instruction is read off its opcode.
 
 Sources: CUDA Binary Utilities, "Instruction Set Reference" (Ampere, Hopper); nvdisasm's `-lrm
 count` columns are live registers as its own data-flow analysis finds them. Pipes: CUDA C++
@@ -158,7 +158,7 @@ def kind_of(text: str) -> Kind:
 def width_bits(text: str) -> int | None:
     """Bits that each thread moves with a memory access; None for other instructions.
 
-    A bulk copy (UTMALDG and its kin) moves a box that its descriptor gives: None.
+    A bulk copy (UTMALDG and the like) moves a box that its descriptor gives: None.
     """
     words = _PREDICATE.sub("", text).partition(" ")[0].split(".")
     if words[0] not in _KINDS or words[0].startswith("U"):
@@ -260,7 +260,7 @@ class Control:
     """The control bits of an instruction, with the reuse flags left out.
 
     Attributes:
-        bits: of them, the lowest first: stall count, yield, barriers, mask of barriers.
+        bits: the control bits, the lowest first: stall count, yield, barriers, mask of barriers.
     """
 
     bits: int

@@ -4,7 +4,7 @@ A compile has all of a line table but the instructions. Reading these takes nvdi
 for a kernel, so it is left until the table is used: a script never waits for it. Reading a finished
 table is `line_table`'s.
 
-Code of local functions gets the line of their calls, where that is one line. Calls are read off
+Code of local functions gets the line of their calls, if that is one line. Calls are read off
 nvdisasm's text, which prints the callee's symbol; without it nothing is known.
 """
 
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 def credit_calls(
     code: Sequence[Instruction], functions: tuple[LocalFunction, ...]
 ) -> tuple[tuple[Instruction, ...], tuple[LocalFunction, ...]]:
-    """`code` and its local `functions`, the ones with the places of calls, the others with callers.
+    """`code` and its local `functions`, code with the places of calls, functions with callers.
 
     Code of local functions that has a place already, as a device function that was not inlined has,
     keeps it.
@@ -126,7 +126,7 @@ def read_code(code: UnreadCode) -> LineTable:
 
 
 def read_sass(cubin: bytes) -> Sass:
-    """SASS by function; empty where there is no nvdisasm, or none for this architecture."""
+    """SASS by function; empty if there is no nvdisasm, or none for this architecture."""
     for options in (("-c", "-lrm", "count"), ("-c",)):
         try:
             return parse_sass(disassemble(cubin, options))
@@ -172,8 +172,8 @@ def _own_instructions(
 ) -> tuple[Instruction, ...]:
     """The instructions with the facts known by op.
 
-    The cubin's own source rows do not start again where only the chain changes, and what ptxas puts
-    in by itself (memory descriptors) reads there as if it were of the line before.
+    The cubin's own source rows do not start again if only the chain changes, and code that ptxas
+    adds by itself (memory descriptors) reads there as if it belonged to the line before.
     """
     op_of_line, ops = code.op_of_line, code.table.ops
     if not op_of_line:

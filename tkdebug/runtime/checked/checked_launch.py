@@ -257,7 +257,7 @@ class CheckedLaunch:
         return ran
 
     def _order_of_threads(self, plan: CheckPlan) -> Callable[[], ThreadOrder | None] | None:
-        """Return what finds out the order of the kernel's threads, where it is looked at for it."""
+        """Return a function that finds the order of the kernel's threads, or None."""
         if self._held is None or not wants_look_at_threads(plan):
             return None
         from tkdebug.runtime.compile.unlaunched_code import order_of_threads

@@ -91,5 +91,5 @@ class Instrumentation:
         return op.operands
 
     def measure(self, seen: SeenOp) -> object | None:
-        """A `record` of what was seen; None for nothing. Records of a line are added up."""
+        """Return a `record` of the seen values, or None for nothing; a line's records add up."""
         raise NotImplementedError

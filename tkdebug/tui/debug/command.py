@@ -1,4 +1,4 @@
-"""The command line of the Debug pane, and what commands have answered."""
+"""The command line of the Debug pane, and the answers of commands."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _Suggestions(Suggester):
 
 
 class CommandLine(Input):
-    """Takes the console's commands; ↑ ↓ go through those typed before, Esc leaves."""
+    """Takes the console's commands; ↑ ↓ go through earlier ones, Esc leaves."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Leave", priority=True),
@@ -176,7 +176,7 @@ class AnswerLog(LineList):
         return "\n".join(text for text, _, _ in self._answers)
 
     def line_text(self, index: int) -> str:
-        """One line."""
+        """Return one line."""
         return self._lines[index][0]
 
     def add(self, command: str, lines: tuple[str, ...]) -> None:
@@ -194,7 +194,7 @@ class AnswerLog(LineList):
             self._wrap()
 
     def _wrap(self, of: list[tuple[str, str, bool]] | None = None) -> None:
-        """Break all lines again, or only those that are added; the last answer is in sight."""
+        """Break all lines again, or only added ones; the last answer is in sight."""
         width = self.scrollable_content_region.width - 1
         if of is None:
             self._lines, self._wrapped_at = [], width
@@ -216,6 +216,6 @@ class AnswerLog(LineList):
         super().on_resize()
 
     def render_item(self, index: int, width: int, left: int) -> Strip:
-        """One line."""
+        """Draw one line."""
         text, style = self._lines[index]
         return Strip([Segment(" " + text, Style.parse(style))]).crop(left, left + width)

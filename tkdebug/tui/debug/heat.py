@@ -43,7 +43,7 @@ def cell_text(value: float | None, largest: float) -> tuple[str, str]:
 
 
 class HeatMapView(Widget, can_focus=True):
-    """Shows a `HeatMap`; the arrows move over its cells, Enter draws what is around one larger."""
+    """Shows a `HeatMap`; the arrows move over its cells, Enter draws the part around one larger."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1, 0)", "Up", show=False),
@@ -112,7 +112,7 @@ class HeatMapView(Widget, can_focus=True):
         self.post_message(self.RoomChanged())
 
     def render_line(self, y: int) -> Strip:
-        """One row."""
+        """Draw one row."""
         width, heat = self.size.width, self._heat
         if heat is None:
             text = "no variable to draw" if y == 0 else ""

@@ -1,4 +1,4 @@
-"""The way to the debugger in the script's process, and what comes from there."""
+"""The link to the debugger in the script's process, and its messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The script goes on."""
+    """The message that the script goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class SourceText:
 
 @dataclass(frozen=True, slots=True)
 class Breakpoints:
-    """All breakpoints."""
+    """The message that lists all breakpoints."""
 
     all: tuple[SetBreakpoint, ...]
 
@@ -81,8 +81,8 @@ class DebugLink:
     """The debugger of the script.
 
     Args:
-        wire: to it.
-        commands: what to do first.
+        wire: the wire to it.
+        commands: the first commands.
     """
 
     def __init__(self, wire: Wire, commands: Sequence[str] = ()) -> None:
@@ -91,7 +91,7 @@ class DebugLink:
             self.send({"do": "commands", "lines": list(commands)})
 
     def read(self, post: Callable[[Message], object]) -> None:
-        """Post what the debugger says, until it is gone. In a thread."""
+        """Post the debugger's messages, until it is gone. In a thread."""
         for message in self._wire.messages():
             said = _said(message)
             if said is not None:

@@ -139,7 +139,7 @@ class DebugPane(Pane):
             self._show_phase()
 
     def hear(self, said: Said) -> None:
-        """Show what the debugger says."""
+        """Show the debugger's message."""
         match said:
             case View():
                 self._show_view(said)
@@ -237,7 +237,7 @@ class DebugPane(Pane):
         self.query_one("#debug-source", DebugSource).show_marks(marks)
 
     def _show_phase(self) -> None:
-        """Show the rows above: where the launch is stopped, or why none is."""
+        """Show the rows above: the place where the launch is stopped, or why none is."""
         if self._shown_phase != self._phase:
             self._shown_phase = self._phase
             self.post_message(TabMarked())
@@ -370,10 +370,10 @@ class DebugPane(Pane):
 
 
 def stop_line(view: View, ahead: int = 0) -> Text:
-    """Return the reason of a stop, its launch, and how many programs are where.
+    """Return the reason of a stop, its launch, and the number of programs at each place.
 
     Args:
-        view: of the stop.
+        view: the view of the stop.
         ahead: commands that wait for the next one.
     """
     text = Text(no_wrap=True, overflow="ellipsis")
@@ -400,7 +400,7 @@ def stop_line(view: View, ahead: int = 0) -> Text:
 
 
 def is_long(view: View) -> bool:
-    """Whether the reasons of a stop would leave no room for where it is."""
+    """Whether the reasons of a stop would leave no room for its place."""
     return sum(map(len, view.reasons)) > _LONGEST_REASON
 
 
@@ -422,11 +422,11 @@ def why_nothing(
     view: View | None,
     ahead: int = 0,
 ) -> Text:
-    """Why no launch is stopped.
+    """Return why no launch is stopped.
 
     Args:
-        phase: how the debugger stands.
-        script: how the script stands.
+        phase: the state of the debugger.
+        script: the state of the script.
         view: the last stop; None where there was none.
         ahead: commands that wait for the next one.
     """

@@ -62,7 +62,7 @@ class ProgramGrid(LineList):
         self.empty_text = "no launch is stopped"
 
     def show(self, programs: Programs, *, follows: bool = True) -> None:
-        """Show programs; the cursor goes to the one whose values are shown, where it follows."""
+        """Show programs; the cursor goes to the one whose values are shown, if it follows."""
         self._programs = programs if programs.states else None
         self.content_changed()
         if follows and programs.shown is not None:

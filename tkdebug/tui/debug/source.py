@@ -54,11 +54,11 @@ class SourceFiles:
         self._asked.add(file)
 
     def code(self, file: str) -> Code | None:
-        """The text of a file, None where it has not come."""
+        """The text of a file, or None if it has not come."""
         return self._codes.get(file)
 
     def line_text(self, place: Place) -> str:
-        """The text of a line; "" where it is not known."""
+        """The text of a line; "" if it is not known."""
         code = self._codes.get(place.file)
         index = None if code is None else code.index(place.line)
         return "" if code is None or index is None else code.lines[index].strip()

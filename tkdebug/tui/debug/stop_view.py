@@ -38,7 +38,7 @@ class StopView(Container):
     """Shows `View`s.
 
     Args:
-        line_text: the text of a line, "" where it is not known.
+        line_text: gives the text of a line, "" if it is not known.
 
     Attributes:
         look: the view of a stop that is shown.
@@ -163,7 +163,7 @@ class StopView(Container):
             table.select_key(view.heat.name)
 
     def draw_latest(self) -> None:
-        """Draw what was bound last again, instead of what the user has chosen."""
+        """Draw the variable bound last again, instead of the user's choice."""
         if self.look.variable:
             self._look_at(replace(self.look, variable="", begin=(), end=(), plane=0))
 
@@ -213,14 +213,14 @@ class StopView(Container):
         self._look_at(replace(self.look, program=event.program))
 
     def on_around_wanted(self, event: AroundWanted) -> None:
-        """Read the lines around another moment, where they are not there."""
+        """Read the lines around another moment, if they are not there."""
         event.stop()
         if self._view is not None:
             self.query_one("#debug-times", TimeLog).show(self._view.timeline, event.index)
             self._read_around(event.index)
 
     def _read_around(self, index: int) -> None:
-        """Ask for other lines where those that are there end beside this one."""
+        """Request more lines when the cursor is near the last loaded one."""
         timeline = None if self._view is None else self._view.timeline
         if timeline is None:
             return

@@ -1,4 +1,4 @@
-"""The lines that a launch has passed: a slider over all of them, and a list of those around it."""
+"""The lines that a launch has passed: a slider over all of them, and a list of nearby ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AroundWanted(Message):
 
 
 class TimeSlider(Widget, can_focus=True):
-    """One row: where the stop is among the lines passed. ← → look at others, Enter goes there."""
+    """One row: the stop's place among the lines passed. ← → look at others, Enter goes there."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "look(-1)", "Earlier", show=False),
@@ -167,7 +167,7 @@ class TimeLog(LineList):
         self.empty_text = _NONE_YET
 
     def show(self, timeline: Timeline | None, index: int | None = None) -> None:
-        """Show other lines, the cursor at the one of that index; None for that of the stop."""
+        """Show other lines, with the cursor at that index; None for the stop's."""
         self._timeline = timeline
         self.content_changed()
         if timeline is not None and timeline.lines:

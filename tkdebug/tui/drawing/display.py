@@ -1,6 +1,6 @@
 """Untrusted text, times and counts, made fit for the screen.
 
-Invariant: what `shown` returns is one line of bounded length without control characters, so that no
+Invariant: a result of `shown` is one line of bounded length without control characters, so that no
 name, path or message moves the cursor, reorders the line or starts an escape sequence.
 """
 
@@ -43,7 +43,7 @@ def without_controls(text: str) -> str:
 
 
 def duration(time_ns: float) -> str:
-    """A duration as the reports write it, "-" where it is not known."""
+    """A duration as the reports write it, "-" if it is not known."""
     return "-" if time_ns < 0 else format_ns(time_ns)
 
 

@@ -26,7 +26,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class TextRow:
-    """One row: not yet harmless text, its style, and the source line that it leads to."""
+    """One row: text that may be harmful, its style, and the source line that it leads to."""
 
     text: str
     style: str = ""

@@ -1,4 +1,4 @@
-"""The kernel pane: source beside one stage of the compiler, each line tied to those it became."""
+"""The kernel pane: source beside one stage of the compiler, each line tied to its lines there."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class KernelPane(Pane):
             self._show_title()
 
     def open(self, request: OpenKernel) -> None:
-        """Show what is asked for."""
+        """Show the requested kernel."""
         named = [k for k in self._kernels if k.name == request.name]
         kernel = next((k for k in self._kernels if k.hash == request.kernel_hash), None)
         kernel = kernel or (named[0] if named else None)
@@ -339,7 +339,7 @@ class KernelPane(Pane):
         self._sides.toggle_class("turned")
 
     def action_next_lit(self, step: int) -> None:
-        """Scroll the side that is not in focus to its next lit line, and round."""
+        """Scroll the other side to its next highlighted line, from the last one to the first."""
         self._sides.next_lit(step)
 
     def action_find(self, line: bool = False) -> None:

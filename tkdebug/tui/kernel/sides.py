@@ -29,7 +29,7 @@ class KernelSides(Container):
     """Source and stage.
 
     Args:
-        show_chain: shows where the line at the cursor is from, or what it became.
+        show_chain: shows the origin of the line at the cursor, or the lines that it became.
     """
 
     def __init__(self, show_chain: Callable[[Text], None]) -> None:
@@ -57,7 +57,7 @@ class KernelSides(Container):
 
     @property
     def focused(self) -> CodeView:
-        """The side in focus; the source where none is."""
+        """The side in focus; the source if none is."""
         return self.stage if self.stage.has_focus else self.source
 
     def clear(self) -> None:
@@ -72,9 +72,9 @@ class KernelSides(Container):
         """Show another text; a source that is there already keeps its cursor.
 
         Args:
-            text: of both.
-            marks: in the gutter of the source.
-            faults: of the run.
+            text: the text of both.
+            marks: marks in the gutter of the source.
+            faults: the faults of the run.
         """
         self._text = text
         source, stage = self.source, self.stage
@@ -90,7 +90,7 @@ class KernelSides(Container):
         self._faults = faults
 
     def show_marks(self, marks: Mapping[int, str], faults: tuple[FaultGroup, ...]) -> None:
-        """Show other marks in the gutters, those of the stage by its faults."""
+        """Show other marks in the gutters, the stage's by its faults."""
         self._faults = faults
         if self._text is not None:
             self.source.show_marks(marks)
@@ -138,7 +138,7 @@ class KernelSides(Container):
         self._show_chain(chain)
 
     def next_lit(self, step: int) -> None:
-        """Scroll the side that is not in focus to its next lit line, and round."""
+        """Scroll the other side to its next highlighted line, from the last one to the first."""
         other = self.source if self.focused is self.stage else self.stage
         lines = sorted(other.lit)
         if lines:
@@ -177,7 +177,7 @@ def source_title(shown: KernelText) -> Text:
 
 
 def stage_title(kernels: Sequence[RecordedKernel], shown: KernelText) -> Text:
-    """Return the name of the stage, its place among all, and where there are more."""
+    """Return the name of the stage, its place among all, and the way to others."""
     title, kernel = _row(), shown.kernel
     if kernel is None or shown.stage is None:
         return title.append("no stage", style=palette.MUTED)

@@ -1,4 +1,4 @@
-"""A kernel's source beside one of its stages, and which lines of the two belong together.
+"""A kernel's source beside one of its stages, with lines of the two that belong together.
 
 Headless; loaded in a thread, immutable afterwards.
 """
@@ -40,7 +40,7 @@ def first_to_show(kernels: Sequence[RecordedKernel]) -> RecordedKernel:
 
 
 def nothing_compiled(has_faults: bool) -> str:
-    """Return what a pane about compiled kernels says after a run without any."""
+    """Return the message of a pane about compiled kernels after a run without any."""
     if has_faults:
         return "no kernel was compiled; press 2 to see what was wrong"
     return "no kernel was compiled; press 4 to see what the script printed"
@@ -53,17 +53,17 @@ class KernelText:
     Attributes:
         kernel: None where only a file is known (a kernel that did not compile).
         file: the source file shown.
-        source: its text; no lines when it was not recorded.
-        stage: which stage is shown, None when there is none.
-        stage_code: its text.
+        source: the source text; no lines if it was not recorded.
+        stage: the name of the shown stage, None if there is none.
+        stage_code: the text of the stage.
         chains: source frames, outermost first, by line of the stage.
-        all_chains: the same of all places that a line stands for, `chains` having the first.
+        all_chains: the call chains of all places of a line; `chains` has the first.
         op_ids: by line of the stage, the op that it shows or was made of.
         files: the files that the stage's lines come from, the kernel's own first.
-        stages: what stages there are, SASS last.
+        stages: the stages, SASS last.
         table: the kernel's line table; None when it has none.
-        note: why it has none, "" when there is nothing to say.
-        costs: by line of the file shown, what its machine code is.
+        note: why it has none, "" if there is nothing to say.
+        costs: by line of the file shown, its counts in machine code.
         has_read_code: whether the machine code was read, or there is none.
     """
 
@@ -167,14 +167,14 @@ def load_kernel_text(
     shown: KernelText | None = None,
     reads_code: bool = True,
 ) -> KernelText:
-    """Read what `KernelText` holds.
+    """Read the content of `KernelText`.
 
     Args:
-        session: where from.
-        kernel: which specialisation.
+        session: the session to read.
+        kernel: the specialisation.
         file: the source file to show.
-        stage: the stage to show; the first one that is there when it has no such stage.
-        shown: what was shown before; what is the same is not read again.
+        stage: the stage to show; the first one that is there if it has no such stage.
+        shown: the text shown before; parts that are the same are not read again.
         reads_code: also read the kernel's machine code.
     """
     same_kernel = shown is not None and kernel is not None and shown.kernel == kernel

@@ -33,9 +33,9 @@ def launch_text(
     """The details of a launch.
 
     Args:
-        launch: which.
-        tunings: what the autotuner of its kernel chose, the latest first.
-        faults: those of its kernel, if it had any.
+        launch: the launch.
+        tunings: the choices of its kernel's autotuner, the latest first.
+        faults: its kernel's faults, if it had any.
         inside: lines of where its time went, if it has timelines.
     """
     text = Text(overflow="fold")

@@ -84,7 +84,7 @@ def other_summary(total: ActivityTotal) -> KernelSummary:
 
 
 def summary_cells(summary: KernelSummary, total_ns: int) -> tuple[Cell, ...]:
-    """A kernel, its times, and its share of those of all."""
+    """A kernel, its times, and its share of all kernels' times."""
     share = summary.total_ns / total_ns if total_ns else 0.0
     is_other = summary.kernel.startswith(OTHER_MARK)
     times = (summary.total_ns, summary.mean_ns, summary.min_ns, summary.max_ns)
@@ -101,8 +101,8 @@ class LaunchRows:
     """Launches as rows, at one moment.
 
     Args:
-        snapshot: of the run; None for nothing known of it.
-        state: of the script.
+        snapshot: the snapshot of the run; None for nothing known of it.
+        state: the state of the script.
     """
 
     def __init__(self, snapshot: Snapshot | None, state: ScriptState) -> None:
@@ -123,7 +123,7 @@ class LaunchRows:
         return sorted(rows, key=keys[column], reverse=descending)  # type: ignore[arg-type]
 
     def cells(self, row: Launch) -> tuple[Cell, ...]:
-        """Return the cells of a row; those of a running launch as it is now."""
+        """Return the cells of a row; a running launch's as they are now."""
         time_ns = self._time_ns(row, time.time_ns())
         at_most = "≤" if row.time_source == AT_MOST else ""
         return (

@@ -1,1 +1,1 @@
-"""The script that the TUI runs: its process on a pty, and what it prints."""
+"""The script that the TUI runs: its process on a pty, and its output."""

@@ -6,7 +6,7 @@ TUI. Headless; `pump` runs in a thread.
 The child leads a session of its own with the pty as its controlling terminal, so that Ctrl-C typed
 into the TUI becomes the terminal's SIGINT to the child's foreground group, as in any terminal. If
 the TUI itself is killed the pty hangs up and the child gets SIGHUP, as when a terminal window is
-closed; `detach` is how it is let run on: see `drain`.
+closed; `detach` lets it run on: see `drain`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Child:
     Args:
         argv: program and arguments.
         rows: height of the terminal it sees.
-        columns: width of it.
+        columns: the width of its terminal.
         descriptors: files that it inherits besides.
 
     Raises:
@@ -137,7 +137,7 @@ class Child:
         self.write(self._control_character(termios.VEOF, b"\x04"))
 
     def echoes(self) -> bool:
-        """Whether its terminal shows what is typed; it does not while a password is asked for."""
+        """Whether its terminal echoes typed keys; it does not while a password is asked for."""
         attributes = self._attributes()
         if attributes is None:
             return True
@@ -147,7 +147,7 @@ class Child:
         )
 
     def waits_for_input(self) -> bool:
-        """Whether it waits for something to be typed; never, where the system does not tell."""
+        """Whether it waits for typed input; never, if the system does not show it."""
         return self.status is None and waits_for_typing(self.pid, self._terminal)
 
     def pump(self, on_output: Callable[[str], None], on_pause: Callable[[], None]) -> None:
@@ -260,7 +260,7 @@ _CALLS = {
 
 
 def can_be_known() -> bool:
-    """Whether this system tells."""
+    """Whether this system shows it."""
     return sys.platform == "linux" and platform.machine() in _CALLS
 
 
@@ -268,7 +268,7 @@ def waits_for_typing(pid: int, terminal: str) -> bool:
     """Whether the main thread of `pid` is blocked until something is typed into `terminal`.
 
     Args:
-        pid: a process of this user's.
+        pid: a process of this user.
         terminal: the path of its terminal, such as /dev/pts/3.
     """
     calls = _CALLS.get(platform.machine())

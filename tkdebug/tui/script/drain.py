@@ -3,8 +3,8 @@
 A pty whose last master is closed hangs up: the script gets SIGHUP, and EIO where it writes. When
 the user lets the script run on, this process inherits the master and stays for as long as anything
 has the other end open. It does what `nohup` does: output is appended to a log file (the session
-records what goes through `sys.stdout`; the log also has what was written past it), and reading
-the terminal gives end of file. Only the standard library is used, for it is run with `-I -S`.
+records output through `sys.stdout`; the log also has output that bypassed it), and reading the
+terminal gives end of file. Only the standard library is used, for it is run with `-I -S`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _END_OF_FILES = 64
 
 
 def main(master: int, log_path: str) -> None:
-    """Read `master` until the other end is closed; the log is made when there is something."""
+    """Read `master` until the other end is closed; the log is made when there is output."""
     _end_input(master)
     log: int | None = None
     room_bytes = MAX_LOG_BYTES

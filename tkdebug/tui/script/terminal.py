@@ -2,11 +2,11 @@ r"""The output of a script, as a bounded list of lines.
 
 Responsible for the part of a terminal that scripts and progress bars use: carriage return and
 backspace, colours, erasing, and moving the cursor about the last lines. Full-screen programs are
-not its business: positions count from the top of the last screenful, and what scrolled off stays.
+not supported: positions count from the top of the last screenful, and lines that scrolled off stay.
 
-Invariants: at most `MAX_LINES` lines and `MAX_CHARS` characters are kept, whatever is fed; a
-`Line` never changes, so that a snapshot is a tuple of what is there; no control character gets
-into a line.
+Invariants: at most `MAX_LINES` lines and `MAX_CHARS` characters are kept, whatever is fed; a `Line`
+never changes, so that a snapshot is a tuple of the present lines; no control character gets into a
+line.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class OutputSnapshot:
 
 
 class Terminal:
-    """A terminal that takes what a script writes, and makes snapshots.
+    """A terminal that takes a script's output, and makes snapshots.
 
     Args:
         rows: height of the screen the script believes in: how far up its cursor may go.

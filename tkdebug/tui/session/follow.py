@@ -1,4 +1,4 @@
-"""Follows a session: asks the reader what is new and keeps the latest, bounded.
+"""Follows a session: asks the reader for new records and keeps the latest, bounded.
 
 Headless: `Follower.poll` runs in a thread and gives immutable snapshots.
 """
@@ -67,8 +67,8 @@ class Follower:
     """A reader that keeps up with one session.
 
     Args:
-        session: what is followed.
-        on_output: gets what the script wrote, when the session is the only place to learn it.
+        session: the followed session.
+        on_output: gets the script's output, if the session is the only source of it.
     """
 
     def __init__(self, session: Session, on_output: Callable[[str], None] | None = None) -> None:
@@ -88,7 +88,7 @@ class Follower:
         self._last: Snapshot | None = None
 
     def poll(self) -> Snapshot:
-        """Read what is new, and return a snapshot, the same as before if nothing is.
+        """Read new records, and return a snapshot, the same as before if there are none.
 
         Raises:
             SessionError: the session cannot be read.
@@ -124,7 +124,7 @@ class Follower:
         return self._last
 
     def poll_output(self) -> bool:
-        """Forward what the script wrote since, and return whether there was any."""
+        """Forward the script's output since the last call, and return whether there was any."""
         if self._on_output is None:
             return False
         chunks = self.session.records(Output, self._output_seq, OUTPUT_PAGE_ROWS)
@@ -135,7 +135,7 @@ class Follower:
         return bool(chunks)
 
     def state(self) -> ScriptState:
-        """Return the state of the script by what was recorded; call after `poll`."""
+        """Return the state of the script by its records; call after `poll`."""
         if self._last is None:
             return ScriptState("starting")
         run = self._last.run
@@ -170,7 +170,7 @@ class Follower:
         return sum_of_totals((*known, *new)) if new else known
 
     def _load_faults(self) -> None:
-        """Read all that came up before we did, which may be very many, at once."""
+        """Read all faults from before, which may be very many, at once."""
         overview = self.session.fault_overview(MAX_FAULTY_LAUNCHES)
         self._fault_seq = overview.last_seq
         self._faulty.update(overview.launches)

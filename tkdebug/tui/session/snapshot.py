@@ -21,10 +21,10 @@ class Snapshot:
 
     Attributes:
         rows: the latest launches, in order of `seq`.
-        launch_count: of all, also those no longer among `rows`.
+        launch_count: the number of all launches, also those no longer among `rows`.
         faulty: launches that had a fault by which a run fails.
         fault_limit_reached: further kinds of fault are not among `faults`.
-        others: what others than tkdebug ran on the GPU.
+        others: the totals of other programs on the GPU.
     """
 
     run: RunInfo
@@ -40,7 +40,7 @@ class Snapshot:
 
     @property
     def more(self) -> str:
-        """The sign after a number of faults that is not all of them, else ""."""
+        """The sign after a number of faults that are not all, else ""."""
         return "+" if self.fault_limit_reached else ""
 
 
@@ -54,7 +54,7 @@ class ScriptState:
     Attributes:
         phase: "unended" when no end was recorded and its process is gone.
         number: the exit status when it ended, the signal when it was killed by one.
-        process: its id, where known.
+        process: the process id, if known.
     """
 
     phase: Phase

@@ -96,7 +96,7 @@ class CodeView(LineList):
             self.refresh()
 
     def light(self, lines: Iterable[int], *, scroll: bool) -> None:
-        """Light the lines of these numbers and scroll to the first one."""
+        """Highlight the lines of these numbers and scroll to the first one."""
         self._lit = frozenset(lines)
         indices = [i for i in map(self._code.index, sorted(self._lit)) if i is not None]
         if scroll and indices:
@@ -107,7 +107,7 @@ class CodeView(LineList):
         """Put the cursor on the line of that number, and return whether there is one.
 
         Args:
-            line: its number.
+            line: the line's number.
             top: the number of the line to have on top; None: scroll no further than needed.
         """
         index = self._code.index(line)

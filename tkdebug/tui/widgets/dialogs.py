@@ -124,10 +124,10 @@ class PickScreen(ModalScreen["int | None"]):
     """A choice from a list, which returns the index, or None when left.
 
     Args:
-        title: what is chosen.
-        choices: from what.
-        detail_title: the title of their details; "" where they have none.
-        begin: which one the cursor begins on.
+        title: the thing that is chosen.
+        choices: the list to choose from.
+        detail_title: the title of their details; "" if they have none.
+        begin: the number of the choice at the cursor.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "leave", "Cancel")]
@@ -194,7 +194,7 @@ class HelpScreen(ModalScreen[None]):
     """The keys.
 
     Args:
-        panes: those of the app, in the order of their tabs.
+        panes: the panes of the app, in the order of their tabs.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -35,10 +35,10 @@ class FindBar(Input):
         self.display = False
 
     def open(self, searched: LineList, *, line: bool = False) -> None:
-        """Ask what to find in `searched`, beginning with what was found last.
+        """Ask what to find in `searched`, beginning with the last search.
 
         Args:
-            searched: where.
+            searched: the widget to search.
             line: ask for a line number instead.
         """
         self._list, self._begin = searched, searched.cursor

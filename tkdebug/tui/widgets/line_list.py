@@ -1,6 +1,6 @@
-"""A scrolling list of lines with a cursor, of which only the visible ones are ever rendered.
+"""A scrolling list of lines with a cursor; only visible lines are ever rendered.
 
-The base of tables and code views: it knows keys, mouse and scrolling, not what a line shows.
+The base of tables and code views: it has keys, mouse and scrolling; subclasses draw the lines.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class LineList(ScrollView, can_focus=True):
 
     @property
     def cursor_text(self) -> str:
-        """The text of the line at the cursor; "" where there is none."""
+        """The text of the line at the cursor; "" if there is none."""
         return self.line_text(self.cursor) if self.cursor < self.line_count else ""
 
     def index_of_line(self, line: int) -> int | None:
@@ -99,7 +99,7 @@ class LineList(ScrollView, can_focus=True):
         return line - 1 if 1 <= line <= self.line_count else None
 
     def find(self, wanted: str, begin: int, step: int = 1) -> int | None:
-        """The first line from `begin` on, and round from the other end, that has `wanted` in it.
+        """The first line from `begin` on, wrapping around at the end, that has `wanted` in it.
 
         Capitals count only where `wanted` has some.
         """
@@ -124,7 +124,7 @@ class LineList(ScrollView, can_focus=True):
         self.refresh(layout=other_height and self.styles.is_auto_height)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Return the height of all rows and one to spare, if a style asks for what is needed."""
+        """Return the height of all rows and one to spare, if a style asks for the needed height."""
         return self.line_count + self.HEADER_ROWS + 1
 
     def move_cursor(
@@ -138,10 +138,10 @@ class LineList(ScrollView, can_focus=True):
         """Put the cursor on a line and scroll there.
 
         Args:
-            index: which line; brought into range.
+            index: the line's number; brought into range.
             announce: post `Moved` if it is another line than before.
-            last: the end of the block that begins there: if not all of it was in sight, it comes
-                to the middle. None: scroll no further than needed.
+            last: the end of the block that begins there: if not all of it was in sight, it comes to
+                the middle. None: scroll no further than needed.
             lines_above: scroll so that as many lines, but no more than half of those that fit, are
                 in sight above it.
         """
@@ -182,7 +182,7 @@ class LineList(ScrollView, can_focus=True):
         return self.scrollable_content_region.height - self.HEADER_ROWS
 
     def render_line(self, y: int) -> Strip:
-        """One row of the widget."""
+        """Draw one row of the widget."""
         width = self.scrollable_content_region.width
         base = self.rich_style
         if y < self.HEADER_ROWS:

@@ -25,10 +25,11 @@ class Column:
     """One column.
 
     Attributes:
-        width: in cells; 0 for the one that takes what is left.
+        width: the width in cells; 0 for the column that takes the remaining ones.
         right: whether its cells are aligned to the right.
         from_width: the column is shown only in a table at least this wide.
-        keep_end: what is too long loses its middle: names often differ in their ends.
+        keep_end: whether a text that is too long loses its middle: names often differ in their
+            ends.
     """
 
     title: str
@@ -87,7 +88,7 @@ class Table(LineList):
 
     @property
     def key(self) -> Hashable | None:
-        """The key of the row at the cursor, None when there are no rows."""
+        """The key of the row at the cursor, or None if there are no rows."""
         return self._keys[self.cursor] if self._keys else None
 
     def show_rows(
@@ -100,7 +101,7 @@ class Table(LineList):
     ) -> None:
         """Replace the rows; the cursor stays on its row if that is still there.
 
-        Where all rows go, the cursor is on that row again when it comes back.
+        If all rows go, the cursor is on its row again when that comes back.
 
         Args:
             keys: one per row.
@@ -144,7 +145,7 @@ class Table(LineList):
         return self._row_strip(cells, width)
 
     def render_item(self, index: int, width: int, left: int) -> Strip:
-        """One row."""
+        """Draw one row."""
         return self._row_strip(self._cells(index), width)
 
     def header_clicked(self, x: int) -> None:

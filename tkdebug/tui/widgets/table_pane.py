@@ -1,4 +1,4 @@
-"""A pane with a table of what the session holds, and the row at the cursor in full below it."""
+"""A pane with a table of the session's records, and the row at the cursor in full below it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TablePane(Pane, Generic[_Row]):
     Attributes:
         COLUMNS: of the table.
         RELOAD_S: the least time between two reads while the script runs, in seconds.
-        rows: as they are shown, in this order.
+        rows: the rows in the order in which they are shown.
     """
 
     DEFAULT_CSS = """
@@ -64,7 +64,7 @@ class TablePane(Pane, Generic[_Row]):
         raise NotImplementedError
 
     def take(self, found: Any) -> None:
-        """Put into `rows` what a reader gave."""
+        """Put a reader's result into `rows`."""
         raise NotImplementedError
 
     def key(self, row: _Row) -> Hashable:
@@ -140,7 +140,7 @@ class TablePane(Pane, Generic[_Row]):
         self.run_worker(load, thread=True, exclusive=True, group=self.TAB)
 
     def on_table_pane_loaded(self, event: Loaded) -> None:
-        """Show what was read."""
+        """Show the rows that were read."""
         event.stop()
         self.take(event.found)
         self._show_rows()
@@ -172,7 +172,7 @@ class TablePane(Pane, Generic[_Row]):
         self.post_message(OpenKernel(None, *self.place(self.rows[event.index])))
 
     def source_text(self, file: str, line: int) -> Text:
-        """The source line as the session has it, with a line break; empty where it has none."""
+        """The source line as the session has it, with a line break; empty if it has none."""
         try:
             source = None if self._session is None else self._session.source_line(file, line)
         except SessionError as error:

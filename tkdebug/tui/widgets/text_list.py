@@ -18,7 +18,7 @@ from tkdebug.tui.widgets.line_list import LineList
 
 
 class TextList(LineList):
-    """Shows `TextRow`s; where rows lead to source lines, with those lines' numbers before them."""
+    """Shows `TextRow`s; if rows lead to source lines, with those lines' numbers before them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Source")]
 
@@ -62,7 +62,7 @@ class TextList(LineList):
         return self._digits + 1 if self._digits else 0
 
     def render_item(self, index: int, width: int, left: int) -> Strip:
-        """One row; the line's number stays in place when the text scrolls sideways."""
+        """Draw one row; the line's number stays in place when the text scrolls sideways."""
         row = self._rows[index]
         style = Style.parse(row.style) if row.style else Style.null()
         text = shown_code(row.text, MAX_LINE_CHARS)

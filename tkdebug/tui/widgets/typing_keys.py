@@ -1,8 +1,8 @@
-"""Keys that begin what one types: the next key belongs to the text, however soon it comes.
+"""Keys that begin a typed text: the next key belongs to the text, however soon it comes.
 
 Textual gives a key to the widget that has the focus when the key comes. A binding runs only after
-its key has gone through that widget, and `focus` takes effect later still. What is typed meanwhile
-would be keys of the widget that had the focus before. Priority bindings run at once.
+its key has gone through that widget, and `focus` takes effect later still. Letters that are typed
+meanwhile would be keys of the widget that had the focus before. Priority bindings run at once.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ def take_keys(widget: Widget) -> None:
 
 
 def is_letter_of_text(action: str, focused: Widget | None) -> bool:
-    """Whether the key of such an action is part of what is typed now."""
+    """Whether the key of such an action is part of the text that is typed now."""
     return action in _ACTIONS and isinstance(focused, Input)

@@ -1,1 +1,1 @@
-"""An installed Triton, asked what its compiler makes of the kernels that tkdebug compiles."""
+"""An installed Triton, asked whether it compiles the kernels that tkdebug compiles."""

@@ -1,8 +1,8 @@
-"""Asks an installed Triton about each new signature, and reports where it decides otherwise.
+"""Asks an installed Triton about each new signature, and reports different decisions.
 
-Responsible for the worker process, for what its answers mean beside what tkdebug did, and for how
+Responsible for the worker process, for comparing its answers with tkdebug's results, and for how
 long anybody waits. Questions are answered in the background, one after the other: a launch waits
-for none. Invariant: what is not certain is no finding; it is counted, with its reason.
+for none. Invariant: an uncertain answer is no finding; it is counted, with its reason.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Answer:
     """Triton's verdict on one signature.
 
     Attributes:
-        kernel: its name.
+        kernel: the kernel's name.
         place: file and line of its `def`.
-        signature: as people read it.
-        verdict: "undecided" where it was not asked, or its answer says nothing.
+        signature: the signature as people read it.
+        verdict: "undecided" if it was not asked, or its answer says nothing.
         text: its error, or why it is undecided.
-        frames: where its error is, the outermost call first.
-        seconds: that it took; 0 where it was not asked.
+        frames: the place of its error, the outermost call first.
+        seconds: the time that it took; 0 if it was not asked.
         refused: why tkdebug refuses the kernel; "" where it compiles it.
     """
 
@@ -112,14 +112,14 @@ class TritonAsker:
 
     Args:
         python: a Python that has it.
-        version: of that Triton.
-        capability: the compute capability that is compiled for, such as 90; None for that of the
-            run's target when the first kernel is compiled.
+        version: the version of that Triton.
+        capability: the compute capability to compile for, such as 90; None for the run's target
+            when the first kernel is compiled.
         found: called with each fault, by the thread that asks.
         limit_s: how long one signature may take.
 
     Attributes:
-        answers: those there are, in the order of the questions.
+        answers: the answers so far, in the order of the questions.
     """
 
     def __init__(
@@ -150,7 +150,8 @@ class TritonAsker:
 
         Args:
             compile: compiles a kernel, or raises.
-            alignment: of the launch's arguments, of which interpreted kernels know nothing.
+            alignment: the alignment of the launch's arguments, which interpreted kernels do not
+                know.
         """
 
         def compile_and_ask(src: Specialization) -> Any:
@@ -338,7 +339,7 @@ def asking(python: str) -> tuple[TritonAsker, Callable[[], None]]:
         python: the Python that has it.
 
     Returns:
-        Who asks, and a function that ends it: it waits for answers, and says what came of them.
+        Return the asker, and a function that ends it: it waits for answers, and reports the result.
 
     Raises:
         UsageError: that Python has no Triton that can be asked.
@@ -373,7 +374,7 @@ class _Worker:
         python: the interpreter.
 
     Attributes:
-        error: why it cannot compile; "" where it can.
+        error: why it cannot compile; "" if it can.
 
     Raises:
         _NoAnswerError: it does not start.
@@ -443,7 +444,7 @@ class _Worker:
             limit_s: how long it may take.
 
         Raises:
-            _NoAnswerError: there is none, and the process is of no more use.
+            _NoAnswerError: there is no answer, and the process is of no more use.
         """
         self._number += 1
         text = json.dumps({**question, "number": self._number})
@@ -467,7 +468,7 @@ class _Worker:
         self._process.kill()
 
     def close(self) -> None:
-        """End the process, and delete what it has written."""
+        """End the process, and delete the files that it has written."""
         self.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):

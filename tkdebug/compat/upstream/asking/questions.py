@@ -1,9 +1,8 @@
-"""Questions to another Triton: what a kernel is compiled for, as plain data.
+"""Questions to another Triton: a kernel with its types and constants, as plain data.
 
-A question has the text of the kernel and of all functions that it calls, what their names mean,
-and the signature as upstream writes it. Names that mean something of tkdebug's language are sent as
-the name that upstream has for it; values that mean nothing elsewhere are sent as such, and
-`Question.unsent` names them.
+A question has the text of the kernel and of all functions that it calls, the values of their names,
+and the signature as upstream writes it. Names from tkdebug's language are sent as upstream's names;
+values that mean nothing elsewhere are sent as such, and `Question.unsent` names them.
 """
 
 from __future__ import annotations
@@ -39,7 +38,8 @@ class Question:
 
     Attributes:
         data: plain data, less the number and the target.
-        unsent: names whose values mean nothing to another process, each with what it is.
+        unsent: names whose values mean nothing to another process, each with a description of the
+            value.
     """
 
     data: dict[str, Any]
@@ -87,7 +87,7 @@ class _Names:
 
     Attributes:
         functions: the descriptions by number.
-        unsent: as `Question` has it.
+        unsent: as in `Question`.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class _Names:
         return number
 
     def describe_functions(self) -> None:
-        """Describe all functions that were numbered, and those that they call."""
+        """Describe all functions that were numbered, and the functions that they call."""
         while len(self.functions) < len(self._found):
             self.functions.append(self._described(self._found[len(self.functions)]))
 
@@ -158,9 +158,9 @@ class _Names:
         """A value as plain data.
 
         Args:
-            value: of any kind.
-            name: what the kernel calls it.
-            attributes: of a module: what is read off it, and off that, by name.
+            value: a value of any kind.
+            name: its name in the kernel.
+            attributes: for a module: the attributes that are read off it, and off those, by name.
         """
         if type(value) in _PLAIN:
             return value
@@ -236,7 +236,7 @@ def _is_plain_class(value: Any) -> bool:
 
 
 def _used_names(definition: ast.FunctionDef) -> dict[str, dict[str, Any]]:
-    """The names that a function's text takes from outside, and what is read off each.
+    """The names that a function's text takes from outside, and the attributes read off each.
 
     Of `a.b.c` that is `{"a": {"b": {"c": {}}}}`. Defaults and annotations are outside, too.
     """

@@ -3,9 +3,9 @@
 Run as a script by a Python that has Triton and need not have tkdebug: it imports nothing of it. It
 reads a question a line from stdin, JSON as `questions.py` beside it writes it, and answers each by
 a line of JSON on stdout. A question holds the text of the kernel and of the functions that it
-calls, and what their names mean; no script is run here. No GPU is needed.
+calls, and the values of their names; no script is run here. No GPU is needed.
 
-Invariant: stdout has answers alone; what Triton and LLVM print is kept for the answer at hand.
+Invariant: stdout has answers alone; output of Triton and LLVM is kept for the current answer.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Rebuilt:
             self._remember_lines(described)
 
     def function(self, number: int) -> Any:
-        """One of the functions; those that it calls are made with it."""
+        """Make one of the functions, and the functions that it calls with it."""
         if number not in self._made:
             described = self._described[number]
             namespace: dict[str, Any] = {"__name__": described["module"]}
@@ -98,7 +98,7 @@ class Rebuilt:
                 return function
 
     def value(self, described: Any) -> Any:
-        """The value that a description stands for."""
+        """Make the value that a description describes."""
         if not isinstance(described, dict):
             return described
         ((kind, what),) = described.items()
