@@ -1,9 +1,9 @@
-"""The figures that a GPU reaches: kernels that ask one resource for all it has, and their times.
+"""The figures that a GPU reaches: kernels that use all of one resource, and their times.
 
-Each kernel asks for one thing alone (memory, second-level cache, products, FMAs), and its result
-depends on all that it does, so that nothing of it can be left out. Sizes, repeats and medians are
-decided here; the source of time is given. Each load runs on the current CUDA device as any launch
-does; without one, kernels are interpreted, and tests give a made-up source of time.
+Each kernel uses one thing alone (memory, second-level cache, products, FMAs), and its result
+depends on all its work, so that none of it can be left out. Sizes, repeats and medians are decided
+here; the source of time is given. Each load runs on the current CUDA device as any launch does;
+without one, kernels are interpreted, and tests give a made-up source of time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FMA_STEPS = 16
 
 @jit
 def copy(x, out, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Each element read once and written once."""
+    """Read each element once and write it once."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, tl.load(x + at))
 
@@ -40,14 +40,14 @@ def add(x, y, out, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
 
 @jit
 def read_once(x, out, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Each element read once; a sum of each block is written."""
+    """Read each element once, and write a sum of each block."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + tl.program_id(0), tl.sum(tl.load(x + at)))
 
 
 @jit
 def read_again(x, out, blocks, rounds, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A buffer that fits the second-level cache, read by all programs in turns, past the first."""
+    """Read a buffer that fits the second-level cache, all programs in turn."""
     pid = tl.program_id(0)
     at = tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
@@ -59,7 +59,7 @@ def read_again(x, out, blocks, rounds, BLOCK: tl.constexpr):  # type: ignore[no-
 
 @jit
 def products(x, y, out, rounds, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One product of tiles again and again, operands read once."""
+    """Compute one product of tiles again and again, operands read once."""
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     a = tl.load(x + m[:, None] * K + k[None, :])
     b = tl.load(y + k[:, None] * N + n[None, :])
@@ -100,7 +100,7 @@ class Timing(Protocol):
         ...
 
     def sm_mhz(self, run: Callable[[], object]) -> int | None:
-        """The clock of the multiprocessors while `run` runs; None where it is not known."""
+        """The clock of the multiprocessors while `run` runs; None if it is not known."""
         ...
 
 
@@ -113,9 +113,9 @@ class Sizes:
         cached: elements of fp32 of the buffer in the second-level cache, a multiple of `block`.
         block: elements of a program.
         tile: rows and columns of a product; None for the architecture's fastest.
-        depth_bytes: of a product's operands.
-        programs_per_sm: of kernels that keep multiprocessors busy.
-        rounds: of loops in kernels.
+        depth_bytes: the depth of a product's operands, in bytes.
+        programs_per_sm: the number of programs for each multiprocessor that keeps it busy.
+        rounds: the iterations of loops in kernels.
     """
 
     copied: int = 1 << 28
@@ -139,14 +139,14 @@ class Load:
 def loads(sms: int, capability: int, sizes: Sizes, device: str) -> Iterator[Load]:
     """The loads to measure, each made when it is asked for, since it takes memory.
 
-    Several of a name are ways to ask for the same thing: the best counts. Data are random, since
-    a GPU takes less power, and so is faster, on zeros.
+    Several of a name are ways to use the same thing: the best counts. Data are random, since a GPU
+    takes less power, and so is faster, on zeros.
 
     Args:
         sms: multiprocessors of the device.
         capability: compute capability times ten.
         sizes: how much.
-        device: to put tensors on.
+        device: the device of the tensors.
     """
     for load in (_reading, _copying, _adding_tensors):
         yield load(sizes, device)
@@ -227,5 +227,5 @@ def measure(load: Load, timing: Timing, repeats: int = REPEATS) -> Ceiling:
 
 
 def higher(known: Ceiling | None, found: Ceiling) -> Ceiling:
-    """The better of two ways to ask for the same thing."""
+    """The better of two ways to use the same thing."""
     return found if known is None or found.rate > known.rate else known

@@ -13,12 +13,13 @@ class Check(NamedTuple):
     """A kind of fault that is looked for only when it is asked for.
 
     Attributes:
-        name: as in `--check`, and the kind of the faults that it finds, but for `FIRST_RACES`.
-        module: in `tkdebug.interpreter.checks`; "" where no observer is added for it.
+        name: the name in `--check`, and the kind of the faults that it finds, except for
+            `FIRST_RACES`.
+        module: the module in `tkdebug.interpreter.checks`; "" if no observer is added for it.
         observer: the class of that module which looks for it.
         by_default: whether it is looked for without being asked (costs: bench/RESULTS.md).
         natively: whether checked native launches look for it, too.
-        on_copies: whether checked native launches are interpreted for it, where it is asked for.
+        on_copies: whether checked native launches are interpreted for it, if it is asked for.
         marks_memory: whether fresh memory is marked for it.
     """
 

@@ -1,8 +1,8 @@
 """Every error tkdebug raises on purpose derives from `TkError`.
 
 The text of an error follows one order: `file:line`, what happened, what was got against what was
-expected, the next step; where there is a source line it stands below with a caret. The CLI prints
-that text alone, without a traceback of ours.
+expected, the next step; a source line, if there is one, is below with a caret. The CLI prints that
+text alone, without a traceback of tkdebug's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_NAMED = 20
 
 
 def instead_of(name: str, known: Iterable[str]) -> str:
-    """The end of a message about a name that is not `known`: the one that is near it, or all."""
+    """The end of a message about a name that is not `known`: a similar one, or all."""
     import difflib  # only where something is wrong
 
     names = list(dict.fromkeys(map(visible_line, known)))
@@ -46,10 +46,10 @@ def start_folder() -> str | None:
 
 
 def shown_path(file: str) -> str:
-    """A path as one would type it: relative to where this process began if it lies below that.
+    """A path as one would type it: relative to the process's first folder if it lies below that.
 
-    A cell of IPython or a notebook has the name that it goes by there, such as `Cell In[3]`. What a
-    terminal would act on is written out.
+    A cell of IPython or a notebook has its name there, such as `Cell In[3]`. Characters that would
+    act on a terminal are written out.
     """
     return visible_line(_cell_name(file) or _from_start_folder(file))
 
@@ -85,7 +85,7 @@ class TkError(Exception):
     """Base of all errors that tkdebug raises on purpose.
 
     Its text may quote anything (paths, source lines, an assembler's log) and is printed by Python
-    itself where a script lets it through: so it is made `visible` here.
+    itself if a script lets it through: so it is made `visible` here.
     """
 
     def __str__(self) -> str:

@@ -1,11 +1,11 @@
 """Plugins that other distributions add to tkdebug by entry points, group by group.
 
-Responsible for finding, loading and naming plugins; the code that uses a group defines what its
-plugins are, and where they go. Nothing is looked up before a group is asked for, and metadata is
-read once for all groups.
+Responsible for finding, loading and naming plugins; the code that uses a group defines its plugins,
+and where they go. Nothing is looked up before a group is asked for, and metadata is read once for
+all groups.
 
 Invariant: a plugin that raises, exits or hangs is named with its distribution in one line. One that
-raises is skipped from there on; whatever asked for it goes on.
+raises is skipped from there on; its caller goes on.
 """
 
 from __future__ import annotations
@@ -157,11 +157,11 @@ class WithPlugins(Collection[str]):
 def loaded(
     group: Group, kind: type[_T], taken: Collection[str] = ()
 ) -> Iterator[tuple[Plugin, _T]]:
-    """The plugins of a group that can be used, each with what it adds.
+    """The usable plugins of a group, each with the object that it adds.
 
     Args:
-        group: which.
-        kind: what each has to be.
+        group: the group's name.
+        kind: the class of each.
         taken: names that tkdebug uses itself.
     """
     for plugin in found().get(group, ()):

@@ -37,7 +37,7 @@ class Span:
     """A stretch of time between two readings of the clock.
 
     Attributes:
-        site: where it began; None before the first site.
+        site: the site at its begin; None before the first site.
         start_cycles: since the warp began.
         cycles: how long it lasted.
     """
@@ -50,18 +50,18 @@ class Span:
 @stored("warp_timelines", indices=("launch_id",))
 @dataclass(frozen=True, slots=True)
 class WarpTimeline:
-    """When one warp of one program came by at each site.
+    """The times at which one warp of one program came by at each site.
 
     Attributes:
         launch_id: the launch's number in its process.
         program: number in the grid, x fastest.
         warp: number in the program.
         sm: the multiprocessor that it ran on.
-        start_ns: when it began, by the GPU's global timer, which goes on in steps.
+        start_ns: its begin, by the GPU's global timer, which goes on in steps.
         end_ns: when it ended.
         start_clock: lower 32 bits of the multiprocessor's clock, in cycles, when it began.
-        end_clock: the same at its end.
-        sites: those of the kernel.
+        end_clock: the clock at its end.
+        sites: the sites of the kernel.
         marks: (lower 32 bits of the clock, number of the site), in order.
         lost: marks for which there was no room.
     """
@@ -125,10 +125,10 @@ class TimelineRequest:
 
 
 def read_request(text: str) -> TimelineRequest:
-    """The request that a text is, such as `matmul`, `matmul@0:4,17`; program 0 unless said.
+    """Read a request such as `matmul`, `matmul@0:4,17`; program 0 by default.
 
     Raises:
-        UsageError: it cannot be read, or asks for more programs than fit.
+        UsageError: the text cannot be read, or asks for more programs than fit.
     """
     kernel, at, places = text.partition("@")
     if not kernel:

@@ -141,7 +141,7 @@ def install(
             not replaced then; None for the knob's.
 
     Returns:
-        Return the installation: a context manager, or call its `uninstall`.
+        The installation: a context manager, or call its `uninstall`.
 
     Raises:
         UsageError: there is no such mode, no torch, or no Triton that can compile.

@@ -21,7 +21,7 @@ def after_import(module: str, action: Callable[[], None]) -> Callable[[], None]:
     """Call `action` once a module is imported: now, or at the end of its import.
 
     Returns:
-        Return a function that cancels an import's action that has not begun.
+        A function that cancels the action, if the import has not begun.
     """
     if module in sys.modules:
         action()

@@ -1,9 +1,9 @@
 """Bindings of a kernel's names after compiler passes, as far as they can be known.
 
-Passes say what becomes of values (`ir.core.Follower`) and of ops (their records). An op has the
+Passes report what becomes of values (`ir.core.Follower`) and of ops (their records). An op has the
 names of the statement that it comes from: its own values, or, for a copy, those that the copy was
-made with. A name whose value was dropped, changed into something else, or belongs to another round
-of a loop has none, and the reason names the pass. A wrong value would be worse than none.
+made with. A name whose value was dropped, changed into something else, or belongs to another
+iteration of a loop has none, and the reason names the pass. A wrong value would be worse than none.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class _Copy:
     """A copy of an op by a pass.
 
     Attributes:
-        block: in which the original was.
-        known: what took the place of values.
+        block: the block of the original.
+        known: the replacements of values.
     """
 
     block: Block | None
@@ -39,7 +39,7 @@ class _Origin:
     """The origin of an op.
 
     Attributes:
-        mark: of its statement, as the front end has it.
+        mark: the mark of its statement, as the front end has it.
         copies: how it was copied, in order.
         ahead: the pass that made it for another round of the loop around it; "".
     """
@@ -99,11 +99,11 @@ class Bindings:
     # After each pass
 
     def passed(self, run: PassRun, other_rounds: frozenset[str]) -> None:
-        """Take over what a pass says it did.
+        """Take over a pass's record of its changes.
 
         Args:
             run: of the pass.
-            other_rounds: its rules whose ops belong to other rounds of a loop.
+            other_rounds: its rules whose ops belong to other iterations of a loop.
         """
         for record in run.records:
             ahead = run.name if record.rule in other_rounds else ""
@@ -121,7 +121,7 @@ class Bindings:
                     self._lost[leaf] = f"{run.name} {why}"
 
     def _loss(self, leaf: Value) -> str:
-        """Say what has become of a value, "" while it is what it was."""
+        """Say what has become of a value, "" if it has not changed."""
         now = self._now(leaf)
         if not _is_attached(now):
             return "dropped it, or computes something else in its place"
@@ -138,7 +138,7 @@ class Bindings:
         return last
 
     def _chain(self, value: Value) -> Iterator[Value]:
-        """A value, and what took its place, in order."""
+        """A value and its replacements, in order."""
         seen: set[Value] = set()
         at: Value | None = value
         while at is not None and at not in seen:
@@ -153,7 +153,7 @@ class Bindings:
 
         Args:
             module: after its passes.
-            stage: its name, for reasons.
+            stage: the name of the stage, for reasons.
         """
         self._stage = stage
         before: dict[Operation, tuple[Mark, ...]] = {}
@@ -255,7 +255,7 @@ class Bindings:
         return made
 
     def _value(self, leaf: Value, origin: _Origin, block: Block) -> Value | str:
-        """Return the value that stands for `leaf` at an op, or why there is none."""
+        """Return the value of `leaf` at an op, or why there is none."""
         another = (
             f"at {self._stage} this op is for another round of the loop, in which it is not "
             "computed yet"

@@ -1,4 +1,4 @@
-"""Breakpoints: where to stop, on which condition, and how often they were met.
+"""Breakpoints: their places and conditions, and how often they were met.
 
 Watches among them are variables and expressions that are looked at, at each line, for a change.
 """
@@ -48,9 +48,9 @@ class Breakpoint:
     """One breakpoint; fronts read it, and change it through `Debugger` alone.
 
     Attributes:
-        number: 1, 2, 3… never given twice.
-        file: of a LINE: its path; of a file that was not loaded yet, the end of its path.
-        line: of a LINE.
+        number: 1, 2, 3… never used twice.
+        file: the path of a LINE; for a file that was not loaded yet, the end of its path.
+        line: the line of a LINE.
         subject: the name of a FUNCTION (a kernel or a device function) or of an OP (`tt.load`), the
             kind of a FAULT ("" for any), the element of a WRITE or READ (`out[3, 17]`), the
             expression of a CHANGE, the variable of NAN and INF, the kernel of an END ("" for any).
@@ -60,8 +60,8 @@ class Breakpoint:
         ignored: how many more hits do not stop.
         hits: how often it was met with its condition true; not counted when time runs backwards
             or again.
-        programs: for which it stops, as ids; None for those that are selected.
-        element: of a WRITE or READ, where it is no argument's: it is that memory then.
+        programs: ids of the programs for which it stops; None for the selected ones.
+        element: the memory of a WRITE or READ, if it is no argument's.
         log: text that is printed instead of stopping, with expressions in braces; None to stop.
     """
 
@@ -97,7 +97,7 @@ class Breakpoint:
         return self.file == file or (not os.path.isabs(self.file) and is_path_end(self.file, file))
 
     def describe(self) -> str:
-        """Return what it waits for, on one line."""
+        """Describe what it waits for, on one line."""
         match self.kind:
             case BreakKind.LINE:
                 text = f"{self.file}:{self.line}"
@@ -133,11 +133,11 @@ class Watches:
         self._names: dict[str, tuple[str, ...]] = {}
 
     def clear(self) -> None:
-        """Time has jumped: what is there now is no change."""
+        """Forget the values seen: time has jumped, and a difference is no change."""
         self._last.clear()
 
     def see(self, one: Breakpoint, inspection: Inspection) -> None:
-        """It is stopped here: what is there now is no change, but where there is nothing yet."""
+        """Note the values at a stop, which are no change; keep missing ones missing."""
         self.change(one, inspection)
         self._last.setdefault(one.number, ((), _NOTHING))
 

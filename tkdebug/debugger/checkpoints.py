@@ -1,6 +1,6 @@
 """A launch's memory as it was before some of its batches, so that it can be executed again.
 
-Execution is a function of what is saved here. Programs that wait for each other are no batches:
+An execution depends only on what is saved here. Programs that wait for each other are no batches:
 their launch has the first checkpoint only.
 """
 
@@ -27,7 +27,7 @@ class Checkpoint:
         op: how many ops had begun.
         first: the first program of the batch.
         memory: the bytes of each storage that may be written.
-        faults: those found until then.
+        faults: the faults found until then.
     """
 
     op: int
@@ -45,7 +45,7 @@ class Checkpoints:
     """The checkpoints of one launch.
 
     Args:
-        limit_bytes: of all but the first one together.
+        limit_bytes: the most bytes of all but the first one together.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -75,12 +75,12 @@ class Checkpoints:
         return sum(one.size_bytes for one in self._taken[1:])
 
     def before(self, moment: Moment) -> Checkpoint:
-        """The last one that is before `moment`."""
+        """The last checkpoint that is before `moment`."""
         return next((one for one in reversed(self._taken) if one.op < moment.op), self._taken[0])
 
     @contextmanager
     def put_back(self) -> Iterator[None]:
-        """Have the memory afterwards as it is now."""
+        """Restore the present memory after the block."""
         saved = [live.clone() for live in self._live]
         try:
             yield

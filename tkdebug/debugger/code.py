@@ -48,13 +48,13 @@ class DebugCode:
 
     Attributes:
         module: the front end's Tile IR.
-        variables: its marks.
+        variables: the marks of its statements.
         context: the mark to which each op belongs. Ops inside of reductions and scans have none:
             they combine elements, and run once for many.
         outside: the globals of the kernel's module.
-        needed: the values that names stand for at each op, and in its callers.
-        kept: values that names stood for which have none at another line of their function.
-        stage: which of the kernel's IRs it is.
+        needed: the values of names at each op, and in its callers.
+        kept: values of names that have no value at another line of their function.
+        stage: the IR among the kernel's.
         ahead: ops that passes have made for other rounds of a loop.
         rounds_otherwise: whether sums may be rounded otherwise than in the front end's.
     """
@@ -106,13 +106,13 @@ class DebugCode:
         """Return the code of a compiled kernel, made when it is first asked for.
 
         Args:
-            kernel: which.
-            stage: which of its IRs.
+            kernel: the compiled kernel.
+            stage: the IR among its stages.
             target: the architecture that GPU IR is for; None for the usual one.
-            values: what it is launched with, of which GPU code knows the alignment.
+            values: the launch's values, whose alignment GPU code knows.
 
         Raises:
-            TkError: it does not compile to that stage.
+            TkError: the kernel does not compile to that stage.
         """
         src = kernel.src
         if stage.is_gpu:
@@ -252,7 +252,7 @@ def pass_names(kernel: InterpretedKernel | None, target: str | None) -> tuple[li
     """The passes over Tile IR, and those from there to GPU IR, in order.
 
     Args:
-        kernel: whose options count; None for the usual ones.
+        kernel: the kernel whose options count; None for the usual ones.
         target: the architecture; None for the usual one.
     """
     options = NativeOptions(debug=False) if kernel is None else native_options(kernel.src)

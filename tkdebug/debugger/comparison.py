@@ -1,9 +1,9 @@
-"""Whether what a launch stored under the debugger is what it stores without one.
+"""Compares what a launch stored under the debugger with what it stores without one.
 
-A debugger runs another IR than a launch does: one before most passes, or after more of them. Where
-both are to store the same bits, every bit is compared. Where one of them may sum in another order
+A debugger runs another IR than a launch does: one before most passes, or after more of them. If
+both are to store the same bits, every bit is compared. If one of them may sum in another order
 (dots, reductions, atomic sums, GPU IR), elements may differ by as much as rounding makes probable,
-relative to the largest element of what is read and written: a false alarm is worse than a miss.
+relative to the largest element that is read or written: a false alarm is worse than a miss.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Comparison:
     """The way in which results of two IRs of a kernel are compared.
 
     Attributes:
-        tolerance: of floats, relative to the largest; 0 for bits, None for not at all.
+        tolerance: the tolerance for floats, relative to the largest; 0 for bits, None for not at
+            all.
         decides: whether rounding may change elements altogether.
     """
 
@@ -64,12 +65,12 @@ class Comparison:
     def difference(
         self, got: Mapping[str, Tensor], wanted: Mapping[str, Tensor], largest: float
     ) -> str:
-        """The first element that differs, and by how much; "" where none does.
+        """The first element that differs, and by how much; "" if none does.
 
         Args:
-            got: what the debugger's run stored, by the names of arguments.
-            wanted: what the launch stores.
-            largest: magnitude of what the launch read.
+            got: the results of the debugger's run, by the names of arguments.
+            wanted: the results of the launch.
+            largest: the largest magnitude that the launch read.
         """
         for name, mine in got.items():
             theirs = wanted[name]
@@ -112,11 +113,11 @@ def _text(value: Any) -> str:
 
 
 def difference(execution: Execution, launched: Module, arguments: Mapping[str, Any]) -> str:
-    """Say in what a debugger's ended execution differs from a launch; "" for nothing.
+    """Say how a debugger's ended execution differs from a launch; "" for not at all.
 
     Args:
-        execution: of the launch, without assignments.
-        launched: what the launch runs without a debugger.
+        execution: the execution of the launch, without assignments.
+        launched: the IR that the launch runs without a debugger.
         arguments: the launch's, by name.
 
     Raises:

@@ -27,12 +27,12 @@ class Element:
     """One element of a tensor.
 
     Attributes:
-        name: of the argument, or what the script calls the tensor.
+        name: the name of the argument, or the script's name for the tensor.
         index: along each dimension of the tensor as it was passed.
         storage_key: of its allocation.
-        byte: where it begins there.
+        byte: the place of its first byte there.
         itemsize: its size in bytes.
-        tensor: which it is of.
+        tensor: the tensor.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Element:
 
 
 def argument_named(name: str, tensors: Iterable[str]) -> str | None:
-    """The argument that people call `name`: itself, or what is left of `name_ptr`."""
+    """The argument that people call `name`: itself, or `name_ptr`."""
     known = list(tensors)
     if name in known:
         return name
@@ -79,11 +79,12 @@ def parse_element(text: str, arguments: Mapping[str, Any]) -> Element:
     """The element that `text` names.
 
     Args:
-        text: such as `out[3, 17]`; the indices are numbers, negative ones count from the end.
-        arguments: of the launch, by name.
+        text: an element such as `out[3, 17]`; the indices are numbers, negative ones count from the
+            end.
+        arguments: the arguments of the launch, by name.
 
     Raises:
-        UsageError: it names none; the message says what there is.
+        UsageError: it names none; the message lists what there is.
     """
     shown = text.strip()
     usage = "expected an element of a tensor argument, such as out[3, 17]"
@@ -110,9 +111,9 @@ def element_of(name: str, tensor: Tensor, indices: ast.expr, shown: str) -> Elem
     """The element of a tensor at some indices.
 
     Args:
-        name: what the tensor is called.
-        tensor: which.
-        indices: as they were written.
+        name: the name of the tensor.
+        tensor: the tensor.
+        indices: the indices as they were written.
         shown: the whole text, for messages.
 
     Raises:
@@ -143,7 +144,7 @@ def element_of(name: str, tensor: Tensor, indices: ast.expr, shown: str) -> Elem
 
 
 def tensor_in(value: Any) -> Any:
-    """Return the torch tensor in an argument; None where there is none."""
+    """Return the torch tensor in an argument, or None if there is none."""
     inner = getattr(value, "base", None)
     if isinstance(inner, torch.Tensor) and not isinstance(value, torch.Tensor):
         return inner
@@ -154,12 +155,12 @@ def named_by_script(inspection: Inspection, text: str, frame: int) -> str:
     """`text`, with the argument's name for a tensor of the script that was passed as it.
 
     Args:
-        inspection: of the stop.
+        inspection: the inspection of the stop.
         text: an element, `out[3, 17]`.
-        frame: in which the name is looked for, 0 for the innermost.
+        frame: the frame in which the name is looked for, 0 for the innermost.
 
     Raises:
-        UsageError: it names pointers; the message says into what.
+        UsageError: it names pointers; the message says into which tensor.
     """
     name, bracket, index = text.strip().partition("[")
     arguments = inspection.launch.arguments
@@ -184,12 +185,12 @@ def find_element(inspection: Inspection, text: str, frame: int = 0) -> Element:
     """The element that `text` names: of an argument, or of a tensor that the script can name.
 
     Args:
-        inspection: of the stop.
+        inspection: the inspection of the stop.
         text: `out[3, 17]`, or `outs[2][3, 17]` of a tensor that the kernel gets the address of.
-        frame: in which names are looked for, 0 for the innermost.
+        frame: the frame in which names are looked for, 0 for the innermost.
 
     Raises:
-        UsageError: it names none; the message says what there is.
+        UsageError: it names none; the message lists what there is.
     """
     arguments = inspection.launch.arguments
     named = named_by_script(inspection, text, frame)

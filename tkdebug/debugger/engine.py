@@ -46,7 +46,7 @@ class Front(Protocol):
     """A front that is asked at a stop: a console, a pane, a protocol's adapter."""
 
     def stopped(self, debugger: Debugger, stop: Stop) -> Resume:
-        """The launch is stopped; what this gives says how it goes on.
+        """Ask how the stopped launch goes on, and return that.
 
         Called in the thread that runs the programs. Everything of `debugger` may be used until it
         returns. A `Resume` that is wrong raises UsageError before the launch goes on, and this is
@@ -55,7 +55,7 @@ class Front(Protocol):
         ...
 
     def log(self, text: str) -> None:
-        """A log point's text, or what else there is to say while a launch runs."""
+        """Take a log point's text, or another message while a launch runs."""
         ...
 
 
@@ -64,20 +64,20 @@ class Debugger:
 
     Args:
         front: who is asked.
-        memory_bytes: what checkpoints of one launch may hold.
+        memory_bytes: the most memory that checkpoints of one launch may hold.
         stops_in_trials: whether launches of autotuning and of `do_bench` stop, too.
         target: see below.
         recorded: values of another run, with which stops compare theirs.
 
     Attributes:
         breakpoints: in the order in which they were made; change them by the methods here.
-        inspection: what is asked about at a stop, None while nothing is stopped.
+        inspection: the answers about a stop, None if nothing is stopped.
         stop: the stop, None while nothing is stopped.
-        launches: how many there were, but for those of trials.
-        stage: in which IR of theirs kernels run.
+        launches: the number of launches, without those of trials.
+        stage: the IR in which kernels run.
         target: the architecture that GPU IR is for; None for the usual one.
         is_detached: whether launches are left alone.
-        tracing: what traces the script's own lines again once the launch has ended.
+        tracing: traces the script's own lines again once the launch has ended.
         expressions: runs the user's code, and interrupts it.
     """
 
@@ -131,7 +131,7 @@ class Debugger:
         self._stops_at_next = False
 
     def end_script(self, how: Ended) -> NoReturn:
-        """End the script where it is: what it would have read later is not judged."""
+        """End the script where it is: gaps that it would have read later are not judged."""
         HELD_GAPS.forget()
         raise how
 
@@ -162,8 +162,8 @@ class Debugger:
         """A new breakpoint.
 
         Args:
-            kind: what it waits for.
-            subject: of that kind, as `Breakpoint.subject`.
+            kind: the event that it waits for.
+            subject: the subject of that kind, as `Breakpoint.subject`.
             options: further attributes of it.
 
         Raises:
@@ -181,7 +181,7 @@ class Debugger:
         return made
 
     def reserve_numbers(self, upto: int) -> int:
-        """Give breakpoints made from now on higher numbers; the last one that was given."""
+        """Give breakpoints made from now on higher numbers; return the last number used."""
         self._numbers = max(self._numbers, upto)
         return self._numbers
 
@@ -218,7 +218,7 @@ class Debugger:
         """The breakpoint of that number.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no such breakpoint.
         """
         for one in self.breakpoints:
             if one.number == number:
@@ -274,7 +274,7 @@ class Debugger:
         The kernel computes with it from now on; going back to before undoes it.
 
         Raises:
-            UsageError: it cannot be assigned.
+            UsageError: the value cannot be assigned.
         """
         inspection, session, here = self.at_stop, self._session, self._here
         if session is None or here is None:
@@ -305,7 +305,7 @@ class Debugger:
         self._stops_at_next = False
 
     def pause(self) -> None:
-        """Stop as soon as possible: this launch, or the next one; at a stop, what is evaluated."""
+        """Stop as soon as possible: this launch or the next one; at a stop, its evaluation."""
         session = self._session
         if session is None:
             self._stops_at_next = True
@@ -414,7 +414,7 @@ class Debugger:
     def _tell_lines_without_ops(
         self, kernel: InterpretedKernel, code: DebugCode, lines: set[tuple[str, int]]
     ) -> None:
-        """Say once of which lines with breakpoints passes have left nothing."""
+        """Name once the lines with breakpoints of which passes have left nothing."""
         if code.stage.is_front_end:
             return
         gone = set(DebugCode.of(kernel).lines()) - lines

@@ -1,9 +1,9 @@
 """One launch under a debugger, executed as often as it takes to be at any moment of it.
 
 Responsible for time: counting ops, stopping, going back by executing again from a checkpoint, and
-executions beside the launch, which count ops as it did. Where to stop is the stop finder's
-(`finder`), what to do at a stop the debugger's. Invariant: each execution passes the same moments
-with the same values, up to the first assignment that was undone.
+executions beside the launch, which count ops as it did. The stop finder decides where to stop
+(`finder`), the debugger what to do there. Invariant: each execution passes the same moments with
+the same values, up to the first assignment that was undone.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Passed(NamedTuple):
     Attributes:
         first: the first program of the batch.
         programs: how many it has.
-        active: (programs,) bool, those that took part; None for all.
+        active: (programs,) bool, the programs that took part; None for all.
     """
 
     moment: Moment
@@ -91,24 +91,24 @@ class StopFinder(Protocol):
         ...
 
     def arrived(self, here: Here) -> None:
-        """This is the moment that was to be reached."""
+        """Hear that this is the moment that was to be reached."""
         ...
 
     def look(self, here: Here) -> None:
-        """A moment after it, or one that is searched."""
+        """Hear of a moment after it, or of one that is searched."""
         ...
 
     def accessed(self, here: Here, access: ObservedAccess, is_write: bool) -> None:
-        """Memory was accessed by the op of `here`."""
+        """Hear that the op of `here` accessed memory."""
         ...
 
     def faulted(self, here: Here, fault: Fault) -> None:
-        """The op of `here` had a fault."""
+        """Hear that the op of `here` had a fault."""
         ...
 
 
 class Traced(BaseException):
-    """Ends an execution beside the launch, which has come as far as it is wanted."""
+    """Ends an execution beside the launch, which has come as far as is wanted."""
 
 
 class Rewind(BaseException):
@@ -116,7 +116,7 @@ class Rewind(BaseException):
 
 
 class LastFaults(FaultLog):
-    """A log that remembers what was added last."""
+    """A log that remembers the last added faults."""
 
     fresh: Fault | None = None
 
@@ -128,11 +128,11 @@ class LastFaults(FaultLog):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assignment:
-    """A value that was put in place of what the kernel computed.
+    """A value that replaced a computed one.
 
     Attributes:
         first: the first program of the batch.
-        data: what the IR value is from then on.
+        data: the IR value's tile from then on.
     """
 
     moment: Moment
@@ -146,13 +146,13 @@ class Execution(Observer):
 
     Attributes:
         now: how many ops have begun.
-        faults: of this execution.
-        entered: for each batch that runs the ops whose regions are running, outermost first, with
+        faults: the faults of this execution.
+        entered: for each running batch, the ops whose regions are running, outermost first, with
             the programs in them.
         begun: the first programs of the batches that have begun.
-        ended: of those that have ended.
+        ended: the programs that have ended.
         frontier: the latest moment ever reached.
-        recorded: by how many ops had begun, the results that are no function of the inputs.
+        recorded: by the number of ops begun, results that are no function of the inputs.
         passed: the lines that were passed, the latest ones if they are too many.
         is_new: whether the moment that is looked at was never reached before.
     """
@@ -201,7 +201,7 @@ class Execution(Observer):
         """Run the launch to its end, however often.
 
         Args:
-            ended: called when an execution has come to its end; False when the launch is to be
+            ended: called when an execution has come to its end; False if the launch is to be
                 executed again, for which `rewind` has been called.
         """
         while True:
@@ -224,7 +224,7 @@ class Execution(Observer):
         """Prepare another execution; callers in a program raise `Rewind` then.
 
         Args:
-            target: where the finder's `arrived` is called; END for never.
+            target: the moment at which the finder's `arrived` is called; END for never.
             until: begin at the last checkpoint before this moment; None for `target`.
         """
         checkpoint = self._checkpoints.before(until or target)
@@ -257,7 +257,7 @@ class Execution(Observer):
 
         Args:
             make: makes that observer; gets how many ops had begun where it begins.
-            until: where the observer ends the execution, by `Traced`.
+            until: the moment at which the observer ends the execution, by `Traced`.
             is_whole: begin with the launch, not with the batch in which `until` is.
         """
         checkpoint = self._checkpoints.before(BEGINNING if is_whole else until)
@@ -273,7 +273,7 @@ class Execution(Observer):
 
     @contextmanager
     def as_it_began(self) -> Iterator[None]:
-        """Memory is as it was before the launch; what it is now is put back afterwards."""
+        """Have memory as it was before the launch inside the block, and as it is now after it."""
         with self._checkpoints.put_back():
             self._checkpoints.restore(self._checkpoints.first)
             yield
@@ -314,7 +314,7 @@ class Execution(Observer):
         run.values[assignment.value] = assignment.data
 
     def forget_assignments(self, after: Moment) -> int:
-        """Undo those at or after a moment; how many."""
+        """Undo assignments at or after a moment; return their number."""
         kept = [each for each in self._assignments if each.moment < after]
         while len(kept) < len(self._assignments) and self.passed:
             if self.passed[-1].moment < after:
@@ -397,7 +397,7 @@ class Execution(Observer):
             self.ended.add(run.first)
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """An op is about to run: each mark before it is a moment, and so is the op."""
+        """Look at an op that is about to run: each mark before it is a moment, and so is the op."""
         self.now = now = self.now + 1
         if now < self._asleep_until:
             return
@@ -516,5 +516,5 @@ class CountingObserver(Observer):
         operands: Sequence[TileValue],
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
-        """Return the recorded results, where they are no function of the inputs."""
+        """Return the recorded results, if they are no function of the inputs."""
         return self._execution.recorded.get(self.now, results)

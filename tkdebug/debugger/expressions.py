@@ -1,8 +1,8 @@
 """Evaluation of Python at a stop: names of a frame, torch, and a `tl` that computes with torch.
 
 An expression is evaluated for each program by itself, as conditions of breakpoints are. A tile has
-the shape that the kernel gives it, and a scalar is a number, however many programs are selected. An
-expression that reads no variable and has the same value in all programs is one value.
+its shape in the kernel, and a scalar is a number, however many programs are selected. An expression
+that reads no variable and has the same value in all programs is one value.
 
 The user's own process evaluates the user's own text: this is no sandbox.
 """
@@ -67,7 +67,7 @@ def compile_expression(text: str) -> CodeType:
     """Compile an expression.
 
     Raises:
-        EvaluationError: it is none.
+        EvaluationError: the text is no expression.
     """
     try:
         return compile(text.strip(), "<expression>", "eval")
@@ -96,7 +96,7 @@ def evaluate(code: CodeType, names: Names, text: str) -> Any:
     The names are its globals, so that comprehensions and lambdas in it have them, too.
 
     Raises:
-        EvaluationError: it raised.
+        EvaluationError: the expression raised.
     """
     names["__builtins__"] = builtins
     try:
@@ -117,8 +117,8 @@ class ProgramPlace(tuple[int, ...]):
     or with more axes than there are, is refused.
 
     Attributes:
-        name: what expressions call it.
-        fill: what a grid of fewer axes has along the others.
+        name: the name in expressions.
+        fill: the value of axes that a grid of fewer axes lacks.
     """
 
     name = "pid"
@@ -174,7 +174,7 @@ class Scalar(float):
     """A float of a kernel; computing with it gives Python's floats.
 
     Attributes:
-        dtype: of which it is.
+        dtype: the dtype of the float.
     """
 
     dtype: torch.dtype
@@ -193,11 +193,11 @@ def as_python(reading: Reading, name: str) -> Any:
     """A reading of one program as expressions get it: tiles as tensors, scalars as numbers.
 
     Args:
-        reading: what was read.
-        name: of the variable, for the message.
+        reading: the reading.
+        name: the name of the variable, for the message.
 
     Raises:
-        EvaluationError: it is not available.
+        EvaluationError: the variable is not available.
     """
     match reading:
         case Tile():
@@ -292,9 +292,9 @@ class Scope:
     """Names of a frame for expressions, for some programs.
 
     Args:
-        inspection: of the stop.
+        inspection: the inspection of the stop.
         frame: 0 for the innermost.
-        positions: of the programs in the batch; None where the launch has ended.
+        positions: the positions of the programs in the batch; None where the launch has ended.
         of_ir: names of values of the IR.
         asks_alone: whether a variable that has no value for all programs together is looked for
             program by program, which may execute the launch again for each.
@@ -319,10 +319,10 @@ class Scope:
         self._differs = False
 
     def evaluate(self, code: CodeType, text: str) -> Any:
-        """The value; a `PerProgram` for several programs that read a variable.
+        """The value; a `PerProgram` if several programs read a variable.
 
         Raises:
-            EvaluationError: it raised.
+            EvaluationError: the expression raised.
         """
         if self._count < 2:
             return _plain(evaluate(code, self.names(0), text))

@@ -1,4 +1,4 @@
-"""Finder of stops: ends of steps, breakpoints, and, backwards, the last of those.
+"""Finder of stops: ends of steps, breakpoints, and, backwards, the last of these.
 
 Time runs backwards by a search: the launch is executed up to the present, and each moment at which
 it would have stopped is noted. The last one is gone to.
@@ -46,14 +46,15 @@ class Search:
     """A search for the last moment before a horizon.
 
     Attributes:
-        goal: where a step back may end; None for breakpoints.
-        origin: where it began, to stay at if nothing is found; None to go to the beginning.
-        missing: what to say then.
-        element: whose last write is looked for.
+        goal: the ends of a step back; None for breakpoints.
+        origin: the place where it began, to stay at if nothing is found; None to go to the
+            beginning.
+        missing: the message then.
+        element: the element whose last write is looked for.
         found: the last moment so far.
         hit: the stop there.
         began: the moment before which the execution under way began; None for the horizon.
-        present: where the launch was when it began, and is again if it is interrupted.
+        present: the launch's moment when it began, and again if it is interrupted.
     """
 
     horizon: Moment
@@ -71,7 +72,7 @@ class Finder:
     """Decides for one launch at each moment, once `look_up` was called.
 
     Attributes:
-        goal: where the step under way ends.
+        goal: the end of the step under way.
         search: the search under way.
         pending: the reason of the stop at the moment that is gone to.
         is_pausing: whether to stop as soon as possible; set from any thread.
@@ -176,7 +177,7 @@ class Finder:
         self._forget_seen()
 
     def _forget_seen(self) -> None:
-        """Time has jumped: accesses and values of another moment are no news here."""
+        """Forget values seen: time has jumped, so they are no news."""
         self._accessed = []
         self._watches.clear()
 
@@ -202,7 +203,7 @@ class Finder:
             search.found, search.hit = here.moment, hit
 
     def searched(self) -> None:
-        """All moments before the horizon have been seen: prepare to go to the last one found."""
+        """Prepare to go to the last moment found, once all before the horizon have been seen."""
         search, session = self.search, self._session
         assert search is not None
         self._forget_seen()
@@ -387,7 +388,7 @@ class Finder:
             self._seen(partial(self._watches.see, one, inspection))
 
     def _seen(self, look: Callable[[], T]) -> T | None:
-        """Return what is seen of a watched value; None where it has none, or raises."""
+        """Return the seen value of a watched variable; None if it has none, or raises."""
         try:
             return self._session.expressions.call(look, is_brief=True)
         except InterruptedEvaluation:
@@ -420,7 +421,7 @@ class Finder:
         return Hit(Reason.WATCH, tuple(one.number for one in kept), detail)
 
     def _counted(self, met: list[Breakpoint], here: Here) -> list[Breakpoint]:
-        """Return the breakpoints among those met that stop; log points print."""
+        """Return the met breakpoints that stop; log points print."""
         if self.search is not None:
             return [one for one in met if one.log is None]
         is_new = self._session.execution.is_new

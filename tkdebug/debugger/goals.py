@@ -46,7 +46,7 @@ class Step:
     """Run until the selected programs are a step further, or one back.
 
     Attributes:
-        line: of UNTIL, the first line that counts; 0 for any after this one.
+        line: the first line of UNTIL that counts; 0 for any after this one.
         count: how many steps.
     """
 
@@ -61,7 +61,7 @@ class RunToLine:
     """Run until the selected programs are at a line, once.
 
     Attributes:
-        file: its path as the kernel's locations have it.
+        file: the path in the kernel's locations.
         backwards: the last time before.
     """
 
@@ -72,7 +72,7 @@ class RunToLine:
 
 @dataclass(frozen=True, slots=True)
 class LastWrite:
-    """Go back to the last write of an element, such as `out[3, 17]`, to just before it."""
+    """Go back to just before the last write of an element, such as `out[3, 17]`."""
 
     element: str | Element
 
@@ -99,7 +99,7 @@ class Quit:
     """End the script.
 
     Attributes:
-        runs_again: whether it is to begin again, with the breakpoints that there are.
+        runs_again: whether it is to begin again, with the present breakpoints.
     """
 
     runs_again: bool = False
@@ -118,10 +118,10 @@ class Goal:
     """The end of a step that has begun.
 
     Attributes:
-        step: what was asked for; None for a line to run to.
+        step: the requested step; None for a line to run to.
         activations: the functions whose lines count; None for all.
         returning: the function that is to return, for OUT.
-        line: of the stop at which it began.
+        line: the line of the stop at which it began.
         target: file and line to run to.
     """
 
@@ -153,7 +153,7 @@ class Goal:
         return self.step is not None and self.step.kind is StepKind.OP
 
     def ends_at(self, mark: Mark | None) -> bool:
-        """Whether it ends at `mark`; None is an op."""
+        """Whether it ends at `mark`; None for an op."""
         if self.target is not None:
             return (
                 mark is not None

@@ -50,7 +50,7 @@ class HostFrame:
     _frame: FrameType
 
     def variables(self) -> dict[str, Reading]:
-        """Its locals; of a module those that are data. Long lists are shown by their length."""
+        """Its locals; for a module, those that are data. Long lists are shown by their length."""
         is_module = self.place.function == "<module>"
         return {
             name: Constant(_shown(value))
@@ -59,7 +59,7 @@ class HostFrame:
         }
 
     def read(self, name: str) -> Reading | None:
-        """A local or global; None where there is none."""
+        """A local or global, or None if there is none."""
         for names in (self._frame.f_locals, self._frame.f_globals):
             if name in names:
                 return Constant(names[name])
@@ -69,7 +69,7 @@ class HostFrame:
         """The value of an expression in this frame.
 
         Raises:
-            EvaluationError: it raised.
+            EvaluationError: the expression raised.
         """
 
         def find(name: str) -> Any:
@@ -141,8 +141,8 @@ class Inspection:
     """A stopped launch; of no use once it goes on.
 
     Args:
-        launch: which.
-        execution: of the launch.
+        launch: the launch.
+        execution: the execution of the launch.
         here: the moment; None at the end of the launch.
         selection: the programs that are meant.
     """
@@ -265,7 +265,7 @@ class Inspection:
         return found
 
     def returned(self) -> Reading | None:
-        """Return what the function is about to return; None where it returns nothing, or is not."""
+        """Return the value that the function is about to return, or None."""
         here = self.here
         if here is None or here.mark is None or here.mark.value is None:
             return None
@@ -308,10 +308,10 @@ class Inspection:
         return read_ir_value(self.here.run, value, positions)
 
     def ir_value(self, text: str, frame: int = 0) -> Value:
-        """The value behind `%name`, or behind a variable.
+        """The value of `%name`, or of a variable.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no such value.
         """
         name = text.strip()
         if name.startswith("%"):
@@ -330,7 +330,7 @@ class Inspection:
         """A variable for programs of the batch, or an argument of the launch.
 
         Raises:
-            UsageError: there is neither.
+            UsageError: there is no such variable or argument.
         """
         if positions is not None:
             mark = self.mark_of(frame)
@@ -353,13 +353,13 @@ class Inspection:
         Args:
             text: Python; tiles are torch tensors of their own shape, and scalars are numbers.
             frame: 0 for the innermost.
-            program: a linear number; None for those that are selected.
+            program: a linear number; None for the selected ones.
 
         Returns:
             A `PerProgram` where several programs are meant and it reads a variable.
 
         Raises:
-            EvaluationError: it raised.
+            EvaluationError: the expression raised.
         """
         host = self.host_frame(frame)
         if host is not None:
@@ -394,7 +394,7 @@ class Inspection:
         A tuple of expressions gives a tuple. Everything else is evaluated.
 
         Raises:
-            EvaluationError: it raised.
+            EvaluationError: the expression raised.
         """
         shown = text.strip()
         if shown.startswith("%") and shown[1:].isalnum() | shown[1:].isidentifier():
@@ -412,7 +412,7 @@ class Inspection:
         return self.evaluate(text, frame)
 
     def is_bound_later(self, names: Iterable[str]) -> bool:
-        """Whether one of them is a variable of this function that has no value yet."""
+        """Whether one of the names is a variable of this function that has no value yet."""
         if not self.marks:
             return False
         mark = self.marks[0]
@@ -452,7 +452,7 @@ class Inspection:
     # Assignment
 
     def assigned(self, name: str, text: str, frame: int = 0) -> tuple[Any, Tensor]:
-        """The IR value behind a variable, and what it is once `text` is assigned to it.
+        """The IR value of a variable, and its tile once `text` is assigned to it.
 
         Raises:
             UsageError: the variable cannot be assigned; the message says why.

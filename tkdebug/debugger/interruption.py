@@ -1,8 +1,8 @@
 """The user's code that runs in a debugger, and Ctrl-C while a script runs under one.
 
-That code runs at stops, and as conditions while a launch runs. It may be endless, raise what it
-likes, or ask for the process to end. Invariant: none of that gets further than an
-`EvaluationError`, and what interrupts it hits nothing else of its thread.
+That code runs at stops, and as conditions while a launch runs. It may be endless, raise any
+exception, or ask for the process to end. Invariant: none of that gets further than an
+`EvaluationError`, and an interrupt hits nothing else of its thread.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class Interruptible:
         self._sent_s: dict[int, float] = {}
 
     def call(self, function: Callable[[], T], *, is_brief: bool = False) -> T:
-        """Return what `function` returns; of a call within a call the outer one is interrupted.
+        """Return the result of `function`; if calls are nested, the outer one is interrupted.
 
         Args:
             function: runs the user's code.
-            is_brief: it is called often, as conditions are: SIGINT goes to its usual handler, which
-                may call `interrupt`, as to take it costs 50 us.
+            is_brief: whether it is called often, as conditions are: SIGINT then goes to its usual
+                handler, which may call `interrupt`, since taking it over costs 50 us.
 
         Raises:
-            EvaluationError: it was interrupted, or raised what would end the process.
+            EvaluationError: it was interrupted, or raised an exception that would end the process.
         """
         thread = threading.get_ident()
         if thread in self._running:
@@ -87,7 +87,7 @@ class Interruptible:
 
     @contextmanager
     def outside(self) -> Iterator[None]:
-        """Run what is not the user's expression, such as a launch that it makes."""
+        """Run code that is not the user's expression, such as a launch that it makes."""
         thread = threading.get_ident()
         if thread not in self._running:
             yield
@@ -126,7 +126,7 @@ class Interruptible:
             signal.signal(signal.SIGINT, self._handle)
 
     def _leave(self, thread: int, before: Any) -> bool:
-        """Let nothing interrupt this thread from now on; what was sent is let come first."""
+        """Let nothing interrupt this thread from now on; interrupts already sent come first."""
         with self._lock:
             self._running.pop(thread, None)
         until = self._sent_s.get(thread, 0.0) + _LONGEST_DELIVERY_S
@@ -151,7 +151,7 @@ def interrupts(
     """Ctrl-C stops in the kernel that runs, or at the script's next line.
 
     Args:
-        debugger: of the kernels.
+        debugger: the debugger of the kernels.
         console: knows what stops at the script's lines.
         is_ending: whether it is to end the script instead.
     """

@@ -1,7 +1,7 @@
 """The IR that a debugger runs, as people see it: text, values by name, threads that hold them.
 
 A tile's layout says which thread holds an element in which register; the interpreter keeps whole
-tiles, so what a thread holds is read off the tile by the layout.
+tiles, so a thread's elements are read off the tile by the layout.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class IRLine:
     """A line of the IR's text.
 
     Attributes:
-        source: the line of the source that its op comes from; None where no op begins.
+        source: the source line of its op; None if no op begins there.
         is_current: whether its op is about to run.
     """
 
@@ -63,7 +63,7 @@ def value_named(code: DebugCode, name: str) -> Value:
     """The value that the IR's text calls `%name`.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such value.
     """
     found = code.values_by_name.get(name)
     if found is None:
@@ -114,7 +114,7 @@ def layout_of(value: Value, name: str) -> LinearLayout:
     """Return the layout of a tile: which thread holds which element.
 
     Raises:
-        UsageError: it has no layout.
+        UsageError: the value has no layout.
     """
     layout = encoding_of(value.type)
     if layout is None:

@@ -16,7 +16,7 @@ def statement_lines(file: str) -> dict[int, str]:
     """The first lines of the statements in functions of a file, with the function's name.
 
     Raises:
-        UsageError: it cannot be read, or is no Python source.
+        UsageError: the file cannot be read, or is no Python source.
     """
     try:
         text = fresh_source(file)
@@ -44,7 +44,7 @@ def _lines_of(file: str, text: str) -> dict[int, str]:
 
 
 def code_lines(file: str) -> frozenset[int]:
-    """The first lines of all statements of a file, of those in no function, too.
+    """The first lines of all statements of a file, also of those in no function.
 
     Raises:
         UsageError: the file cannot be read, or is no Python source.
@@ -123,7 +123,7 @@ def checked_line(file: str, line: int) -> int:
     """`line`, if a statement of a function begins there.
 
     Raises:
-        UsageError: none does; the message offers the nearest line where one does.
+        UsageError: none does; the message offers the nearest line that does.
     """
     known = statement_lines(file)
     if line in known:
@@ -153,7 +153,7 @@ def is_path_end(end: str, path: str) -> bool:
 
 
 def function_line(file: str, name: str) -> int | None:
-    """The first line of a function's body; None where the file has no such function."""
+    """The first line of a function's body, or None if the file has no such function."""
     lines = [line for line, function in statement_lines(file).items() if function == name]
     return min(lines, default=None)
 

@@ -36,17 +36,17 @@ class Selection:
         """The programs with `ids`, of one to three numbers each.
 
         Raises:
-            UsageError: one is outside of the grid.
+            UsageError: a program is outside of the grid.
         """
         return cls(frozenset(linear_id(id_, grid) for id_ in ids))
 
     @classmethod
     def narrowed(cls, programs: frozenset[int], grid: Grid) -> Selection:
-        """The programs of these linear numbers; all of a grid are no choice."""
+        """The programs of these linear numbers; all of a grid count as no selection."""
         return cls(None if len(programs) == math.prod(grid) else programs)
 
     def positions(self, run: Evaluator) -> Tensor:
-        """The batch positions of those that take part just now, int64, in order."""
+        """The batch positions of the programs that take part just now, int64, in order."""
         if run.active is None:
             here = torch.arange(run.programs)
         else:
@@ -59,7 +59,7 @@ class Selection:
         )
 
     def is_here(self, run: Evaluator) -> bool:
-        """Whether one of them takes part just now."""
+        """Whether one of the programs takes part just now."""
         return self.is_among(run.first, run.programs, run.active)
 
     def is_among(self, first: int, count: int, active: Tensor | None) -> bool:
@@ -92,7 +92,7 @@ class Elsewhere:
     """Programs of the batch that do not take part just now, and why.
 
     Attributes:
-        line: of the `if` or the loop that they are apart at.
+        line: the line of the `if` or the loop at which they parted.
         reason: "in the other branch of the `if`", "past the loop".
         programs: their linear numbers.
     """
@@ -107,8 +107,8 @@ class Census:
     """The places of all programs of a launch.
 
     Attributes:
-        here: linear numbers of those at the stop.
-        elsewhere: those that are masked off.
+        here: linear numbers of the programs at the stop.
+        elsewhere: the programs that are masked off.
         waiting: how many have begun and wait for others.
         ended: how many have ended.
         not_begun: how many have not begun.
@@ -127,7 +127,7 @@ class Census:
         return math.prod(self.grid)
 
     def text(self) -> str:
-        """One line: how many are where."""
+        """Return the number of programs at each place, as one line."""
         if len(self.here) == self.total:
             return f"all {self.total} programs are here" if self.total > 1 else "the only program"
         verb = "is" if len(self.here) == 1 else "are"
@@ -148,7 +148,7 @@ class Census:
 def elsewhere(
     run: Evaluator, entered: Sequence[tuple[Operation, Tensor | None]]
 ) -> list[Elsewhere]:
-    """The programs of a batch that are masked off, by where they parted from those that are not.
+    """The masked-off programs of a batch, by the place where they parted from the active ones.
 
     Args:
         run: the batch.

@@ -1,4 +1,4 @@
-"""A front in another thread: what it asks runs in the thread that is stopped."""
+"""A front in another thread, whose questions are answered in the thread that is stopped."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class QueuedFront:
-    """Hands stops to a listener, and runs what another thread asks in the thread that is stopped.
+    """Passes stops to a listener, and answers another thread's questions in the stopped thread.
 
     Args:
         on_stop: called with each stop, in the stopped thread, before anything is asked. It must not
             wait for the other thread.
-        on_log: called with what a log point prints.
+        on_log: called with the text of a log point.
     """
 
     def __init__(self, on_stop: Callable[[Stop], None], on_log: Callable[[str], None]) -> None:
@@ -66,7 +66,7 @@ class QueuedFront:
             self._asked.put(resume)
 
     def close(self) -> None:
-        """Nobody asks any more: the launch goes on, and no other one stops. From any thread."""
+        """Hear that nobody asks any more: the launch goes on, and no other stops. In any thread."""
         with self._lock:
             self._is_closed = True
             if self._is_stopped:
@@ -78,7 +78,7 @@ class QueuedFront:
         self._on_log(text)
 
     def stopped(self, debugger: Debugger, stop: Stop) -> Resume:
-        """Do what is asked until the launch is to go on. In the stopped thread."""
+        """Answer questions until the launch is to go on. In the stopped thread."""
         with self._lock:
             if self._is_closed:
                 return Detach()

@@ -1,8 +1,8 @@
-"""Variables that the IR has no value of at a line, though Python still holds one.
+"""Variables of which the IR has no value at a line, though Python still holds one.
 
-Those are names that a loop's body bound in the round before, that a branch bound which is over, or
-that a loop bound which has ended. Their values stay in the batch (`DebugCode.kept`), and the log of
-lines passed says where a name was bound last. What was computed again since then is read by
+These are names that a loop's body bound in the iteration before, that an earlier branch bound, or
+that an ended loop bound. Their values stay in the batch (`DebugCode.kept`), and the log of lines
+passed says where a name was bound last. A value that was computed again since then is read by
 executing the launch again, up to that line.
 """
 
@@ -45,14 +45,14 @@ class _Search:
 def recall(
     execution: Execution, here: Here, mark: Mark, names: Iterable[str], positions: Tensor
 ) -> dict[str, Reading]:
-    """Read what names without a value at `mark` hold in Python.
+    """Read the values that Python holds for names without a value at `mark`.
 
     Args:
-        execution: of the launch.
-        here: where it is stopped.
-        mark: of the frame that is asked about.
-        names: those that another line of the function has a value of; others are left out.
-        positions: of programs in the batch.
+        execution: the execution of the launch.
+        here: the moment of the stop.
+        mark: the mark of the frame that is asked about.
+        names: names of which another line of the function has a value; others are left out.
+        positions: the positions of programs in the batch.
 
     Returns:
         A reading for each name that was bound, or was bound by some programs only.
@@ -138,7 +138,7 @@ class _Reader(CountingObserver):
     """Reads names at the lines at which they had their values.
 
     Attributes:
-        readings: what was read so far.
+        readings: the readings so far.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class _Reader(CountingObserver):
         return self._execution.code.needed.get(op, ())
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Count, and read what is due."""
+        """Count, and read the names that are due."""
         super().before(run, op, operands)
         for name, entry in self._wanted.items():
             if entry.moment.op == self.now and run.first == self._first:

@@ -1,8 +1,8 @@
 """Recorded values of another run's watches, such as a native one's, beside the debugger's.
 
-Responsible for finding the recorded value of where the launch stands, and for saying whether it is
-the same. A value belongs to a launch (the first, second, … of its kernel that has values), a line
-with its chain of calls, a program, and how often that program came by there before.
+Responsible for finding the recorded value for the launch's place, and for comparing it. A value
+belongs to a launch (the first, second, … of its kernel that has values), a line with its chain of
+calls, a program, and the number of earlier visits of that program.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RecordedValues:
 
     Args:
         source: how messages call the run.
-        values: of the run, each with what tells its process.
+        values: the values of the run, each with a key of its process.
     """
 
     def __init__(self, source: str, values: Iterable[tuple[object, WatchedValue]]) -> None:
@@ -65,10 +65,10 @@ class RecordedValues:
             self._values[at] = None if at in self._values else value
 
     def compared(self, inspection: Inspection, number: int) -> tuple[str, ...]:
-        """A line for each value that was recorded of where the launch stands.
+        """Return a line for each recorded value of the launch's place.
 
         Args:
-            inspection: of the stopped launch.
+            inspection: the inspection of the stopped launch.
             number: 1 for the first launch of the kernel.
         """
         here = inspection.here
@@ -134,10 +134,10 @@ def _lines_passed(inspection: Inspection) -> list[Passed]:
 def _just_seen(
     inspection: Inspection, log: list[Passed], mark: Mark, program: int
 ) -> Iterator[tuple[Mark, int, bool]]:
-    """The lines of which a program's values are there now.
+    """The lines whose values of a program are there now.
 
-    Those are the line that it stands before, and the one that it ran last in the same function:
-    each with how often the program came by there before, and whether the line is over.
+    These are the line that it is at, and the one that it ran last in the same function: each with
+    the number of earlier visits of the program, and whether the line is over.
     """
     here = inspection.here
     assert here is not None
@@ -193,7 +193,7 @@ def _pair(inspection: Inspection, recorded: WatchedValue | None, program: int) -
 
 
 def _as_recorded(recorded: WatchedValue, values: torch.Tensor) -> WatchedValue:
-    """Return what a watch would have recorded of (1, elements) fp64."""
+    """Return the record that a watch would have made of (1, elements) fp64."""
     found = Summaries.of(values)
     # No zero is negative, as in records.
     least, most, mean = ((each + 0.0).item() for each in (found.minimum, found.maximum, found.mean))

@@ -83,7 +83,7 @@ class LaunchSession:
         """The kernel's code at another stage.
 
         Raises:
-            TkError: it does not compile to that stage.
+            TkError: the kernel does not compile to that stage.
         """
         values = tuple(self.launch.arguments.values())
         try:
@@ -191,7 +191,7 @@ class LaunchSession:
         return not self._resumes(resume, moment, None)
 
     def _holds_at_end(self, one: Breakpoint) -> bool:
-        """Whether its condition holds of the arguments; one that fails stops."""
+        """Whether its condition holds for the arguments; one that fails stops."""
         if one.condition is None:
             return True
         try:
@@ -202,7 +202,7 @@ class LaunchSession:
             return True
 
     def _compare(self) -> None:
-        """Say once for each IR where what it stored is not what the launch stores."""
+        """Report, once for each IR, that it stored other values than the launch."""
         if self.execution.has_assignments or self.code in self._compared:
             return
         if 2 * self.execution.written_bytes > self._debugger.memory_bytes:
@@ -224,7 +224,7 @@ class LaunchSession:
     # Going on
 
     def _resumes(self, resume: Resume, now: Moment, mark: Mark | None) -> bool:
-        """Prepare to go on; whether the launch is to be executed again."""
+        """Prepare to go on; return whether the launch is to be executed again."""
         match resume:
             case Quit(runs_again=runs_again):
                 self._debugger.end_script(RunAgain(0) if runs_again else Ended(0))

@@ -1,7 +1,7 @@
 """Stages: the IR of a kernel that a debugger runs, as people write it.
 
-`tile-ir` is the front end's, before any pass; `tile-ir:PASS` and `gpu-ir:PASS` are what a pass
-leaves, `gpu-ir:PASS:2` what its second run leaves, `gpu-ir` what is lowered. `tkdebug passes` has
+`tile-ir` is the front end's, before any pass; `tile-ir:PASS` and `gpu-ir:PASS` are the IR after a
+pass, `gpu-ir:PASS:2` after its second run, `gpu-ir` the IR that is lowered. `tkdebug passes` has
 the same names, with " after " for the colon.
 """
 
@@ -52,12 +52,12 @@ def parse_stage(text: str, tile: Sequence[str], gpu: Sequence[str]) -> Stage:
     """The stage that a text names.
 
     Args:
-        text: as the user wrote it.
+        text: the user's text.
         tile: the passes over Tile IR, in order.
-        gpu: those from there to GPU IR.
+        gpu: the passes from there to GPU IR.
 
     Raises:
-        UsageError: there is none of that name; the message offers the nearest.
+        UsageError: there is no stage of that name; the message offers the nearest.
     """
     ir, *rest = [part.strip() for part in text.strip().replace(" after ", ":").split(":")]
     if ir not in (TILE, GPU):

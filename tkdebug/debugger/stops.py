@@ -54,10 +54,10 @@ class Stop:
         launch: its number, 1 for the first of the process.
         kernel: its name.
         frames: the chain of calls, outermost first; () at the END.
-        moment: to come back to by `GoTo`.
-        breakpoints: the numbers of those that were met.
-        detail: more to say, one line each: which element was written by whom, the fault's text.
-        notes: what else happened, such as an assignment that was undone.
+        moment: the moment, for `GoTo`.
+        breakpoints: the numbers of the met breakpoints.
+        detail: further text, one line each: which element was written by whom, the fault's text.
+        notes: other events, such as an assignment that was undone.
         is_return: whether the function is about to return.
     """
 

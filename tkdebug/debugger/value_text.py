@@ -43,7 +43,7 @@ def number_text(value: Any) -> str:
 
 
 def element_text(element: Tensor) -> str:
-    """Return a single element with the fewest digits from which its dtype gives it back.
+    """Return a single element with the fewest digits that its dtype reads back as the same number.
 
     Args:
         element: a tensor of any shape with one element.
@@ -77,7 +77,7 @@ def summary(data: Tensor) -> dict[str, Any]:
     """The smallest, the largest and the mean element, and how many are NaN or Inf.
 
     Args:
-        data: of any shape and dtype of numbers; with at least one element.
+        data: a tensor of any shape and dtype of numbers; with at least one element.
     """
     if not data.dtype.is_floating_point:
         wide = data.double()
@@ -166,9 +166,9 @@ def reading_text(reading: Reading, programs: tuple[int, ...], grid: tuple[int, i
     """A variable on one line.
 
     Args:
-        reading: what was read, of `programs`.
+        reading: the reading, for `programs`.
         programs: linear numbers.
-        grid: of the launch.
+        grid: the grid of the launch.
     """
     match reading:
         case Tile():
@@ -275,7 +275,7 @@ def _single_text(value: Any) -> str:
 
 
 def type_name(value: Any) -> str:
-    """Return the name of a value's type; for our types that of the built-in type."""
+    """Return the name of a value's type; for tkdebug's types, the built-in type's."""
     own = type(value)
     is_ours = isinstance(value, ProgramPlace | ProgramNumber | Scalar)
     return own.__mro__[1].__name__ if is_ours else own.__name__

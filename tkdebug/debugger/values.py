@@ -1,8 +1,8 @@
 """Values of variables at a stop, for some programs, and the buffers of their shared memory.
 
-Values are copies: tensors that do not change any more. Their first axis is that of the programs, in
-the order in which they were asked for. A buffer in shared memory has its slots, and the
-copies that are on their way to them.
+Values are copies: tensors that do not change any more. Their first axis is the axis of programs, in
+the order in which they were asked for. A buffer in shared memory has its slots, and the copies that
+are on their way to them.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _UNCOMMITTED = "in no group yet"
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """Something that was started and not waited for.
+    """A copy or a dot that was started and not waited for.
 
     Attributes:
-        op: that started it.
-        group: "group 1 of 2", the oldest first; "" for what has none.
+        op: the op that started it.
+        group: "group 1 of 2", the oldest first; "" for one without a group.
     """
 
     op: Operation
@@ -54,10 +54,10 @@ class Slot:
     """One buffer of a ring, or the only one.
 
     Attributes:
-        copies: on their way to it.
-        data: what it holds, of the buffer's shape.
+        copies: copies on their way to it.
+        data: its contents, of the buffer's shape.
         is_poison: whether nothing was written to it, or a copy has begun to overwrite it.
-        mbarrier: what it says, where it is one; "".
+        mbarrier: the text of its mbarrier, if it is one; "" if not.
     """
 
     copies: tuple[InFlight, ...]
@@ -71,7 +71,7 @@ class SharedBuffer:
     """A buffer that a `ttg.local_alloc` has made.
 
     Attributes:
-        offset_bytes: in the program's shared memory; None before allocate-shared.
+        offset_bytes: the place in the program's shared memory; None before allocate-shared.
     """
 
     value: Value
@@ -86,7 +86,7 @@ def buffers(run: Evaluator, position: int) -> list[SharedBuffer]:
 
     Args:
         run: the batch.
-        position: of the program in it.
+        position: the position of the program in it.
     """
     found = []
     for value, held in run.values.items():
@@ -103,7 +103,7 @@ def buffers(run: Evaluator, position: int) -> list[SharedBuffer]:
 
 
 def is_being_filled(run: Evaluator, view: BufferView, position: int) -> bool:
-    """Whether a copy is on its way to what a view of one buffer shows, for a program."""
+    """Whether, for a program, a copy is on its way to the elements in a view of one buffer."""
     index = 0 if view.index is None else int(indices(run, view.index)[position])
     return any(_copies(run, view, index, position))
 
@@ -180,7 +180,7 @@ class Tile:
     Attributes:
         data: (programs, *shape), of the type's torch dtype; unsigned integers of less than 64 bits
             are int64, as most of torch cannot compute with the others.
-        type: as the language writes it: `fp32`, `<['64', '64'], fp32>`.
+        type: the type as the language writes it: `fp32`, `<['64', '64'], fp32>`.
         is_tile: False for a scalar, whose shape is ().
     """
 
@@ -199,11 +199,10 @@ class Pointers:
     """Pointers into one tensor, or byte addresses.
 
     Attributes:
-        name: the kernel's argument, None where it is not known.
-        tensor: what they point into, as it was passed; None where it is not known.
-        offsets: (programs, *shape) int64: elements from the tensor's first; bytes where there is
-            no tensor.
-        type: as the language writes it.
+        name: the kernel's argument, None if it is not known.
+        tensor: the tensor that they point into, as it was passed; None if it is not known.
+        offsets: (programs, *shape) int64: elements from the tensor's first; bytes without a tensor.
+        type: the type as the language writes it.
     """
 
     name: str | None
@@ -222,8 +221,8 @@ class Described:
     """A tensor descriptor or a block pointer.
 
     Attributes:
-        parts: what it is made of, by name: base, shape, strides, and offsets of a block pointer.
-        block_shape: of what it loads and stores.
+        parts: its parts by name: base, shape, strides, and a block pointer's offsets.
+        block_shape: the shape of the blocks that it loads and stores.
     """
 
     kind: str
@@ -245,7 +244,7 @@ class Buffer:
     Attributes:
         data: (programs, *shape), several buffers along the first axis of the shape; poison where
             nothing was written, or a copy is on its way.
-        type: as the IR writes it, without the layout.
+        type: the type as the IR writes it, without the layout.
     """
 
     data: Tensor
@@ -265,7 +264,7 @@ class PerProgram:
 
     Attributes:
         values: in the order of the programs.
-        data: (programs, *shape): the same as one tensor; None where they have not all one shape and
+        data: (programs, *shape): the same as one tensor; None if they do not all have one shape and
             type of number.
         is_tile: whether `values` are tensors.
     """

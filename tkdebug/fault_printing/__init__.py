@@ -1,1 +1,1 @@
-"""Faults on stderr while a script runs: their text, how many, and by which process of a run."""
+"""Faults on stderr while a script runs: their text, their number, and the process that prints."""

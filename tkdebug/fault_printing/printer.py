@@ -1,8 +1,8 @@
 """Faults on stderr when they happen: each in full the first time it comes up, then only counted.
 
-Responsible for what is printed while a script runs; the summary at its end is its caller's. Compile
-errors are left out: callers of the compiler get them as exceptions. Which process of a run prints a
-fault is decided in `processes`.
+Responsible for output while a script runs; the summary at its end is its caller's. Compile errors
+are left out: callers of the compiler get them as exceptions. `processes` decides which process of a
+run prints a fault.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class FaultPrinter:
     def tell_counts(self) -> None:
         """Print each fault in a line with its counts, unless there was only one, once.
 
-        A forked child tells nothing: what it counts began with its parent's counts.
+        A forked child reports nothing: its counts began with its parent's.
         """
         if os.getpid() != self._owner:
             return

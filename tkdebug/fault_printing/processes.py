@@ -1,6 +1,6 @@
 """The choice of the process of a run that prints a fault.
 
-Invariant: one of them does, and a process prints nothing where the user would not see it.
+Invariant: one process does, and a process prints nothing where the user would not see it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PrintedFaults:
 def printing_faults() -> Iterator[PrintedFaults]:
     """Print faults of this process and its children while the block lasts.
 
-    What it gives can be asked for them until the block ends.
+    The yielded object can be asked for them until the block ends.
     """
     owner, stream, file = os.getpid(), sys.stderr, _stderr_file()
     folder = TemporaryFolder("printed")
@@ -76,7 +76,7 @@ def printing_faults() -> Iterator[PrintedFaults]:
 
 
 def print_from_environment() -> None:
-    """Print faults in this process, a child of one that prints them, where stderr is the same."""
+    """Print faults in this process, a child of one that prints them, if stderr is the same."""
     file, _, folder = os.environ.get(VARIABLE, "").partition(":")
     if not file or not folder:
         return

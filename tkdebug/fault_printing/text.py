@@ -1,7 +1,7 @@
 """A fault as text: in full, with its source line, and in one line with its counts.
 
-Responsible for the wording that all views but the TUI share. Of a recorded run the caller gives the
-source line as it was then.
+Responsible for the wording that all views but the TUI share. For a recorded run the caller gives
+the source line as it was then.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BEHIND_CARET_CHARS = 12
 
 
 def describe(fault: Fault, view: View = PLAIN_VIEW) -> str:
-    """`fault` as text: place, what happened, source line, call chain, fix; `visible`."""
+    """`fault` as text: place, message, source line, call chain, fix; `visible`."""
     source = None
     if fault.file is not None and fault.line is not None:
         source = source_line(fault.file, fault.line) or None
@@ -41,13 +41,14 @@ def describe(fault: Fault, view: View = PLAIN_VIEW) -> str:
 def fault_lines(
     fault: Fault, source: str | None, times: str, view: View = PLAIN_VIEW
 ) -> Iterator[str]:
-    """One fault in full: where and what, source line and caret, call chain, offender, hint.
+    """Return one fault in full: place, message, source line, caret, call chain, offender, hint.
 
     Args:
         fault: the first of its kind at its place.
-        source: the text of its line, None where that is not known.
+        source: the text of its line, None if that is not known.
         times: how often it came up.
-        view: of the terminal; lines that are too long for it are wrapped or, of source, cut.
+        view: the look of the terminal; lines that are too long for it are wrapped or, if of source,
+            cut.
     """
     style = view.style
     # An assembler's log has lines; of others a newline is the script's, or of a session's making.
@@ -140,9 +141,9 @@ def counted_line(
     Args:
         fault: the first of them.
         count: how often it came up.
-        launches: in how many launches.
-        style: for the terminal.
-        names: what to call its file, by its path; others are named by their paths.
+        launches: the number of launches.
+        style: the style of the terminal.
+        names: names of files, by their paths; others are named by their paths.
     """
     of = f", of `{visible_line(fault.tensor)}`" if fault.tensor else ""
     times = f", {counted(count, 'time')} in {counted(launches, 'launch')}" if launches else ""

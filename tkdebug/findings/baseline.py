@@ -1,9 +1,9 @@
 """The baseline: a file of known faults, so that only new ones fail a run.
 
-A fault is found again by what outlives a moved line: kind, kernel, tensor, file, the code of its
-line and of the calls that lead there, and how many lines with that code are before it in its
+A fault is found again by facts that outlive a moved line: kind, kernel, tensor, file, the code of
+its line and of the calls that lead there, and the number of lines with that code before it in its
 function. Files below the baseline's folder are named relative to it, installed packages relative to
-where they are installed, others by their last name.
+their folder, others by their last name.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class KnownFault:
     """The identity by which a fault is found again.
 
     Attributes:
-        code: of its line, "" where that is not known.
+        code: the code of its line, "" if that is not known.
         ordinal: how many lines of that code are before it in its function.
         tensor: "" for none.
         calls: code of the calls that lead there, outermost first.
-        message: of compile errors, which differ by nothing else; "" of others.
+        message: the message of a compile error, which differs by nothing else; "" for others.
     """
 
     file: str
@@ -76,7 +76,7 @@ def identity(
     Args:
         fault: the fault.
         folder: the baseline's.
-        text_of: gives the text of a source file, "" where it cannot be had.
+        text_of: gives the text of a source file, "" if it cannot be read.
     """
     code, ordinal = ("", 0)
     if fault.frames:
@@ -115,7 +115,7 @@ def load(path: Path, option: str = "--update-baseline") -> frozenset[KnownFault]
 
     Args:
         path: the file.
-        option: by which one is written.
+        option: the option that writes one.
 
     Raises:
         UsageError: it cannot be read, is no baseline, or has another schema.
@@ -191,7 +191,7 @@ def pieces(faults: Iterable[KnownFault]) -> Iterator[str]:
 
 
 def as_json(fault: KnownFault) -> dict[str, object]:
-    """A known fault without what it lacks."""
+    """A known fault without its empty fields."""
     needed = {field.name for field in fields(KnownFault)[:4]}
     return {name: value for name, value in asdict(fault).items() if value or name in needed}
 
@@ -199,12 +199,12 @@ def as_json(fault: KnownFault) -> dict[str, object]:
 def fixed(
     baseline: UsedBaseline, seen: Collection[KnownFault], kernels: Collection[str]
 ) -> tuple[KnownFault, ...]:
-    """The known faults that would have come up in a run, and did not.
+    """The known faults that should have come up in a run, and did not.
 
     Args:
-        baseline: of the run, which came to its end.
-        seen: what did come up.
-        kernels: those that were launched.
+        baseline: the baseline of the run, which came to its end.
+        seen: the faults that came up.
+        kernels: the launched kernels.
     """
     return tuple(
         known

@@ -1,8 +1,8 @@
-"""`# tkdebug: ignore[kind]`: which faults a comment ignores, and what is wrong with a comment.
+"""`# tkdebug: ignore[kind]`: the faults that a comment ignores, and mistakes in comments.
 
-A comment holds for its statement, on whatever physical line of that it is: for faults at these
-lines, and for faults of a device function that is called there. Kinds have to be named. What comes
-after the bracket is the reader's.
+A comment holds for its statement, on whichever of its physical lines it is: for faults at these
+lines, and for faults of a device function that is called there. Kinds have to be named. Text after
+the bracket is for readers.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class IgnoreComment:
     """A comment in the source that ignores faults, in a function of a kernel that was interpreted.
 
     Attributes:
-        line: of the comment.
+        line: the line of the comment.
         first: line of the statement that it is in.
-        last: line of that.
-        kinds: which faults it ignores; as recorded, those of them that were looked for.
-        problem: what is wrong with it, "" for nothing.
+        last: the last line of its statement.
+        kinds: the faults that it ignores; as recorded, those of them that were looked for.
+        problem: the mistake in it, "" for none.
     """
 
     file: str
@@ -96,11 +96,11 @@ def comments_around(
 
 
 def unused(comments: Iterable[IgnoreComment], faults: Iterable[Fault]) -> list[IgnoreComment]:
-    """The comments that ignored nothing, each once, with those of its kinds that it did not.
+    """The comments that ignored nothing, each once, with their unused kinds.
 
     Args:
-        comments: as recorded.
-        faults: all of the run.
+        comments: the comments as recorded.
+        faults: all faults of the run.
     """
     ignored = [fault for fault in faults if fault.state == "ignored"]
     kinds: dict[IgnoreComment, list[str]] = {}
@@ -124,13 +124,13 @@ def unused_lines(comments: Iterable[IgnoreComment], faults: Iterable[Fault]) -> 
 
 
 def problem_lines(comments: Iterable[IgnoreComment]) -> list[str]:
-    """Return what is wrong with comments, a line each."""
+    """Return the mistakes in comments, a line each."""
     wrong = {(c.file, c.line, problem_line(c)) for c in comments if c.problem}
     return [line for *_, line in sorted(wrong)]
 
 
 def problem_line(comment: IgnoreComment) -> str:
-    """Say what is wrong with a comment, in one line."""
+    """Describe the mistake in a comment, in one line."""
     return f"{comment.place}: {comment.problem}"
 
 
@@ -155,7 +155,7 @@ def _is_meant(found: re.Match[str]) -> bool:
 
 
 def _kinds(found: re.Match[str]) -> tuple[tuple[str, ...], str]:
-    """The kinds that a comment names, and what is wrong with it."""
+    """The kinds that a comment names, and the mistake in it."""
     listed: str | None = found["list"]
     if (found["name"], found["colon"], found["word"]) != (_NAME, ":", _WORD):
         return (), f"got {found[0].rstrip()!r}, expected a comment such as {EXAMPLE}"

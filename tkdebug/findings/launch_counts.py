@@ -23,20 +23,20 @@ class LaunchCounts:
     captured: int
 
     def since(self, before: LaunchCounts) -> LaunchCounts:
-        """Return the counts of what came after `before`."""
+        """Return the counts of launches after `before`."""
         return LaunchCounts(self.checked - before.checked, self.captured - before.captured)
 
 
 @stored("kernel_checks")
 @dataclass(frozen=True, slots=True)
 class KernelChecks:
-    """Checks that not all launches of a kernel need to get, of one process since it last said so.
+    """Checks that not all launches of a kernel need, for one process since its last record.
 
     Attributes:
-        kernel: its name.
+        kernel: the kernel's name.
         checked: launches whose accesses were checked.
-        by_check: for each check of those that were to be looked for, such as `race`: how many of
-            these launches were looked at for it.
+        by_check: for each check that was to be made, such as `race`: the number of these launches
+            that it looked at.
     """
 
     kernel: str
@@ -58,23 +58,23 @@ class KernelChecks:
 
 
 class ChecksTally:
-    """Counts the launches of kernels, and what each is looked at for."""
+    """Counts the launches of kernels, and the checks of each."""
 
     def __init__(self) -> None:
         self._launches: Counter[str] = Counter()
         self._looked_at: dict[str, Counter[str]] = {}
 
     def launched(self, kernel: str, wanted: Iterable[str]) -> None:
-        """Count a checked launch, and name what it is to be looked at for."""
+        """Count a checked launch, and name the checks that it is to get."""
         self._launches[kernel] += 1
         self._looked_at.setdefault(kernel, Counter()).update(dict.fromkeys(wanted, 0))
 
     def looked_at(self, kernel: str, checks: Collection[str]) -> None:
-        """Count what a launch was looked at for."""
+        """Count the checks that a launch got."""
         self._looked_at.setdefault(kernel, Counter()).update(checks)
 
     def records(self) -> Iterable[KernelChecks]:
-        """The records of kernels of which something was to be looked for."""
+        """The records of kernels that were to get checks."""
         for kernel, checked in self._launches.items():
             if self._looked_at[kernel]:
                 yield KernelChecks(kernel, checked, dict(self._looked_at[kernel]))
@@ -99,7 +99,7 @@ class AccessTests:
         proven: not at all, as they cannot leave their tensor.
         before_loops: once before a loop.
         by_tile: once for each tile.
-        by_element: at each element.
+        by_element: tested at each element.
     """
 
     proven: int = 0

@@ -1,7 +1,7 @@
 """The way of a fault to the hooks: dropped, or marked as ignored or known, as the knobs say.
 
-Invariant: what a fault is to a run is decided here, in the process that had it; receivers
-go by its `state`.
+Invariant: the state of a fault in a run is decided here, in the process that had it; receivers use
+its `state`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def report(fault: Fault, *, is_end: bool = False) -> None:
     """Hand `fault` to the hooks, unless its kernel or kind is not checked.
 
     Args:
-        fault: as it came up.
-        is_end: whether the launch failed by it; such a one can be known, but not ignored.
+        fault: the fault as it came up.
+        is_end: whether the launch failed by it; such a fault can be known, but not ignored.
     """
     for refine in REFINEMENTS:
         fault = refine(fault)
@@ -45,7 +45,7 @@ def report(fault: Fault, *, is_end: bool = False) -> None:
 
 
 def state_of(fault: Fault) -> FaultState | None:
-    """Return the state of a fault in this run; None where it is not reported."""
+    """Return the state of a fault in this run; None if it is not reported."""
     judged = _judged(fault, fault.kind in ENDING_KINDS)
     return None if judged is None else judged.state
 

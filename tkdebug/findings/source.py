@@ -1,7 +1,7 @@
 """A source file as far as faults are matched with it: its statements, functions and comments.
 
-Read with `tokenize`, so that a text in a string is no comment. Of what is no Python (a file that
-was edited meanwhile) only the lines are known.
+Read with `tokenize`, so that a text in a string is no comment. For a file that is no Python (it was
+edited meanwhile) only the lines are known.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Source:
     """The text of a file.
 
     Attributes:
-        code: by line, its tokens without blanks that do not matter, comments left out.
-        comments: in order.
+        code: by line, its tokens without insignificant blanks, comments left out.
+        comments: the comments in order.
         functions: first and last line of each, decorators included.
     """
 
@@ -53,13 +53,13 @@ class Source:
     functions: tuple[tuple[int, int], ...]
 
     def text_of(self, line: int) -> str:
-        """A line's code without what a formatter changes; "" of a line that is not there."""
+        """A line's code without what a formatter changes; "" for a line that is not there."""
         if line in self.code:
             return self.code[line]
         return " ".join(self.lines[line - 1].split()) if 0 < line <= len(self.lines) else ""
 
     def function_of(self, line: int) -> tuple[int, int]:
-        """First and last line of the innermost function around `line`; of all where none is."""
+        """First and last line of the innermost function around `line`; of the file if none is."""
         around = [span for span in self.functions if span[0] <= line <= span[1]]
         return max(around, default=(1, len(self.lines)))
 
@@ -83,7 +83,7 @@ def parsed(text: str) -> Source:
 
 
 def text_of_file(file: str) -> str:
-    """The text of a file, or of what Python calls so (a notebook cell); "" where there is none."""
+    """The text of a file, or of a notebook cell that Python calls so; "" if there is none."""
     return "".join(source_lines(file))
 
 

@@ -31,7 +31,7 @@ ToolCallback = Callable[[KernelObject], None]
 
 
 class HookHandle:
-    """An added hook: `remove()` takes it out, and so does the end of a `with` block."""
+    """An added hook; `remove()` takes it out, and so does the end of a `with` block."""
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook

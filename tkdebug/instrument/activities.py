@@ -95,7 +95,7 @@ def packed_records(batch: ActivityBatch) -> Packed:
     """The packed records of a batch.
 
     Raises:
-        ValueError: they are damaged.
+        ValueError: the records are damaged.
     """
     import numpy as np
 
@@ -118,7 +118,7 @@ def unpacked(recorded: Recorded[ActivityBatch]) -> Iterator[Activity]:
     """The activities of a batch, in order of their start.
 
     Raises:
-        ValueError: they are damaged.
+        ValueError: the records are damaged.
     """
     import numpy as np
 
@@ -175,7 +175,7 @@ def recorded_activities(session: Session) -> Iterator[Activity]:
     """All activities of a session.
 
     Raises:
-        SessionError: they are damaged.
+        SessionError: the records are damaged.
     """
     for batch in recorded_batches(session):
         yield from session.checked(partial(_all_of, batch))

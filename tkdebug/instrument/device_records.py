@@ -20,21 +20,22 @@ class Activity:
 
     Attributes:
         kind: "kernel", "memcpy" or "memset".
-        name: of the kernel, as its object file has it; which way a copy went, such as "HtoD".
-        process: that launched it.
-        launch: `id` of the launch that it belongs to; 0 for what others launched.
+        name: the name of the kernel, as its object file has it; for a copy, its direction, such as
+            "HtoD".
+        process: the process that launched it.
+        launch: `id` of the launch that it belongs to; 0 for others' work.
         start_ns: since 1970.
-        device: as CUDA numbers it.
+        device: the number of the device in CUDA.
         context: CUPTI's number of the CUDA context.
         stream: CUPTI's number of the CUDA stream, which is not its handle.
         grid: blocks along x, y and z; of a copy or fill (0, 0, 0).
         block: threads along x, y and z.
-        registers: of a thread.
+        registers: the registers of a thread.
         static_shared_bytes: shared memory that the kernel declares, of a block.
         dynamic_shared_bytes: shared memory that the launch asked for.
-        size_bytes: of a copy or fill.
+        size_bytes: the size of a copy or fill.
         graph: CUPTI's number of the CUDA graph that launched it, 0 for none.
-        origin: `number` of the `Origin` that it was launched from, 0 where that is not known.
+        origin: `number` of the `Origin` that it was launched from, 0 if that is not known.
     """
 
     kind: str
@@ -64,7 +65,8 @@ class Origin:
     Attributes:
         number: unique in its process.
         frame: the line that called the operation of torch.
-        scopes: names of those around it, outermost first: modules, `record_function`, Proton's.
+        scopes: names of the scopes around it, outermost first: modules, `record_function`,
+            Proton's.
     """
 
     number: int
@@ -112,11 +114,11 @@ class ActivityBatch:
     """Activities of one process that became known together.
 
     Attributes:
-        count: how many there are.
-        start_ns: of the first.
-        end_ns: of the last.
-        names: those that the records in `data` point to.
-        totals: of those that belong to no launch of tkdebug's.
+        count: the number of activities.
+        start_ns: the start of the first.
+        end_ns: the end of the last.
+        names: the names that the records in `data` point to.
+        totals: the totals of activities that belong to no launch of tkdebug's.
         data: the records, packed and compressed; `instrument.activities.unpacked` reads them.
     """
 
@@ -148,7 +150,7 @@ class SampledImage:
     """The checksum by which CUPTI names a kernel's object file.
 
     Attributes:
-        kernel_hash: which specialisation (`hash` of kernels).
+        kernel_hash: the specialisation (`hash` of kernels).
         crc: CUPTI's checksum of the cubin.
     """
 
@@ -159,11 +161,11 @@ class SampledImage:
 @stored("stall_samples")
 @dataclass(frozen=True, slots=True)
 class StallSamples:
-    """Samples of one function since the last time: where its warps were, and their waits.
+    """Samples of one function since the last time: its warps' places and waits.
 
     Attributes:
         crc: CUPTI's checksum of the cubin that the function is in.
-        function: its name there.
+        function: the name of the function in the cubin.
         reasons: names of stall reasons, less what all have in common.
         counts: (offset of the instruction in the function, place in `reasons`, samples).
     """
@@ -180,8 +182,8 @@ class SamplingTotal:
     """The number of samples of one context since the last time.
 
     Attributes:
-        samples: of all kernels, also those of which CUPTI gives no instructions.
-        dropped: for which the hardware had no room.
+        samples: the samples of all kernels, also of those for which CUPTI gives no instructions.
+        dropped: samples for which the hardware had no room.
     """
 
     samples: int
@@ -195,15 +197,15 @@ class GpuState:
 
     Attributes:
         gpu: its UUID.
-        name: of its model.
+        name: the name of its model.
         is_busy: whether kernels of this process ran since the state before.
-        sm_clock_mhz: of its processors.
-        memory_clock_mhz: of its memory.
+        sm_clock_mhz: the clock of its processors.
+        memory_clock_mhz: the clock of its memory.
         slowdown_reasons: why clocks are lower than they could be: nvmlClocksEventReasons, a bit
             each.
         performance_state: 0 for P0, the fastest.
-        temperature_c: of the chip.
-        power_mw: that it takes.
+        temperature_c: the temperature of the chip.
+        power_mw: the power that it takes.
     """
 
     gpu: str

@@ -31,17 +31,17 @@ RENDERERS: Mapping[str, Renderer] = {one.name: one.renderer() for one in PASSES}
 def render_passes(
     session: Session, query: PassQuery, format_name: str, view: View = PLAIN_VIEW
 ) -> Iterator[str]:
-    """The passes of the kernels asked for, in pieces of text.
+    """The requested passes of kernels, in pieces of text.
 
     Args:
         session: the run.
-        query: what is asked for.
-        format_name: of `RENDERERS`.
+        query: the request.
+        format_name: a name of `RENDERERS`.
         view: how text is shown.
 
     Raises:
         SessionError: the session is damaged, or holds no passes.
-        UsageError: it holds nothing that was asked for.
+        UsageError: the session holds nothing that was asked for.
     """
     reports = select(session, query)
     if format_name == "text":
@@ -56,7 +56,7 @@ def select(session: Session, query: PassQuery) -> tuple[KernelReport, ...]:
 
     Raises:
         SessionError: the session is damaged, or holds no passes.
-        UsageError: it holds nothing that was asked for; names what there is.
+        UsageError: the session holds nothing that was asked for; the message names what there is.
     """
     kernels = _without_doubles(session.kernels())
     if not kernels:

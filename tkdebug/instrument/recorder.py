@@ -1,7 +1,7 @@
 """The recorder: one subscriber of the hook chain, which writes a run into a session file.
 
 Responsible for what is recorded of events; it holds on to no argument, tensor or kernel once a
-callback has returned. Storing is `session_file`'s.
+callback has returned. `session_file` stores.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Recorder:
 
     Args:
         path: the session file; created by `start`, replacing an older session of that name.
-        script: what to call the run; the running program by default.
-        argv: its arguments; those of this process by default.
+        script: the name of the run; the running program by default.
+        argv: its arguments; this process's by default.
         mode: how kernels run, as shown in reports until the first launch.
         join: add to the session that another process created instead of creating one.
         output: also record what goes through `sys.stdout` and `sys.stderr`.
@@ -155,7 +155,7 @@ class Recorder:
         """Unsubscribe and store everything; a second call is a no-op.
 
         Args:
-            exit_status: of the script, where it is known.
+            exit_status: the exit status of the script, if it is known.
             is_gpu_stuck: nothing may wait for the GPU, which runs what never ends.
         """
         if self._sink is None:
@@ -187,7 +187,7 @@ class Recorder:
             self._device_times.stop()
 
     def take_ended(self, limit_s: float) -> None:
-        """Store what has ended on the GPU, without waiting for what runs there."""
+        """Store the records of work that has ended on the GPU, without waiting for running work."""
         self._gpu.take_ended(limit_s)
         if self._sink is not None:
             # The first answer may be a question, for the names of kernels.

@@ -1,7 +1,7 @@
 """Records of a run that a session holds and gives out, all immutable.
 
-Those that are `stored` have a table, which is derived from what stands here; so have `Fault` and
-`AutotuneChoice` of `events`. `TABLES` names all. The others are answers put together of them.
+Types that are `stored` have a table, which is derived from their fields here; so have `Fault` and
+`AutotuneChoice` of `events`. `TABLES` names all. The others are answers put together from them.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class RunInfo:
     """The run as a whole, one row. `end_ns` is None while it goes on or when it was killed.
 
     Attributes:
-        mode: of its launches, "interpret, native" where there are both.
+        mode: the mode of its launches, "interpret, native" if there are both.
         exit_status: the script's own; None while unknown.
         versions: of python, torch, tkdebug, by name.
-        rank_group: which ranks belong together; None for a run of one process.
+        rank_group: a key of the ranks that belong together; None for a run of one process.
     """
 
     script: str
@@ -64,23 +64,23 @@ class Clock:
 @stored("launches", key=("seq",), indices=("revision",), stamped=False)
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch. What is below `scopes` is None while it runs, or when it was killed.
+    """One launch. Fields after `scopes` are None while it runs, or when it was killed.
 
     Attributes:
         seq: unique in the session, in order of recording.
-        revision: grows with every insert and update of a launch: those beyond the last one seen
-            are what is new or has ended since.
+        revision: grows with every insert and update of a launch: launches beyond the last one seen
+            are new or have ended since.
         id: unique in its process, counted from 1.
-        kernel_hash: which specialisation (`hash` of kernels).
+        kernel_hash: the specialisation (`hash` of kernels).
         mode: "interpret" or "native".
-        options: num_warps and what else the launch was given.
+        options: num_warps and the other options of the launch.
         stream: handle of the CUDA stream, 0 under interpret.
         scopes: names of the script's scopes around it, outermost first.
         time_source: how `duration_ns` was obtained: "cupti" (the GPU's own time stamps), "events"
-            (two CUDA events around it, less what an empty kernel takes between them), "events-at-
-            most" (the same of a kernel so short that the host may have been slower), "host" (wall
-            time of an interpreted launch), "none" (it ended without a time: it was made part of a
-            CUDA graph, or no record of it came).
+            (two CUDA events around it, less the time of an empty kernel between them),
+            "events-at-most" (the same for a kernel so short that the host may have been slower),
+            "host" (wall time of an interpreted launch), "none" (it ended without a time: it was
+            made part of a CUDA graph, or no record of it came).
         device_start_ns: when the GPU began with it, where CUPTI recorded it.
         device: the GPU that it ran on, as CUDA numbers it, where CUPTI recorded it.
         device_stream: CUPTI's number of its stream, as activities have it.
@@ -119,7 +119,7 @@ class Launch:
 
     @property
     def title(self) -> str:
-        """The kernel's name after those of the scopes around it."""
+        """The kernel's name after the names of the scopes around it."""
         return SCOPE_SEPARATOR.join((*self.scopes, self.kernel))
 
 
@@ -128,7 +128,7 @@ class LaunchPage:
     """Launches that are new or changed since a cursor.
 
     Attributes:
-        cursor: what to pass as `since` next time.
+        cursor: the value of `since` next time.
         more: whether further ones are there already.
     """
 
@@ -143,7 +143,7 @@ class KernelSummary:
     """Times of all launches of the kernels of one name, kept by the writers as launches come.
 
     Attributes:
-        finished: how many of `launches` have ended and were timed; times are of those.
+        finished: the number of `launches` that have ended and were timed; times are theirs.
         untimed: how many have ended without a time.
     """
 
@@ -158,7 +158,7 @@ class KernelSummary:
 
     @property
     def mean_ns(self) -> float:
-        """Mean duration of those that have ended, 0 when none has."""
+        """Mean duration of launches that have ended, 0 if none has."""
         return self.total_ns / self.finished if self.finished else 0.0
 
 
@@ -171,8 +171,8 @@ class ScopeSpan:
         id: unique in its process.
         parent: the scope around it, None for none.
         thread: native id of the thread that entered it.
-        metrics: what the script measured of it, without tensors.
-        start_ns: by the host's clock.
+        metrics: the script's metrics of it, without tensors.
+        start_ns: the start by the host's clock.
     """
 
     id: int
@@ -224,7 +224,7 @@ class RecordedKernel:
 @stored("artifacts", key=("kernel_hash", "stage"), stamped=False)
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One stage of a kernel (tile-ir, …), and where the lines of its text come from.
+    """One stage of a kernel (tile-ir, …), and the origin of the lines of its text.
 
     Attributes:
         content: its text, as a `hash` of blobs.
@@ -244,17 +244,17 @@ class Artifact:
 class RecordedPass:
     """The changes that a compiler pass made to a kernel. The first is the front end.
 
-    One that would take more than 8 MiB keeps its name, time and stages only; its `op_ids` are None
-    then although its stages differ.
+    A pass whose row would take more than 8 MiB keeps its name, time and stages only; its `op_ids`
+    are None then although its stages differ.
 
     Attributes:
         number: passes count from 0, in the order in which they ran.
         before: a stage.
         after: a stage; that before it where it changed nothing.
         error: why it failed, "" when it did not.
-        rewrites: rule, ids of the ops before and after, places no op stands for any more.
+        rewrites: rule, ids of the ops before and after, places that no op has any more.
         op_ids: the ops after it, in program order; None where nothing changed.
-        ops: what ops that came or changed are now, by id.
+        ops: the present facts of ops that came or changed, by id.
     """
 
     kernel_hash: str
@@ -331,13 +331,13 @@ class Blob:
 class RunningFault:
     """A finding so far of a native launch that has not ended, seen from outside.
 
-    Once it has ended its faults say all of it, and this is gone; where the script was killed
-    before, it stays.
+    Once it has ended its faults say all of it, and this is gone; if the script was killed before,
+    it stays.
 
     Attributes:
-        site: of the access or assertion in its kernel.
+        site: the site of the access or assertion in its kernel.
         frames: its place, outermost first.
-        program: number of the program of an example, x fastest; None where that is not known yet.
+        program: the number of the program of an example, x fastest; None if that is not known yet.
         count: bad elements, or more.
     """
 
@@ -366,11 +366,11 @@ def fault_key(fault: Fault) -> FaultKey:
 
 
 def running_fault(found: RunningFault, launch: Launch | None) -> RecordedFault:
-    """The fault that stands for what a launch has found so far.
+    """The fault of a launch's findings so far.
 
     Args:
-        found: that.
-        launch: which, where it is in the session.
+        found: the findings.
+        launch: the launch, if it is in the session.
     """
     said = "found while its launch runs"
     if found.program is None:
@@ -407,7 +407,7 @@ class FaultGroup:
     Attributes:
         first: the first one recorded.
         count: bad accesses in all.
-        launches: in how many launches; 0 for a compile error.
+        launches: the number of launches; 0 for a compile error.
     """
 
     first: RecordedFault

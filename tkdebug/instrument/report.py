@@ -30,7 +30,7 @@ class ReportFormat:
 
     Attributes:
         render: yields the report in pieces, so that a run of a million launches needs no memory.
-        suffixes: of files that are written in this format unless another is asked for.
+        suffixes: the suffixes of files that are written in this format by default.
     """
 
     render: Renderer
@@ -43,7 +43,7 @@ SUFFIXES: Mapping[str, str] = {one.suffix: one.name for one in REPORTS if one.su
 
 
 def _plugin_renderer(format_name: str) -> Renderer:
-    """The renderer of a plugin; what it raises names it."""
+    """The renderer of a plugin; its exceptions name it."""
     formats = loaded("tkdebug.renderers", ReportFormat, RENDERERS)
     for plugin, added in formats:
         if plugin.name == format_name:
@@ -67,10 +67,10 @@ def format_of(path: Path, option: str) -> str:
 
     Args:
         path: the report.
-        option: by which another format can be asked for.
+        option: the option by which another format can be asked for.
 
     Raises:
-        UsageError: it says none.
+        UsageError: the name says none.
     """
     suffix = path.suffix.lower()
     known = SUFFIXES.get(suffix)
@@ -86,7 +86,7 @@ def format_of(path: Path, option: str) -> str:
 
 
 def format_names() -> tuple[str, ...]:
-    """All formats, those of plugins behind ours."""
+    """All formats, plugins' after tkdebug's."""
     return tuple(dict.fromkeys((*RENDERERS, *names("tkdebug.renderers"))))
 
 
@@ -95,7 +95,7 @@ def render(session: Session, format_name: str, view: View = PLAIN_VIEW) -> Itera
 
     Args:
         session: the run.
-        format_name: of `RENDERERS`.
+        format_name: a name of `RENDERERS`.
         view: how text is shown; other formats are for programs.
 
     Raises:
@@ -118,8 +118,8 @@ def write_report(session: Session, path: Path, format_name: str, *, kept: bool =
 
     Args:
         session: the run.
-        path: where to.
-        format_name: of `RENDERERS`.
+        path: the file to write.
+        format_name: a name of `RENDERERS`.
         kept: whether the session will still be there to make the report again.
 
     Raises:

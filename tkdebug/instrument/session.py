@@ -1,8 +1,8 @@
 """Reading a session file: headless, while it is written or long after, here or elsewhere.
 
 Responsible for the questions that can be asked of a session, and for immutable answers.
-`session_file.connection` knows how the file is reached, `session_file.tables` what a row means.
-Nothing in the session is trusted: whatever is wrong is a `SessionError` of one line.
+`session_file.connection` reaches the file, `session_file.tables` reads its rows. Nothing in the
+session is trusted: any mistake is a `SessionError` of one line.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Session:
         self._connection.close()
 
     def copy_to(self, path: Path) -> None:
-        """Write the session as it is now to `path`, where nothing may be yet.
+        """Write the session as it is now to `path`, where no file may be yet.
 
         Raises:
             SessionError: it cannot be written.
@@ -114,7 +114,7 @@ class Session:
         """The names of kernels that `pattern` is, or fits.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no such kernel.
         """
         statement = (
             "SELECT kernel FROM totals UNION SELECT name FROM kernels UNION "
@@ -130,7 +130,7 @@ class Session:
     def narrow(self, kernels: Sequence[str]) -> None:
         """Restrict every answer from now on to these kernels, () for none.
 
-        What is not known by kernel, such as what others ran on the GPU, is left out.
+        Records that are not kept by kernel, such as others' work on the GPU, are left out.
         """
         names = ", ".join("'" + name.replace("'", "''") + "'" for name in kernels)
         conditions = dict.fromkeys(_OF_ALL_KERNELS, "0")
@@ -160,12 +160,12 @@ class Session:
     def records(
         self, kind: type[_T], /, since: int = 0, limit: int = MAX_PAGE_ROWS, **fields: object
     ) -> tuple[Recorded[_T], ...]:
-        """Records of one type beyond that of `seq` `since`, in order; () where there are none.
+        """Records of one type beyond the one of `seq` `since`, in order; () if there are none.
 
         Args:
             kind: `Fault`, `AutotuneChoice`, `Output`, `ScopeSpan`, or a plugin's own.
             since: ask again from the last one's `seq`.
-            limit: of how many are given at most.
+            limit: the most records that are returned.
             fields: only records that have these values.
         """
         table = table_of(kind)
@@ -225,7 +225,7 @@ class Session:
         """These fields of all launches, in the order in which they began.
 
         Args:
-            names: of fields of `Launch`.
+            names: the names of fields of `Launch`.
         """
         fields = table_of(Launch).fields(("seq", *names))
         statement = f"SELECT {fields.select} FROM launches WHERE seq > ? ORDER BY seq LIMIT ?"
@@ -357,7 +357,7 @@ class Session:
         return self._text("sources", "content", "WHERE file = ?", file)
 
     def source_line(self, file: str, line: int) -> str | None:
-        """One line (1-based) of a recorded source file, None when it was not recorded."""
+        """One line (1-based) of a recorded source file, or None if it was not recorded."""
         if file not in self._source_lines:
             text = self.source_text(file)
             self._source_lines[file] = None if text is None else tuple(text.splitlines())
@@ -367,7 +367,7 @@ class Session:
     def fault_groups(self) -> tuple[FaultGroup, ...]:
         """All faults, those of one `fault_key` together, in the order in which they came up.
 
-        Behind them is what launches that have not ended have found so far, where it is new.
+        After them are new findings so far of launches that have not ended.
         """
         groups = self._reported_faults(MAX_SEQ)
         known = {group.key for group in groups}
@@ -403,7 +403,7 @@ class Session:
         return tuple(groups.values())
 
     def fault_overview(self, max_launches: int) -> FaultOverview:
-        """All faults so far, in groups; ask `records` from its `last_seq` for those that come."""
+        """All faults so far, in groups; `records` from its `last_seq` gives later ones."""
         last_seq = self._number("SELECT coalesce(max(seq), 0) FROM faults")
 
         def read() -> tuple[tuple[int, int], ...]:
@@ -477,7 +477,7 @@ class Session:
                 raise ValueError(f"no table {name}")
 
     def _has_table(self, name: str) -> bool:
-        """Whether there is such a table; what lies in it is in the file, whose size bounds it."""
+        """Whether there is such a table; its contents are in the file, whose size bounds them."""
         if name in self._checked:
             return True
         found = self._rows("SELECT sql FROM sqlite_master WHERE type='table' AND name = ?", name)
@@ -496,7 +496,7 @@ def _check_order(since: int, last: Sequence[int]) -> None:
     """Check that a page ends after the one before; else reading would never end.
 
     Raises:
-        ValueError: it does not, as where numbers lie as texts, which SQLite orders after them.
+        ValueError: it does not, as if numbers are stored as texts, which SQLite orders after them.
     """
     if last and last[0] <= since:
         raise ValueError(f"row {last[0]} comes after row {since}")

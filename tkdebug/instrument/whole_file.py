@@ -11,8 +11,8 @@ from pathlib import Path
 def write_whole(path: Path, pieces: Iterable[str]) -> None:
     """Write `pieces` into the file `path`; on failure the old content stays.
 
-    What is no file of its own (a device, a pipe, a link such as /dev/stdout) is written in place,
-    and so is a file in a folder where none can be made.
+    A device, a pipe or a link such as /dev/stdout is written in place, and so is a file in a folder
+    where none can be made.
 
     Raises:
         OSError: it cannot be written.
@@ -36,7 +36,7 @@ def write_whole(path: Path, pieces: Iterable[str]) -> None:
 
 
 def _must_stay(path: Path) -> bool:
-    """Whether another file must not take the place of what is there."""
+    """Whether another file must not replace the one that is there."""
     if path.is_symlink():
         return True
     return path.exists() and not (path.is_file() and os.access(path.parent, os.W_OK))

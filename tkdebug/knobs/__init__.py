@@ -54,7 +54,7 @@ class Knob(Generic[T]):
     Args:
         sources: environment variables in order of precedence, each with its parser.
         default: the value when no variable is set.
-        type: what a value assigned in code must be an instance of.
+        type: the type of values assigned in code.
         doc: one line for `tkdebug doctor` and the documentation.
     """
 
@@ -107,7 +107,7 @@ class Knob(Generic[T]):
         """`value` if it fits; a string is parsed as the environment's would be.
 
         Raises:
-            UsageError: it does not fit.
+            UsageError: the value does not fit.
         """
         if isinstance(value, str):
             parse = next(iter(self.sources.values()))
@@ -142,7 +142,7 @@ class KnobSet:
     def read_all(self) -> dict[str, object]:
         """Every knob's value by name, so that a bad variable shows at once.
 
-        What has not been looked at stays so: scripts set variables of upstream's themselves.
+        Knobs that were not looked at stay so: scripts set upstream's variables themselves.
 
         Raises:
             UsageError: an environment variable holds something else than expected.
@@ -159,7 +159,7 @@ class KnobSet:
         """Change knobs for the length of a `with` block, in every thread.
 
         Raises:
-            UsageError: no such knob, or a value that does not fit.
+            UsageError: there is no such knob, or a value does not fit.
         """
         checked = {name: self._knob(name).check(value) for name, value in changes.items()}
         before = {name: self.__dict__[name] for name in checked if name in self.__dict__}

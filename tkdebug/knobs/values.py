@@ -1,4 +1,4 @@
-"""Names that knobs may have as values, and how values are read from texts.
+"""Names that knobs may have as values, and readers of values from texts.
 
 A parser raises ValueError for a text that it does not take; the message says what is expected.
 """
@@ -57,7 +57,7 @@ def parse_dot_precision(text: str) -> str | None:
     """Return the precision that fp32 operands of a dot are cut to: `tf32`, or None.
 
     Raises:
-        ValueError: no such precision.
+        ValueError: there is no such precision.
     """
     word = text.strip().lower()
     if word and word not in DOT_PRECISIONS:
@@ -81,7 +81,7 @@ def parse_compiler(text: str) -> str:
 
 
 def parse_triton_version(text: str) -> str:
-    """`"3.9"`, of `"3.9"` or a release such as `"3.9.0"`: the language that `triton` stands for.
+    """`"3.9"`, from `"3.9"` or a release such as `"3.9.0"`: the language of `triton`.
 
     Raises:
         ValueError: a version that tkdebug does not know.
@@ -105,7 +105,7 @@ def parse_print_elements(text: str) -> int:
     """A number of elements, or `all`.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither.
     """
     if text.strip().lower() == "all":
         return ALL_ELEMENTS
@@ -136,7 +136,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 
 def parse_checks(text: str) -> tuple[str, ...]:
-    """Names of checks, ours and those of plugins."""
+    """Names of checks, tkdebug's and those of plugins."""
     names = parse_names(text)
     if names == ("all",):
         return CHECK_NAMES
@@ -152,7 +152,7 @@ def parse_kinds(text: str) -> tuple[str, ...]:
     """Kinds of faults with commas between them.
 
     Raises:
-        ValueError: one of them is none, or none that can be ignored.
+        ValueError: one of them is no kind, or none that can be ignored.
     """
     names = parse_names(text)
     for name in names:
@@ -200,7 +200,7 @@ def parse_absolute(text: str) -> Path | None:
 
 
 def interpret_flag(text: str) -> ModeName:
-    """The mode that upstream's `TRITON_INTERPRET` stands for."""
+    """The mode for upstream's `TRITON_INTERPRET`."""
     return "interpret" if parse_bool(text) else "auto"
 
 
@@ -218,6 +218,6 @@ def directory_flag(variable: str, folder: str) -> Callable[[str], Path | None]:
 
 
 def parse_mlir_dump(text: str) -> tuple[str, ...]:
-    """The passes to print that upstream's `MLIR_ENABLE_DUMP` stands for."""
+    """The passes to print for upstream's `MLIR_ENABLE_DUMP`."""
     # Upstream takes 1 or a kernel's name here; either way every pass is printed.
     return () if text.strip().lower() in _FALSE else ("all",)

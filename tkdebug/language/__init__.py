@@ -1,4 +1,4 @@
-"""The kernel language: what `import triton.language as tl` gives.
+"""The kernel language: the module for `import triton.language as tl`.
 
 Functions come by name from `tkdebug.compiler.ops.table.LANGUAGE`; this module adds
 the types, the iterators and the markers. Invariant: no function of the language is listed here.

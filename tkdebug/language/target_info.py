@@ -1,4 +1,4 @@
-"""`tl.target_info`: what a kernel is compiled for, on the host and as constants in kernels."""
+"""`tl.target_info`: the target that a kernel is compiled for, on the host and in kernels."""
 
 from __future__ import annotations
 

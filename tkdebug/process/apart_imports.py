@@ -1,4 +1,4 @@
-"""Imports of what launches need now and then, in a thread that no signal handler interrupts.
+"""Imports of modules that launches need now and then, in a thread without signal handlers.
 
 A handler runs in the main thread, wherever that is. One that launches while the main thread is in
 the middle of an import would find a module half made; where another thread imports it, it waits.
@@ -18,7 +18,7 @@ LONGEST_WAIT_S = 5.0
 def import_apart(*names: str) -> None:
     """Import modules, so that ordinary imports of them find them whole.
 
-    What fails fails again, and is heard of, where it is imported.
+    An import that fails here fails again, and is reported, where the module is imported.
     """
     missing = [name for name in names if not _is_whole(name)]
     if not missing:

@@ -4,8 +4,8 @@ A forked child has one thread. A lock that another thread of the parent held at 
 held in the child forever, so owners of locks replace them there. Invariant: no lock of
 tkdebug that a launch may take is inherited.
 
-Python's own locks of modules that are being imported cannot be replaced, and a launch imports
-what it needs: so a fork waits for such imports of other threads.
+Python's own locks of modules that are being imported cannot be replaced, and a launch may import
+modules: so a fork waits for such imports of other threads.
 """
 
 from __future__ import annotations

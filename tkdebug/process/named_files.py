@@ -1,10 +1,10 @@
 """Files that a user, a session or a core dump names, and texts of code that is in no file.
 
 Opening a pipe would wait for its writer, a device has no end, and a file may be larger than memory.
-Invariant: nothing here waits, and nothing reads more than its limit. Sources that `linecache`
-has are taken as they are: cells of notebooks and texts of `exec` are in no file. Kernels of
-`python -c` and of a script on stdin are in none either: many a text has the name `<string>`, so it
-is compiled again and searched for the function's code.
+Invariant: nothing here waits, and nothing reads more than its limit. Sources that `linecache` has
+are used: cells of notebooks and texts of `exec` are in no file. Kernels of `python -c` and of a
+script on stdin are in none either: many texts have the name `<string>`, so it is compiled again and
+searched for the function's code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file for reading its bytes.
 
     Raises:
-        OSError: it cannot be opened; an `UnfitFileError` where it is a pipe or a device.
+        OSError: it cannot be opened; an `UnfitFileError` if it is a pipe or a device.
     """
     _check_regular(path, os.stat(path))  # a device may act on being opened
     file = open(path, "rb", opener=_opened_without_waiting)
@@ -53,7 +53,7 @@ def read_bounded(file: BinaryIO, limit_bytes: int) -> bytes:
     """Read all of a file that is open.
 
     Raises:
-        OSError: it cannot be read; an `UnfitFileError` where it is larger than `limit_bytes`.
+        OSError: it cannot be read; an `UnfitFileError` if it is larger than `limit_bytes`.
     """
     size_bytes = os.fstat(file.fileno()).st_size
     data = b""
@@ -70,8 +70,8 @@ def read_bytes(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
     """Read a whole file.
 
     Raises:
-        OSError: it cannot be read; an `UnfitFileError` where it is a pipe or a device, or larger
-            than `limit_bytes`.
+        OSError: it cannot be read; an `UnfitFileError` if it is a pipe or a device, or larger than
+            `limit_bytes`.
     """
     with open_regular(path) as file:
         return read_bounded(file, limit_bytes)
@@ -81,7 +81,7 @@ def read_text(path: str | os.PathLike[str], limit_bytes: int) -> str:
     """Read a whole file of UTF-8 text.
 
     Raises:
-        OSError: as of `read_bytes`.
+        OSError: as for `read_bytes`.
         UnicodeDecodeError: it is no UTF-8.
     """
     return read_bytes(path, limit_bytes).decode()
@@ -103,7 +103,7 @@ def source_line(file: str, line: int) -> str:
 
 
 def fresh_source(file: str) -> str:
-    """Return the text of a source file as it is now, "" where there is none.
+    """Return the text of a source file as it is now, "" if there is none.
 
     Raises:
         UnfitFileError: it is a pipe or a device, or larger than sources are.
@@ -150,7 +150,7 @@ def is_unnamed(file: str) -> bool:
 def unnamed_lines(code: CodeType) -> list[str]:
     """Return the lines of the text that `code` was compiled from, [] if they cannot be found.
 
-    What is found is put into `linecache`, from where faults and tracebacks quote.
+    The text is put into `linecache`, from where faults and tracebacks quote.
     """
     file = code.co_filename
     known = "".join(source_lines(file))

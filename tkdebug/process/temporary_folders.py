@@ -2,9 +2,9 @@
 
 A process that is killed cleans nothing up; the next one does. Invariants: a folder is deleted by
 its owner, or once its owner is dead: nobody holds the lock of the file in it, and no process has
-the number that stands there. So a folder stays while its owner has the lock, which other containers
-see, and while it lives though a script has closed all descriptors. Links are not followed, and
-other users' folders are left alone.
+the number in that file. So a folder stays while its owner has the lock, which other containers see,
+and while it lives though a script has closed all descriptors. Links are not followed, and other
+users' folders are left alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TemporaryFolder:
         self._lock = _locked(self.path / _OWNER)
 
     def remove(self) -> None:
-        """Delete it with what is in it; a forked child does nothing."""
+        """Delete it with its contents; a forked child does nothing."""
         if os.getpid() == self._pid:
             shutil.rmtree(self.path, ignore_errors=True)
             self._let_go()

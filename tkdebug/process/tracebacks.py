@@ -30,10 +30,10 @@ def show_exception(error: BaseException) -> None:
 
 
 def show_interrupt(innermost: FrameType) -> None:
-    """Print where the script is as if Ctrl-C had been raised there.
+    """Print the script's place as if Ctrl-C had been raised there.
 
     Args:
-        innermost: of the script's thread.
+        innermost: the innermost frame of the script's thread.
     """
     frames = [(frame, line) for frame, line in traceback.walk_stack(innermost)][::-1]
     files = [frame.f_code.co_filename for frame, _ in frames]
@@ -46,7 +46,7 @@ def show_interrupt(innermost: FrameType) -> None:
 
 
 def prune_chain(error: BaseException) -> None:
-    """Take tkdebug's frames out of the tracebacks of `error` and of what led to it."""
+    """Take tkdebug's frames out of the tracebacks of `error` and of its causes."""
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
     while pending:

@@ -21,7 +21,7 @@ class Capture(Protocol):
     """The part of pytest's capture manager that is used here."""
 
     def suspend(self, in_: bool = False) -> None:
-        """Let what is printed through, and stdin be read where `in_`."""
+        """Let output through, and stdin be read if `in_` is set."""
         ...
 
     def resume(self) -> None:
@@ -64,7 +64,7 @@ class SuspendingFront:
 
 
 def stop_at_faults(config: pytest.Config) -> Callable[[], None]:
-    """Open the console at each fault of a kernel, and at `breakpoint()`; gives what ends that."""
+    """Open the console at each fault of a kernel, and at `breakpoint()`; return how to stop."""
     capture: Any = config.pluginmanager.getplugin("capturemanager")
     console = terminal_console()
     console.write = print  # stdout as it is at the stop

@@ -1,8 +1,8 @@
-"""Faults that a test suite lives with: options, the baseline, and what the summary says of them.
+"""Known faults of a test suite: options, the baseline, and their lines in the summary.
 
-Responsible for what is counted over the whole session, the workers of pytest-xdist included; which
-test fails is `pytest_plugin`'s. Fixed faults and unused comments are named where all tests ran and
-passed: otherwise more might have come up.
+Responsible for counts over the whole session, the workers of pytest-xdist included; `pytest_plugin`
+decides which test fails. Fixed faults and unused comments are named if all tests ran and passed:
+otherwise more might have come up.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Tally:
     """The findings of a session, or of a worker of it.
 
     Attributes:
-        seen: faults that are not ignored, by what they are found again by.
-        ignored: one of each.
+        seen: faults that are not ignored, by the identity that finds them again.
+        ignored: one fault for each identity.
     """
 
     seen: set[KnownFault] = field(default_factory=set)
@@ -57,7 +57,7 @@ class Tally:
 
 
 def add_options(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
-    """Declare the options, and what an ini file can say."""
+    """Declare the options, and their names in an ini file."""
     group.addoption(
         "--tkdebug-only",
         action="append",
@@ -130,7 +130,7 @@ class Findings:
         self.undo.callback(HOOKS.remove, hook)
 
     def add(self, faults: list[Fault]) -> None:
-        """Count what came up in a phase of a test that does not expect it."""
+        """Count the faults in a phase of a test that does not expect them."""
         if self.path is not None:
             folder = self.path.parent
             self.tally.seen.update(identity(fault, folder) for fault in faults)
@@ -151,7 +151,7 @@ class Findings:
         self.tally.deselected = True
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Send what a worker counted to its session."""
+        """Send a worker's counts to its session."""
         sent: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
         if sent is not None:
             sent[_SENT] = pickle.dumps(self.tally)

@@ -1,1 +1,1 @@
-"""Records of what happens in launches, and who receives them."""
+"""Records of what happens in launches, and their receivers."""

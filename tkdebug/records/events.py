@@ -88,7 +88,7 @@ class ArgumentInfo:
     strides: tuple[int, ...] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Return what is pickled: the dataclasses' own way takes five times as long."""
+        """Return the pickled form: the dataclasses' own way takes five times as long."""
         return ArgumentInfo, (self.name, self.type, self.value, self.shape, self.strides)
 
 
@@ -99,16 +99,16 @@ class LaunchRecord:
         id: unique in the process, counted from 1.
         kernel: the kernel's name.
         grid: programs along x, y, z.
-        options: num_warps, num_stages, num_ctas and what else the launch was given.
+        options: num_warps, num_stages, num_ctas and the other options of the launch.
         kernel_hash: content hash that joins the launch to its `KernelCompiled`.
         start_ns: `time.time_ns()` when the launch began.
         duration_ns: wall time of an interpreted launch, host time of a native one; None at enter.
         stream: the CUDA stream handle; 0 for the default stream and under interpret.
-        error: what the launch raised, None where it did not.
-        user_metadata: makes what `launch_metadata` of the kernel gives; None where it has none.
+        error: the launch's exception, None if it raised none.
+        user_metadata: makes the result of the kernel's `launch_metadata`; None if it has none.
         device_ns: for a native launch that a hook times, a function of `wait: bool = False` that
-            gives its nanoseconds on the device, None while they last; set at exit. It holds on to
-            no argument, and raises when the kernel failed.
+            gives its nanoseconds on the device, None while it lasts; set at exit. It holds on to no
+            argument, and raises if the kernel failed.
     """
 
     kernel: str
@@ -152,10 +152,10 @@ class LaunchRecord:
 
 
 class KernelLaunch(LaunchRecord):
-    """A launch of one kernel, whose type (`launch_type`) has all that its launches share.
+    """A launch of one kernel; its type (`launch_type`) has the facts that its launches share.
 
     Attributes:
-        values: what was passed for each parameter.
+        values: the passed value of each parameter.
         describe: makes `arguments` of values.
     """
 
@@ -191,12 +191,12 @@ def launch_type(
     """The type of the records of a kernel's launches.
 
     Args:
-        kernel: its name.
+        kernel: the kernel's name.
         mode: how it runs.
-        options: of all its launches.
-        kernel_hash: its content hash.
+        options: the options of all its launches.
+        kernel_hash: the kernel's content hash.
         describe: makes descriptions of a launch's values.
-        metadata: what the kernel's `launch_metadata` gives for a grid and values.
+        metadata: gives the result of the kernel's `launch_metadata` for a grid and values.
     """
     shared: dict[str, object] = {
         "kernel": kernel,
@@ -217,10 +217,10 @@ class Rewrite:
     """One rewrite of one pass, as plain values.
 
     Attributes:
-        rule: which of the pass's rules it was.
+        rule: the rule of the pass.
         old_op_ids: ops that are gone, or were changed in place (then also in `new_op_ids`).
-        new_op_ids: ops that stand for them now; empty when they were erased.
-        erased: (file, line) of places that no op stands for any more because of this rewrite.
+        new_op_ids: ids of the ops that replace them; empty if they were erased.
+        erased: (file, line) of places that no op has any more because of this rewrite.
     """
 
     rule: str
@@ -234,12 +234,13 @@ class OpFacts:
     """An op at one time, without its operands.
 
     Attributes:
-        name: of the op, such as "tt.load".
+        name: the name of the op, such as "tt.load".
         attributes: by name, as text.
-        types: of its results, as text; layouts by the alias they have in all texts of the kernel.
+        types: its results' types, as text; layouts by the alias they have in all texts of the
+            kernel.
         parent: id of the op whose region it is in; None for the outermost.
-        region: which of the parent's regions.
-        places: (file, line) of all places it stands for and of the calls that lead to them.
+        region: the number of the parent's region.
+        places: (file, line) of all its places and of the calls that lead to them.
     """
 
     name: str
@@ -257,10 +258,10 @@ class CompilerPass:
     Attributes:
         before: name of the stage before it; "" for the front end.
         after: name of the stage after it; that before it where it changed nothing.
-        time_ns: of the pass alone.
-        rewrites: in order.
-        op_ids: the ops there are after it, in program order; None as far as nothing changed.
-        ops: what ops that came or changed are now, by id.
+        time_ns: the time of the pass alone.
+        rewrites: its rewrites in order.
+        op_ids: the ids of the ops after it, in program order; None if nothing changed.
+        ops: the present facts of ops that came or changed, by id.
         error: why it failed, "" when it did not.
     """
 
@@ -279,12 +280,12 @@ class KernelCompiled:
     """A kernel was specialised and compiled: its source and its artifacts by stage name.
 
     `op_lines` maps a stage's text line (1-based) to the source frames of the op printed there,
-    outermost first: what lets a viewer light both sides without the compiler. `passes` are in the
-    order in which they ran. A kernel that failed to compile has an `error` and what there was of it
+    outermost first, so that a viewer can highlight both sides without the compiler. `passes` are in
+    the order in which they ran. A kernel that failed to compile has an `error` and its results
     until then. `op_ids` gives the id of the op printed on a stage's text line. `line_table` makes
     the data of a native kernel's `linemap.LineTable`, in some milliseconds: its machine code is
-    read by nvdisasm when the data is (`linemap.line_table_data.from_data`).
-    `image` gives a native kernel's object file.
+    read by nvdisasm when the data is (`linemap.line_table_data.from_data`). `image` gives a native
+    kernel's object file.
     """
 
     hash: str
@@ -342,7 +343,7 @@ class SourceEdit:
     """An edit of a kernel's source.
 
     Attributes:
-        line: of the file, where it begins.
+        line: the first line of the edit in the file.
         before: the lines that go, without their indent.
         after: the lines that come.
         is_in_fp64: whether the launch agrees with it in fp64 alone, so that rounding is left.
@@ -360,7 +361,7 @@ class LineLoss:
     """The loss of one source line by rounding.
 
     Attributes:
-        share: of the sum of what all lines lose, each measured alone, 0 to 1.
+        share: its share of the sum of all lines' losses, each measured alone, 0 to 1.
         value: the element that is wrong most, where only this line rounds.
     """
 
@@ -375,18 +376,18 @@ class Cause:
     """The cause of a wrong tensor, as far as it is known.
 
     Attributes:
-        verdict: "fixes": with each edit alone the launch agrees with what was expected;
+        verdict: "fixes": with each edit alone the launch agrees with the expected tensor;
             "precision": in fp64 it does; "undecided": no edit that was tried does.
         edits: the simplest first.
-        losses: of "precision", the lines that lose most, first.
+        losses: for "precision", the lines that lose most, first.
         got: the element that is wrong most.
-        expected: what it should be.
+        expected: the expected value.
         stored: (file, line) of the store that wrote it.
         tried: how many edits were tried.
-        why: of "undecided", in words.
-        lacks_inputs: whether it was not looked for, as what the launch was given is gone.
+        why: for "undecided", the reason in words.
+        lacks_inputs: whether it was not looked for, as the launch's inputs are gone.
         picture: where the tensor is wrong, a line for some rows: "#" wrong, "." right, "+" both.
-        facts: of "undecided", what the element depends on and what it should, as sentences.
+        facts: for "undecided", the element's dependences, and the expected ones, as sentences.
     """
 
     verdict: Annotated[Verdict, OPEN]
@@ -469,7 +470,7 @@ class FaultExtent:
 @stored("faults")
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: the first offender of its (kind, op, tensor) and how many there were.
+    """One fault: the first offender of its (kind, op, tensor) and the number of offenders.
 
     Attributes:
         severity: a "warning" does not make a run fail; docs/json.md says which kinds are.
@@ -484,7 +485,7 @@ class Fault:
         legal: half-open range of legal offsets.
         count: bad accesses of this (kind, op, tensor) in this launch.
         state: "ignored" by a comment in the source, "known" by the baseline, else "open".
-        cause: of a "mismatch", as far as it is known.
+        cause: the cause of a "mismatch", as far as it is known.
         extent: which elements are bad, where an access was looked at element by element.
     """
 

@@ -34,9 +34,9 @@ class LentBuffer(NamedTuple):
     """A buffer that another process is to read.
 
     Attributes:
-        word_at: where in the memory that process writes a 0 once it has read it.
-        at: where it lies.
-        size_bytes: of what is in it.
+        word_at: the place in memory to which that process writes a 0 once it has read it.
+        at: its place.
+        size_bytes: the size of its contents.
     """
 
     word_at: int
@@ -56,13 +56,13 @@ CALL_FIELDS = (
 
 
 class ActivityBuffers(Protocol):
-    """Memory for what CUPTI records, with functions for it that take no GIL.
+    """Memory for CUPTI's records, with functions for it that take no GIL.
 
     Attributes:
         requested: address of a CUpti_BuffersCallbackRequestFunc.
         completed: address of a CUpti_BuffersCallbackCompleteFunc.
         called: address of a CUpti_CallbackFunc, which notes calls of the driver.
-        descriptor: of the memory, for another process.
+        descriptor: the descriptor of the memory, for another process.
     """
 
     requested: int
@@ -83,7 +83,7 @@ class ActivityBuffers(Protocol):
         """Return the number of buffers that the process has not given back."""
 
     def take_back(self) -> None:
-        """Take back what was lent to a process that is gone."""
+        """Take back buffers that were lent to a process that is gone."""
 
 
 LaunchHook = Callable[[object, LaunchRecord], None]
@@ -95,12 +95,12 @@ class Hook:
 
     `enter` and `exit` get (kernel object, LaunchRecord); the others get their record, and `record`
     those of all further types (`storage.stored`). A hook that is `timed` has the device time of
-    native launches measured, which costs two events a launch. Where no hook `shows_faults`, they
-    are printed on stderr. `device` is called once CUDA is in use in this process, with a function
-    that makes buffers for CUPTI: before the first native launch, and before what torch does on the
-    GPU where a script is run under tkdebug. `profiler` is called when torch's profiler is about to
-    take CUPTI, and when it has given it back. A hook that is not `native` has no use for native
-    launches, which it may not get.
+    native launches measured, which costs two events a launch. If no hook `shows_faults`, faults are
+    printed on stderr. `device` is called once CUDA is in use in this process, with a function that
+    makes buffers for CUPTI: before the first native launch, and before torch's work on the GPU if a
+    script is run under tkdebug. `profiler` is called when torch's profiler is about to take CUPTI,
+    and when it has given it back. A hook that is not `native` has no use for native launches, which
+    it may not get.
     """
 
     enter: LaunchHook | None = None
@@ -121,8 +121,8 @@ class LaunchHooks(NamedTuple):
     """Hooks around a launch; one value, so that a launch ends with the hooks it began with.
 
     Attributes:
-        enters: in order.
-        exits: in their order, which is the reverse.
+        enters: the enter hooks in order.
+        exits: the exit hooks in their order, which is the reverse.
     """
 
     enters: tuple[LaunchHook, ...]
@@ -139,13 +139,13 @@ class LaunchDebugger(Protocol):
         values: tuple[object, ...],
         record: LaunchRecord | None,
     ) -> bool:
-        """Run a launch; False where it is not to be debugged, and has not run.
+        """Run a launch; return False if it is not to be debugged, and has not run.
 
         Args:
             kernel: the runtime's interpreted kernel.
             grid: programs along x, y, z.
             values: one for each parameter of the kernel's function.
-            record: of the launch, where it is recorded.
+            record: the record of the launch, if it is recorded.
         """
         ...
 
@@ -154,7 +154,7 @@ class LaunchFollower(Protocol):
     """Remembers interpreted launches, of which it needs no record."""
 
     def begins(self, values: tuple[object, ...]) -> object:
-        """A launch with a value for each parameter; the result is given to `ended`."""
+        """Hear that a launch begins, with a value for each parameter; return `ended`'s argument."""
         ...
 
     def ended(
@@ -171,8 +171,8 @@ class LaunchFollower(Protocol):
             kernel: the runtime's interpreted kernel.
             grid: programs along x, y, z.
             values: as for `begins`.
-            launch_id: of its record, 0 without one.
-            before: what `begins` gave.
+            launch_id: the id of its record, 0 without one.
+            before: the result of `begins`.
         """
         ...
 
@@ -181,9 +181,9 @@ class HookChain:
     """The ordered subscribers of this process; changes copy, so that reading needs no lock.
 
     Attributes:
-        launch: what is called around launches; None where nothing is.
-        packer: who is all that is called around launches, and needs no record of them.
-        profiler_has_cupti: whether torch's profiler has CUPTI now; None where it was never used.
+        launch: the hooks around launches; None if there are none.
+        packer: the packer, if it is called around launches alone, and needs no record of them.
+        profiler_has_cupti: whether torch's profiler has CUPTI now; None if it was never used.
         recorders: who takes `record`s.
         recorders_version: a number that no other set of recorders has had.
     """
@@ -230,7 +230,7 @@ class HookChain:
                 self._guarded(hook.device, self._make_buffers)
 
     def remove(self, hook: Hook) -> None:
-        """Take `hook` out; one that is not there is a no-op."""
+        """Take out `hook`; one that is not there is a no-op."""
         with self._lock:
             self._set(tuple(h for h in self._hooks if h is not hook))
 
@@ -253,7 +253,7 @@ class HookChain:
     def device_used(self, make_buffers: Callable[[], ActivityBuffers]) -> None:
         """Report that CUDA is in use in this process; only the first time does anything.
 
-        Other threads wait until all hooks know, so that what they launch is recorded alike.
+        Other threads wait until all hooks know, so that their launches are recorded alike.
         """
         with self._starting:
             if self._make_buffers is not None:
@@ -288,7 +288,7 @@ class HookChain:
             self.recorders_version += 1
 
     def enter(self, kernel: object, record: LaunchRecord) -> LaunchHooks | None:
-        """Call the enter hooks; the result is what `exit` must be given back."""
+        """Call the enter hooks; return what `exit` must be given back."""
         hooks = self.launch
         if hooks is not None:
             for hook in hooks.enters:
@@ -320,7 +320,7 @@ class HookChain:
                 self._guarded(hook.autotuned, event)
 
     def fault(self, event: Fault) -> None:
-        """Give a fault to the hooks, or to stderr where none of them listens."""
+        """Give a fault to the hooks, or to stderr if none of them listens."""
         heard = False
         for hook in self._hooks:
             if hook.fault is not None:

@@ -17,17 +17,17 @@ class NoteParts(NamedTuple):
     """Parts of the function that packs launches of a kernel.
 
     Attributes:
-        kinds: of the kernel's parameters, as in `PackableKernel`.
-        packed: which of them are scalars that lie in a slot.
-        variant: number of what all launches have in common.
-        kept: number of the facts by a launch's key; None where it is new.
-        describe: sends new facts by key and values, and gives their number.
+        kinds: the kinds of the kernel's parameters, as in `PackableKernel`.
+        packed: the parameters that are scalars in a slot.
+        variant: the number of the facts that all launches share.
+        kept: the numbers of facts by a launch's key; None for a new key.
+        describe: sends new facts by key and values, and returns their number.
         infos: describes a launch's values in full.
         pack: packs the fields of a slot.
-        put: takes what was packed.
+        put: takes the packed fields.
         here: has the calling thread's native id.
         flags: a byte, of launches that are made now.
-        scopes_now: gives the number of the scopes where there are some.
+        scopes_now: gives the number of the scopes, if there are some.
         odd: called with a launch that no slot can hold.
     """
 
@@ -49,8 +49,8 @@ class PackableKernel(Protocol):
     """A kernel whose launches can be packed into bytes without a record of each.
 
     Attributes:
-        launch_record: what its launches share.
-        parameter_kinds: what is passed for each parameter: a "tensor", an "int" of 64 signed bits,
+        launch_record: the record type with the facts that its launches share.
+        parameter_kinds: the kind of each parameter's value: a "tensor", an "int" of 64 signed bits,
             a "uint", a "float", a scalar to "look" at, something "fixed" with the kernel, or
             "other".
         write_note: writes the function that packs launches; it is called after each with its
@@ -59,11 +59,11 @@ class PackableKernel(Protocol):
 
     @property
     def launch_record(self) -> type[KernelLaunch]:
-        """The record type that holds what its launches share."""
+        """The record type with the facts that its launches share."""
 
     @property
     def parameter_kinds(self) -> tuple[str, ...]:
-        """The kind of what is passed for each parameter."""
+        """The kind of each parameter's value."""
 
     @property
     def write_note(self) -> Callable[[NoteParts], Callable[..., None]]:
@@ -74,8 +74,8 @@ class LaunchPacker(Protocol):
     """A recorder that takes launches without a record of each.
 
     Attributes:
-        notes: by kernel, what to call after a launch with its number, grid, stream, start in
-            nanoseconds since 1970, and a value for each parameter.
+        notes: by kernel, the function to call after a launch with its number, grid, stream, start
+            in nanoseconds since 1970, and a value for each parameter.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""The layout of the memory in which another process sees what checked kernels find as they run.
+"""The layout of the memory in which another process sees the findings of running checked kernels.
 
 A launch has a table of slots in the device's memory (`compiler.sites.table`), and a shown table in
 host memory that the device writes to. When an example changes, the kernel copies its slot to the
@@ -44,10 +44,11 @@ class SiteText(NamedTuple):
     """The name of a site for people.
 
     Attributes:
-        kind: of the faults that it reports.
+        kind: the kind of the faults that it reports.
         frames: its place, outermost first.
-        tensor: the parameter, None where it is none.
-        state: of its faults, as `Fault.state`; None if they are not shown while the launch runs.
+        tensor: the parameter, None if it is none.
+        state: the state of its faults, as `Fault.state`; None if they are not shown while the
+            launch runs.
     """
 
     kind: FaultKind
@@ -61,7 +62,7 @@ class ShownKernel(NamedTuple):
 
     Attributes:
         number: unique in its process, from 1.
-        sites: in the order of their slots.
+        sites: the sites in the order of their slots.
     """
 
     number: int
@@ -86,10 +87,10 @@ class Seen(NamedTuple):
 
     Attributes:
         launch: its id.
-        number: of the checked build.
+        number: the number of the checked build.
         site: its number.
         bad: elements, or more.
-        program: of the example, None where only that there are some is known.
+        program: the number of the example's program, None if it is not known yet.
     """
 
     launch: int
@@ -100,7 +101,7 @@ class Seen(NamedTuple):
 
 
 class Shown:
-    """The shown tables and checked builds of this process, handed to all who follow."""
+    """The shown tables and checked builds of this process, handed to all followers."""
 
     def __init__(self) -> None:
         self.renew_locks()
@@ -118,7 +119,7 @@ class Shown:
         return bool(self._followers)
 
     def put(self, one: SharedTables | ShownKernel) -> None:
-        """Hand tables or a build to all followers, and to those that come later."""
+        """Hand tables or a build to all followers, and to later ones."""
         with self._lock:
             self._known.append(one)
             followers = tuple(self._followers)

@@ -1,12 +1,12 @@
-"""The named scopes that a script puts around its launches, and who watches them.
+"""The named scopes that a script puts around its launches, and their watchers.
 
-Responsible for which scopes are in force in this thread and context, and for telling watchers (a
-profiling session, the recorder) when one begins and ends. What is made of it is theirs.
+Responsible for the scopes in force in this thread and context, and for notifying watchers (a
+profiling session, the recorder) when one begins and ends. The watchers use them.
 
-Invariants: without watchers, and where no balance is asked for, entering a scope is one look at
+Invariants: without watchers, and if no balance is asked for, entering a scope is one look at
 `SCOPES.tracking`; a scope belongs to the watchers that were there when it was entered, and to no
-other; a thread that has entered none of its own is inside those of the main thread, which is whom
-autograd's threads work for.
+other; a thread that has entered none of its own is inside those of the main thread, for which
+autograd's threads work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ScopeWatcher(Protocol):
     """A listener that is notified of scopes."""
 
     def entered(self, scope: Scope, metrics: Metrics) -> None:
-        """`scope` was entered, with what the script measured of it; may refuse by raising."""
+        """Hear that `scope` was entered, with the script's metrics of it; may refuse by raising."""
 
     def measured(self, scope: Scope, metrics: Metrics) -> None:
         """The script measured `metrics` of `scope`, which it entered before."""
@@ -43,7 +43,7 @@ class Scope:
     Attributes:
         id: unique in the process.
         parent: the scope around it.
-        watchers: who was notified of it.
+        watchers: the watchers that were notified of it.
         start_ns: when it was entered, in nanoseconds since 1970.
         thread: native id of the thread that entered it.
     """
@@ -157,10 +157,10 @@ class Scopes:
                 watcher.measured(scope, metrics)
 
     def exit(self, scope: Scope) -> tuple[str, ...]:
-        """Leave `scope`, and whatever was entered in it and not left.
+        """Leave `scope`, and scopes entered in it and not left.
 
         Returns:
-            The names of those, innermost first; empty as it should be.
+            The names of the latter, innermost first; normally empty.
         """
         here = self.current()
         inner: list[Scope] = []
@@ -206,14 +206,14 @@ SCOPES = Scopes()
 
 
 def set_state(name: str | None) -> None:
-    """Put what is measured from now on in this context under `name`; None ends that."""
+    """Put work measured from now on in this context under `name`; None ends that."""
     SCOPES.is_plain = False
     _STATE.set(name)
 
 
 @contextmanager
 def state(name: str) -> Iterator[None]:
-    """Put what is measured inside under `name`."""
+    """Put work measured inside under `name`."""
     SCOPES.is_plain = False
     token = _STATE.set(name)
     try:

@@ -1,9 +1,9 @@
 """Declarations by which record types say that they are stored in sessions, and how.
 
 A record type is a frozen dataclass under `@stored("table")`. The columns of its table follow from
-its fields: numbers and texts as they are, tuples, mappings and dataclasses as JSON. Responsible for
-the declaration only: `instrument.session_file.tables` derives tables from it, and what is above
-stores and reads them.
+its fields: numbers and texts unchanged, tuples, mappings and dataclasses as JSON. Responsible for
+the declaration only: `instrument.session_file.tables` derives tables from it, and the layers above
+store and read them.
 
 A field's annotation may carry one of the marks below, as in `Annotated[int, WIDE]`.
 """
@@ -38,8 +38,8 @@ class Storage:
     Attributes:
         table: its name.
         key: fields that make the primary key.
-        unique: fields of which no two rows have the same value.
-        indices: fields by which is searched.
+        unique: fields by which no two rows are equal.
+        indices: fields that are searched by.
         stamped: whether rows begin with `seq`, `process`, `rank` and `time_ns`.
     """
 
@@ -78,7 +78,7 @@ def storage_of(kind: type) -> Storage:
     """Return the table in which records of that type are stored.
 
     Raises:
-        TypeError: it was not declared as `stored`.
+        TypeError: the type was not declared as `stored`.
     """
     storage = vars(kind).get("__storage__")
     if not isinstance(storage, Storage):

@@ -1,7 +1,7 @@
 """Properties of a terminal: colours and bold type, its width, and whether the TUI opens.
 
-Invariant: what is no terminal gets plain text, unless FORCE_COLOR asks for colours; NO_COLOR and
-TERM=dumb switch them off everywhere. Nothing of tkdebug is imported.
+Invariant: a stream that is no terminal gets plain text, unless FORCE_COLOR asks for colours;
+NO_COLOR and TERM=dumb switch them off everywhere. Nothing of tkdebug is imported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TextIO
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Marks for parts of a text; without `is_on` the parts stay as they are."""
+    """Marks for parts of a text; without `is_on` the parts stay unchanged."""
 
     is_on: bool = False
 
@@ -40,7 +40,7 @@ class Style:
         return self._marked("1;32", text)
 
     def hint(self, text: str) -> str:
-        """Mark a hint on what to do."""
+        """Mark a hint."""
         return self._marked("36", text)
 
     def _marked(self, codes: str, text: str) -> str:

@@ -1,9 +1,9 @@
-"""Text on its way to a terminal: what would act on it instead of being read is written out.
+"""Text on its way to a terminal: characters that would act on it are written out.
 
 Names, paths, source lines and messages come from sessions, cubins, core dumps, assembler logs and
-command lines of any origin. Invariant: what `visible` returns moves no cursor, starts no escape
-sequence, reorders and hides no text, and can be encoded in UTF-8. A script's own output is not ours
-to change and does not come through here. Nothing of tkdebug is imported, so that errors can use it.
+command lines of any origin. Invariant: a result of `visible` moves no cursor, starts no escape
+sequence, reorders and hides no text, and can be encoded in UTF-8. A script's own output is not
+changed and does not come through here. Nothing of tkdebug is imported, so that errors can use it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _SHORT_ESCAPES = {"\t": "\\t", "\n": "\\n"}
 
 
 def visible(text: str, *, styled: bool = False) -> str:
-    r"""Return `text` with what is unsafe on a terminal written as in Python source (`\x1b`).
+    r"""Return `text` with unsafe characters written as in Python source (`\x1b`).
 
     Args:
-        text: of any origin; its newlines and tabs stay.
-        styled: leave colours and bold type as they are: for text that was put together from parts
+        text: a text of any origin; its newlines and tabs stay.
+        styled: leave colours and bold type unchanged: for text that was put together from parts
             that are `visible`, by a caller that adds the colours.
     """
     if text.isascii() and text.replace("\n", "").isprintable():

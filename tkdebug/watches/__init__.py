@@ -1,7 +1,6 @@
-"""Watches: which values of kernels are looked at, and what is kept of them.
+"""Watches: values of kernels that are looked at, and their records.
 
-`places` says what a watch is and reads what people write, `conditions` is the language of its
-conditions, `records` what is kept of a value, `in_force` which watches there are in this process.
-How a value is looked at is elsewhere: the front end finds it, the interpreter and native code
-summarise it.
+`places` defines a watch and reads its text, `conditions` is the language of its conditions,
+`records` has the records of values, `in_force` the watches of this process. Values are looked at
+elsewhere: the front end finds them, the interpreter and native code summarise them.
 """

@@ -1,4 +1,4 @@
-"""The conditions of watches: a small language over a value's summary, and where the program is.
+"""The conditions of watches: a small language over a value's summary, and the program's place.
 
     condition:  comparisons of numbers, `and`, `or`, `not`, parentheses,
                 x.isnan().any() .all(), x.isinf().any() .all(), (x == 0).any() .all()
@@ -7,11 +7,11 @@
                 x, where x is a scalar
 
 `x` is the name of the watched variable. NaNs count in neither `min` nor `max`, and neither NaNs nor
-infinities in `mean`; where none is left, these are NaN, and comparisons with it are false.
+infinities in `mean`; if no element is left, these are NaN, and comparisons with it are false.
 
 A condition is read once, into nodes. It is evaluated by an `Algebra`: as tensors of a batch of
 programs, or as ops of the kernel that is compiled. Both compute in fp64, op by op in the same
-order, so that both modes agree on what a condition says.
+order, so that both modes agree on a condition.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Logic:
-    """Conditions of which all or any have to hold."""
+    """Conditions all or any of which have to hold."""
 
     is_and: bool
     operands: tuple[Node, ...]
@@ -213,10 +213,10 @@ _MAX_CHARS: Final = 1000
 
 
 def read_condition(text: str, name: str) -> Node:
-    """The condition that `text` is, of the variable `name`.
+    """Read the condition `text` on the variable `name`.
 
     Raises:
-        UsageError: it is none; the message shows where.
+        UsageError: it is no condition; the message shows where.
     """
     if len(text) > _MAX_CHARS:
         raise UsageError(f"condition of {len(text)} characters, expected at most {_MAX_CHARS}")
@@ -330,7 +330,7 @@ class _Reader:
         return isinstance(node, ast.Name) and node.id == self._name
 
     def _problem(self, node: ast.expr) -> str:
-        """Say what is wrong with what should be a number."""
+        """Describe the mistake in an expression that should be a number."""
         text, name = self._source(node), self._name
         match node:
             case ast.Name():

@@ -1,7 +1,7 @@
 """The watches of this process: those of the command line, and those that the script set.
 
-Responsible for handing out what launches showed, and for saying what a watch missed. Kernels are
-compiled for the watches that there are: those who keep compiled kernels hear of a change.
+Responsible for handing out the values of launches, and for reporting what a watch missed. Kernels
+are compiled for the present watches: owners of compiled kernels hear of a change.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _MIB = 1 << 20
 
 
 class ValueWatch:
-    """A watch in force, and what it has seen.
+    """A watch in force, and its values so far.
 
     As a context manager it is in force until the end of the `with` block.
 
     Attributes:
-        watch: what is looked at.
+        watch: the watch.
         seen: values that there were.
         kept: values for which there was room.
     """
@@ -56,7 +56,7 @@ class ValueWatch:
         return list(self._values)
 
     def stop(self) -> None:
-        """Look no more."""
+        """End the watch."""
         WATCHES.settle()
         WATCHES.remove(self)
 
@@ -95,7 +95,7 @@ class ValueWatch:
             self._values += values[: MOST_VALUES - len(self._values)]
 
     def missing(self) -> str | None:
-        """Say at the end what the watch missed; None for nothing."""
+        """Report at the end what the watch missed; None for nothing."""
         text = self.watch.text
         if not self._is_compiled:
             if self._was_refused:
@@ -162,7 +162,7 @@ class WatchesInForce:
         self._tell_changed()
 
     def remove(self, one: ValueWatch) -> None:
-        """Look at one less; what it missed is said."""
+        """End a watch, and report what it missed."""
         if one in self.active:
             with self._lock:
                 self._active = tuple(other for other in self.active if other is not one)
@@ -170,7 +170,7 @@ class WatchesInForce:
             self._tell_missing((one,))
 
     def reset(self) -> None:
-        """Look at what the knobs say alone, as a new run begins; what was missed is said."""
+        """Return to the watches of the knobs alone, as a new run begins; report what was missed."""
         before, self._active = self._active, None
         self._said.clear()
         if before:
@@ -181,7 +181,7 @@ class WatchesInForce:
             forget()
 
     def settle(self) -> None:
-        """Wait for what goes on."""
+        """Wait for launches that go on."""
         for wait in self._settlers:
             wait()
 
@@ -190,7 +190,7 @@ class WatchesInForce:
         return [one for one in self.active if one.watch.text == text]
 
     def compiled(self, found: Sequence[str], problems: Sequence[tuple[Watch, str]]) -> None:
-        """A kernel was compiled: the watches whose values it has, and what it has not."""
+        """Note a compiled kernel: the watches whose values it has, and why it lacks others."""
         for text in found:
             for one in self.named(text):
                 one.compiled()
@@ -200,13 +200,13 @@ class WatchesInForce:
             self._tell_once(problem)
 
     def launched(self, texts: Sequence[str], grid: tuple[int, int, int]) -> None:
-        """A kernel is launched that has the values of these watches."""
+        """Note the launch of a kernel that has the values of these watches."""
         for text in texts:
             for one in self.named(text):
                 one.launched(grid)
 
     def take(self, values: Sequence[WatchedValue], counts: Sequence[WatchCount]) -> None:
-        """Hand out what a launch showed."""
+        """Hand out the values of a launch."""
         for count in counts:
             mine = [value for value in values if value.watch == count.watch]
             for one in self.named(count.watch):
@@ -217,7 +217,7 @@ class WatchesInForce:
             HOOKS.record(value)
 
     def conclude(self) -> None:
-        """Say what was missed; nothing where nothing was compiled."""
+        """Report what was missed; nothing if nothing was compiled."""
         if self._active:
             self.settle()
             self._tell_missing(self._active)
@@ -246,20 +246,20 @@ def watch(
     condition: str = "",
     whole: bool = False,
 ) -> ValueWatch:
-    """Look at a value of kernels from now on.
+    """Watch a value of kernels from now on.
 
     Args:
         place: `"FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION]"`, or a kernel or a file, with
             `line` and `name`.
-        line: at which the statement begins that binds the variable.
-        name: of the variable.
-        programs: which programs, as behind the @ of a text: `"3"`, `"0:4,1"`; all unless given.
-        condition: as behind the `if` of a text.
+        line: the first line of the statement that binds the variable.
+        name: the name of the variable.
+        programs: the programs, as after the @ of a text: `"3"`, `"0:4,1"`; all by default.
+        condition: as after the `if` of a text.
         whole: keep the whole tile, and not its summary alone.
 
     Returns:
-        The watch: its `values` are what it has seen, `stop()` ends it, and so does the end of a
-        `with` block.
+        The watch: its `values` are the values seen, `stop()` ends it, and so does the end of a
+            `with` block.
 
     Raises:
         UsageError: there is no such place, or something cannot be read.

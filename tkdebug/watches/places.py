@@ -29,8 +29,9 @@ class Watch:
 
     Attributes:
         file: absolute.
-        line: at which the statement begins that binds the name, or where it is looked at.
-        name: of the variable.
+        line: the first line of the statement that binds the name, or the line where it is looked
+            at.
+        name: the name of the variable.
         programs: boxes of programs, a span for each axis from x on; () for all programs.
         condition: text; "" for always.
         whole: whether the whole tile is kept, and not its summary alone.
@@ -86,15 +87,15 @@ def _span_text(span: Span) -> str:
 
 
 def real_file(file: str) -> str:
-    """A file's path without links; the name of what is no file, such as a notebook's cell."""
+    """A file's path without links; a name that is no file's, such as a cell's, unchanged."""
     return os.path.realpath(file) if os.path.exists(file) else file
 
 
 def read_watch(text: str) -> Watch:
-    """The watch that `text` is.
+    """Read the watch `text`.
 
     Raises:
-        UsageError: it is none, or its file has no such line or name.
+        UsageError: it is no watch, or its file has no such line or name.
     """
     place, _, condition = text.partition(" if ")
     place, at, programs = place.strip().partition("@")
@@ -119,7 +120,7 @@ def checked_watch(watch: Watch) -> Watch:
     """`watch`, if there is code at its line that may have the name.
 
     Raises:
-        UsageError: there is none; the message offers what is near.
+        UsageError: there is none; the message offers near ones.
     """
     _ = watch.node  # says what is wrong with the condition
     functions = _functions(watch.file)
@@ -205,10 +206,10 @@ def _bound_names(function: ast.FunctionDef) -> dict[str, int]:
 
 
 def read_programs(text: str) -> tuple[tuple[Span, ...], ...]:
-    """The programs that a text behind an @ names; () for "", which is all.
+    """The programs that a text after an @ names; () for "", which is all.
 
     Raises:
-        UsageError: it names none.
+        UsageError: the text names none.
     """
     return _boxes(text)
 

@@ -1,6 +1,6 @@
-"""Records of watched values: a summary or the whole tile, and how far two values differ.
+"""Records of watched values: a summary or the whole tile, and the difference of two values.
 
-Beside them are the records of what plugins measured of kernels, by source line.
+Beside them are the records of plugins' measurements of kernels, by source line.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class WatchedValue:
     Numbers are fp64, in which larger integers are rounded.
 
     Attributes:
-        watch: as it was asked for.
-        name: of the variable.
-        type: as the language says it: `fp32[64, 64]`.
+        watch: the watch as it was asked for.
+        name: the name of the variable.
+        type: the type in the language's words: `fp32[64, 64]`.
         frames: call chain of the line, outermost first.
         launch_id: the launch's number in its process.
         program_id: (x, y, z).
-        iteration: how often the program came by there before.
-        shape: of the tile, () of a number.
+        iteration: the number of earlier visits of the program.
+        shape: the shape of the tile, () for a number.
         nan: elements that are NaN.
         inf: elements that are infinite.
         zeros: elements that are 0.
-        minimum: of those that are no NaN; NaN where there is none, as `maximum`.
-        mean: of the finite elements; NaN where there is none.
-        histogram: of finite elements other than 0: (e, how many) for magnitudes from 2**e up to
-            2**(e + 1); the first and last possible e, -32 and 31, stand for all beyond, too.
+        minimum: the minimum of elements that are no NaN; NaN if there are none, as `maximum`.
+        mean: the mean of the finite elements; NaN if there are none.
+        histogram: finite elements other than 0: (e, how many) for magnitudes from 2**e up to 2**(e
+            + 1); the first and last possible e, -32 and 31, include all beyond, too.
         tile: the elements in row-major order as fp64, packed by `packed`; empty where the summary
             alone was asked for.
     """
@@ -83,7 +83,7 @@ class WatchedValue:
         return self.launch_id, z, y, x, self.line, self.iteration
 
     def values(self) -> tuple[float, ...]:
-        """The elements in row-major order; () where they were not kept."""
+        """The elements in row-major order; () if they were not kept."""
         return unpacked(self.tile, self.elements) if self.tile else ()
 
 
@@ -94,7 +94,7 @@ class WatchCount:
 
     Attributes:
         seen: values that were to be kept.
-        kept: those for which there was room.
+        kept: the number of values for which there was room.
     """
 
     watch: Annotated[str, SHORT]
@@ -115,7 +115,7 @@ def packed_bytes(data: bytes) -> bytes:
 
 
 def unpacked(tile: bytes, elements: int) -> tuple[float, ...]:
-    """Return the numbers that were packed.
+    """Return the packed numbers.
 
     Raises:
         ValueError: it holds something else, or more.
@@ -175,8 +175,8 @@ def same_value(a: WatchedValue, b: WatchedValue) -> bool:
 def difference(a: WatchedValue, b: WatchedValue) -> float:
     """The largest difference of two values, over the largest magnitude.
 
-    It is of minimum, maximum and mean, and of the elements where both have them; infinite where
-    one has NaNs or infinities that the other has not.
+    It is the difference of minimum, maximum and mean, and of the elements if both have them;
+    infinite if one has NaNs or infinities that the other has not.
     """
     if (a.nan, a.inf) != (b.nan, b.inf):
         return math.inf

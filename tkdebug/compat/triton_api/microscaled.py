@@ -85,7 +85,7 @@ class MXFP4Tensor(_Microscaled):
         return values[self.data.long()]
 
     def _from_float(self, values: torch.Tensor) -> torch.Tensor:
-        """The nearest elements, ties to even; what is too large, infinite or NaN is the largest."""
+        """The nearest elements, ties to even; too large, infinite and NaN ones are the largest."""
         import torch
 
         pairs = itertools.pairwise(_E2M1_VALUES)

@@ -1,4 +1,4 @@
-"""Parts of a console beside its loop: commands, and what it asks of the script's side."""
+"""Parts of a console beside its loop: commands, and its questions to the script's side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Leftover(str):
-    """A command that stood behind `;;`, and waits for the stop that the one before it brings."""
+    """A command after `;;`, which waits for the stop that the one before it brings."""
 
     __slots__ = ()
 
@@ -26,8 +26,8 @@ class Command:
     Attributes:
         names: the first is the one that help shows, the others are short for it.
         usage: its arguments.
-        summary: what it does, in a line.
-        run: gets the console and the rest of the line; gives how the launch goes on, or None.
+        summary: its effect, in a line.
+        run: gets the console and the rest of the line; returns how the launch goes on, or None.
         repeats: whether an empty line does it again.
     """
 
@@ -42,7 +42,7 @@ class ScriptLines(Protocol):
     """The debugger of the script's own lines, while it does not ask itself."""
 
     def break_at(self, file: str, line: int, condition: str | None, is_temporary: bool) -> str:
-        """Make one; what to say.
+        """Make a breakpoint; return the message.
 
         Raises:
             UsageError: no breakpoint can be there.
@@ -54,7 +54,7 @@ class ScriptLines(Protocol):
         ...
 
     def clear_number(self, number: int) -> str | None:
-        """Delete the breakpoint of a number; return what to say, None where there is none."""
+        """Delete the breakpoint of a number; return the message, None if there is none."""
         ...
 
     def interrupt(self, frame: FrameType | None) -> bool:

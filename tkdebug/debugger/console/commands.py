@@ -1,4 +1,4 @@
-"""All that can be typed at the console: names, help, and which function does it."""
+"""All commands of the console: names, help, and the function of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def help_text(console: Console, rest: str) -> None:
-    """Say what commands there are, or what one does."""
+    """Return the list of commands, or the help of one."""
     name = rest.strip()
     if name:
         found = _BY_NAME.get(name)
@@ -116,7 +116,7 @@ _EVALUATE = Command(("!",), "STATEMENT", "evaluate, or assign", looks.evaluate)
 
 
 def find_command(line: str) -> tuple[Command, str]:
-    """The command that a line is, and what comes after its name."""
+    """The command of a line, and the words after its name."""
     if line.startswith("!"):
         return _EVALUATE, line[1:].strip()
     word, _, rest = line.partition(" ")

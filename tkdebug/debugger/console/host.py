@@ -55,7 +55,7 @@ class HostValues(pdb.Pdb):
         self.message(found_text(value, (), _GRID))
 
     def displayhook(self, obj: object) -> None:
-        """Show what a line of Python gives."""
+        """Show the result of a line of Python."""
         if obj is not None:
             self.message(found_text(obj, (), _GRID))
 
@@ -78,7 +78,7 @@ class HostValues(pdb.Pdb):
         self._show([arg] if arg else self._displayed())
 
     def do_undisplay(self, arg: str) -> None:
-        """Undisplay [expression]: show it no more; alone: none of this function."""
+        """Undisplay [expression]: stop showing it; alone: stop showing all of this function."""
         if arg and arg not in self._displayed():
             self.error(f"{arg} is not displayed")
             return
@@ -92,7 +92,7 @@ class HostValues(pdb.Pdb):
             self.error(str(error))
 
     def show_displayed(self) -> None:
-        """Show what is displayed in this function."""
+        """Show the displayed expressions of this function."""
         self._show(self._displayed())
 
     def _displayed(self) -> list[str]:
@@ -106,7 +106,7 @@ class HostValues(pdb.Pdb):
 
 
 class HostBreakpoints(HostValues):
-    """pdb whose `break` is for kernels, too; no number is given twice."""
+    """pdb whose `break` is for kernels, too; no number is used twice."""
 
     _console: Console
 
@@ -152,7 +152,7 @@ class HostBreakpoints(HostValues):
         return bool(self._console.debugger.expressions.call(lambda: meets(frame), is_brief=True))
 
     def number_alike(self) -> None:
-        """Let no breakpoint of the host have the number of one of a kernel's."""
+        """Keep the breakpoints of the host from the numbers of a kernel's."""
         known = bdb.Breakpoint
         known.next = max(known.next, self._console.debugger.reserve_numbers(known.next - 1) + 1)
         while len(known.bpbynumber) < known.next:
@@ -249,7 +249,7 @@ class HostBreakpoints(HostValues):
         return name in self._names()
 
     def _line_of_script(self, name: str) -> int | None:
-        """The first line of a function of this file that is no kernel; None where there is none."""
+        """The first line of a function of this file that is no kernel; None if there is none."""
         try:
             line = function_line(self._here(), name)
             return None if line in kernel_lines(self._here()) else line
@@ -273,7 +273,7 @@ class HostDebugger(HostBreakpoints):
     """pdb over the script, beside a debugger of its kernels.
 
     Args:
-        console: of the kernels.
+        console: the console of the kernels.
     """
 
     def __init__(self, console: Console) -> None:
@@ -290,7 +290,7 @@ class HostDebugger(HostBreakpoints):
         """Stop at the first line of the script, which is about to run in this thread.
 
         Args:
-            script: its path; "" for that of the module that begins as `__main__`.
+            script: its path; "" for the module that begins as `__main__`.
         """
         self.reset()
         # pdb's own `run_script` does the same: lines of what runs the script are none of it.
@@ -304,7 +304,7 @@ class HostDebugger(HostBreakpoints):
             self.set_continue()
 
     def cmdloop(self, intro: Any = None) -> None:
-        """Ask until the script goes on; the commands that were given come first."""
+        """Ask until the script goes on; commands that were given come first."""
         console = self._console
         console.debugger.forget_next_launch()
         self._guarded(self.show_displayed)
@@ -349,7 +349,7 @@ class HostDebugger(HostBreakpoints):
         return True
 
     def stop_here(self, frame: FrameType) -> bool:
-        """Whether to stop in a frame: one of the script's own functions, and no other."""
+        """Whether to stop in a frame: only in one of the script's own functions."""
         if self._console.is_over or not super().stop_here(frame):
             return False
         if not self.mainpyfile:
@@ -381,7 +381,7 @@ class HostDebugger(HostBreakpoints):
     def get_stack(
         self, f: FrameType | None, t: TracebackType | None
     ) -> tuple[list[tuple[FrameType, int]], int]:
-        """The frames of the script, without those of what runs it."""
+        """The frames of the script, without those of the code that runs it."""
         stack, place = super().get_stack(f, t)
         files = [self.canonic(frame.f_code.co_filename) for frame, _ in stack]
         first = files.index(self.mainpyfile) if self.mainpyfile in files else 0
@@ -392,7 +392,7 @@ class HostDebugger(HostBreakpoints):
         self._console.write(visible(short(msg)))
 
     def error(self, msg: object) -> None:
-        """Print what is wrong with a command; pdb hands over texts and exceptions."""
+        """Print what is wrong with a command; pdb passes texts and exceptions."""
         if isinstance(found := sys.exc_info()[1], Terminated):
             raise found  # pdb takes it for one of an expression
         self._console.has_failed = True
@@ -406,7 +406,7 @@ class HostDebugger(HostBreakpoints):
         return bool(self._guarded(lambda: self._run_command(line)))
 
     def _guarded(self, function: Callable[[], T]) -> T | None:
-        """Run what runs the user's code; what goes wrong in it is one line, and gives None."""
+        """Run a function that runs the user's code; an error in it is one line, and None."""
         try:
             with HELD_GAPS.aside():  # what is looked at here is not read by the script
                 return self._console.debugger.expressions.call(function)
@@ -419,7 +419,7 @@ class HostDebugger(HostBreakpoints):
         return None
 
     def _run_command(self, line: str) -> bool:
-        """Run a command; those that are for kernels alone say so."""
+        """Run a command; a command for kernels alone says so."""
         word, _, rest = line.strip().partition(" ")
         if word in _ABOUT_BREAKPOINTS and self._is_number_of_kernels(rest):
             self._console.run_line(line)
@@ -460,7 +460,7 @@ class HostDebugger(HostBreakpoints):
     do_s = do_step
 
     def do_help(self, arg: str) -> None:
-        """h(elp) [command]: all commands, or what one does; `help pdb` is pdb's own page."""
+        """h(elp) [command]: all commands, or the help of one; `help pdb` is pdb's own page."""
         name = arg.strip()
         if name and (not is_command(name) or hasattr(self, f"do_{name}")):
             super().do_help(name)

@@ -36,7 +36,7 @@ def number(text: str) -> int:
     """A number that was typed.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is no number.
     """
     try:
         return int(text)
@@ -113,7 +113,7 @@ def last_write(console: Console, rest: str) -> Resume:
 
 
 def jump(console: Console, rest: str) -> Resume:
-    """`jump`: what has run can be gone back to; lines that have not cannot be left out."""
+    """`jump`: go back to a line that has run; lines that have not cannot be left out."""
     return RunToLine(*file_and_line(console, rest), backwards=True)
 
 
@@ -158,7 +158,7 @@ def file_and_line(console: Console, text: str) -> tuple[str, int]:
     """`LINE`, in the file that is looked at, or `FILE:LINE`; a statement has to begin there.
 
     Raises:
-        UsageError: it is no such thing.
+        UsageError: it is no such place.
     """
     file, colon, line = text.rpartition(":")
     if not colon:

@@ -32,15 +32,15 @@ class Console:
     """A front that is asked on stdin, or by a list of commands.
 
     Attributes:
-        find_command: the command that a line is, and what comes after its name.
-        commands: those to run first, at the first stop; where one fails, the rest are not run.
+        find_command: the command of a line, and the words after its name.
+        commands: the commands to run first, at the first stop; if one fails, the rest are not run.
         is_json: answers and stops are JSON objects, one a line.
         script: the file that a bare line number means while nothing is stopped.
         frame: the frame that is looked at, 0 the innermost.
         displayed: expressions that are shown at each stop.
         is_over: whether the script is to end.
-        leave_kernel: stops at the script's next line; None where nobody debugs the script.
-        script_lines: what stops at the script's lines; None as above.
+        leave_kernel: stops at the script's next line; None if nobody debugs the script.
+        script_lines: stops at the script's lines; None if nobody debugs the script.
         pass_script: lets the script's lines pass up to the next breakpoint; None as above.
         listed: up to which line `l` has shown; None after a stop.
         lacked_stop: whether the last command is one for a stop, and nothing was stopped.
@@ -121,7 +121,7 @@ class Console:
             self.write(visible(text))
 
     def stopped(self, debugger: Debugger, stop: Stop) -> Resume:
-        """Show where it is, and ask."""
+        """Show the stop, and ask."""
         self._debugger = debugger
         self.frame, self.listed = 0, None
         self.show_stop(stop)
@@ -140,9 +140,9 @@ class Console:
                 return Quit()
 
     def stops_given_commands(self) -> bool:
-        """Drop the commands that were given where one has failed; whether the script ends, too.
+        """Drop the given commands if one has failed; return whether the script ends, too.
 
-        It does where nobody can be asked how it is to go on.
+        It ends if nobody can be asked how it is to go on.
         """
         if not (self.is_given and self.has_failed):
             return False
@@ -282,7 +282,7 @@ class Console:
     # Lines
 
     def next_line(self) -> str | None:
-        """The next line to run, typed or given; None where there is none any more."""
+        """The next line to run, typed or given, or None if there are no more."""
         self.is_given, self.has_failed = bool(self.commands), False
         if self.is_given:
             line = self.commands.pop(0)
@@ -363,11 +363,11 @@ def is_text(line: str) -> bool:
 
 
 def shown_op(inspection: Inspection, stop: Stop, longest: int = 0) -> str:
-    """The op that is about to run, where it is stepped by ops, or by lines of another IR.
+    """The op that is about to run, if it is stepped by ops, or by lines of another IR.
 
     Args:
-        inspection: of the stop.
-        stop: which.
+        inspection: the inspection of the stop.
+        stop: the stop.
         longest: how much of its text is shown; 0 for all.
     """
     here = inspection.here

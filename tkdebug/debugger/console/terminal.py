@@ -74,7 +74,7 @@ def nobody_reads() -> Ended:
 def terminal_console(
     script: str = "", is_json: bool = False, commands: Sequence[str] = ()
 ) -> Console:
-    """A console on stdin and stdout, with history and completion where that is a terminal."""
+    """A console on stdin and stdout, with history and completion in a terminal."""
     answers = sys.stdout
 
     def write(text: str) -> None:

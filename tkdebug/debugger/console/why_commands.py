@@ -106,7 +106,7 @@ def _held(values: list[Tensor]) -> str:
 
 
 def _loaded(name: str, buffer: Buffer, offsets: Tensor) -> str:
-    """The elements of a tensor, as a slice where they are one."""
+    """The elements of a tensor, as a slice if they are one."""
     shape, strides = buffer.tensor.shape, buffer.tensor.stride()
     if not offsets.numel():
         return f"nothing of {name}"

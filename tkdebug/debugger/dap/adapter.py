@@ -1,6 +1,7 @@
-"""Serves one client: its requests, in order, and what happens to the script meanwhile.
+"""Serves one client: its requests, in order, and events of the script meanwhile.
 
-Requests by which a stopped launch goes on are here; those that look and set breakpoints elsewhere.
+Requests by which a stopped launch goes on are here; requests that look, or set breakpoints,
+elsewhere.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Moving:
     """Lets a launch go on as a client asks.
 
     Args:
-        debuggee: that is stopped.
+        debuggee: the stopped process.
     """
 
     def __init__(self, debuggee: Debuggee) -> None:
@@ -151,7 +152,7 @@ class Host(Protocol):
         ...
 
     def abandon(self, is_ending: bool) -> None:
-        """The client is gone, and what it evaluated is in C code that cannot be interrupted.
+        """End evaluation in C code that cannot be interrupted: the client is gone.
 
         Args:
             is_ending: whether the script is to end.
@@ -163,8 +164,8 @@ class Adapter:
     """Serves one client.
 
     Args:
-        connection: to it.
-        host: what runs the script.
+        connection: the connection to it.
+        host: runs the script.
     """
 
     def __init__(self, connection: Connection, host: Host) -> None:
@@ -199,7 +200,7 @@ class Adapter:
             first: the request that follows `initialize`, where both have been read already.
 
         Raises:
-            ProtocolError: what it sends is no message.
+            ProtocolError: the client sent something that is no message.
         """
         if first is not None:
             self._done.add("initialize")
@@ -221,7 +222,7 @@ class Adapter:
             self._leave()
 
     def _take(self, request: Request) -> None:
-        """A request has come: one that is urgent interrupts those before it."""
+        """Take a request; an urgent one interrupts those before it."""
         if request.command in _URGENT:
             with self._lock:
                 self._urgent += 1
@@ -248,7 +249,7 @@ class Adapter:
             self._answer(request)
 
     def _leave(self) -> None:
-        """The client is gone: let the script go on, or end it with the client."""
+        """Let the script go on, or end it with the client, which is gone."""
         if "disconnect" not in self._done and "launch" in self._done:
             self._terminate({})
             with suppress(UsageError):  # what was stopped is not any more

@@ -27,7 +27,7 @@ class BreakpointRequests:
     """Sets breakpoints as a client asks.
 
     Args:
-        debuggee: whose launches they stop.
+        debuggee: the process whose launches they stop.
     """
 
     def __init__(self, debuggee: Debuggee) -> None:

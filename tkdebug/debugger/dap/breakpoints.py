@@ -31,26 +31,26 @@ class Breakpoints:
     """The breakpoints of one client.
 
     Args:
-        debugger: which has them.
+        debugger: the debugger that has them.
     """
 
     debugger: Debugger
     _set: dict[str, list[int]] = field(default_factory=dict)
 
     def at_lines(self, file: str, asked: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Set those of a source file."""
+        """Set the breakpoints of a source file."""
         return self._replace(f"lines of {file}", [self._line(file, one) for one in asked])
 
     def at_functions(self, asked: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Set those at the beginning of kernels and device functions."""
+        """Set the breakpoints at the beginning of kernels and device functions."""
         return self._replace("functions", [self._function(one) for one in asked])
 
     def at_data(self, asked: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Set those on variables and elements."""
+        """Set the breakpoints on variables and elements."""
         return self._replace("data", [self._data(one) for one in asked])
 
     def at_faults(self, filters: Sequence[str]) -> list[dict[str, Any]]:
-        """Set those on faults."""
+        """Set the breakpoints on faults."""
         unknown = [name for name in filters if name != FAULTS]
         if unknown:
             raise UsageError(f"filter {unknown[0]!r} is unknown, expected {FAULTS!r}")
@@ -137,7 +137,7 @@ def data_of_element(text: str) -> str:
 
 
 def _decorated(kernels: Mapping[int, str], line: int) -> tuple[int, ...]:
-    """The line itself where it is just before a kernel's body, which is offered then."""
+    """The line itself if it is just before a kernel's body, which is offered then."""
     return (line,) if line + 1 in kernels else ()
 
 

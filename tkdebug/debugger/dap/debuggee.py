@@ -1,7 +1,7 @@
 """The process that is debugged, as one client sees it: the engine, and the stop it is at.
 
-The engine imports torch; it is made when something is first asked of it. What is asked about a stop
-is done in the thread that is stopped (`Debuggee.at_stop`).
+The engine imports torch; it is made when something is first asked of it. Questions about a stop are
+answered in the thread that is stopped (`Debuggee.at_stop`).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class At:
 
     Attributes:
         program: linear number; None where no program is meant.
-        frame: 0 for the kernel's innermost, the script's behind those; below 0 for one of a launch
-            that has ended.
+        frame: 0 for the kernel's innermost, the script's after those; below 0 for a frame of a
+            launch that has ended.
     """
 
     program: int | None
@@ -65,17 +65,17 @@ class Going:
 
 
 class Debuggee:
-    """The engine, and what is remembered of the stop.
+    """The engine, and the state of the stop.
 
     Args:
         on_stop: called with each stop, in the stopped thread.
         on_log: called with text to show.
 
     Attributes:
-        stop: where a launch is stopped, None while none is.
+        stop: the present stop, None if there is none.
         focus: the program that steps follow; None for none yet.
         assignable: the scopes whose variables can be assigned, by reference.
-        frames: what `frameId`s stand for, from 1 on.
+        frames: the frames of `frameId`s, from 1 on.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Debuggee:
         return References()
 
     def close(self) -> None:
-        """Nobody asks any more: nothing stops, and no condition goes on."""
+        """Hear that nobody asks any more: nothing stops, and no condition goes on."""
         if "debugger" in vars(self):
             self.debugger.detach()
             self.front.close()
@@ -155,12 +155,12 @@ class Debuggee:
         return answer.result()
 
     def begin_request(self, can_be_cut: bool) -> None:
-        """A request is answered from now on, one that evaluates expressions where it can be cut."""
+        """Hear that a request is answered from now on; one with expressions can be cut."""
         with self._asking:
             self._can_be_cut, self._is_cut = can_be_cut, False
 
     def interrupt(self, is_gone: bool = False) -> None:
-        """Interrupt what the request under way evaluates, which is answered at once.
+        """Interrupt the evaluation of the current request, which is answered at once.
 
         Args:
             is_gone: whether the client is, for which nothing more is asked at a stop.
@@ -181,7 +181,7 @@ class Debuggee:
         return self._ends(self._asked, timeout_s)
 
     def _ends(self, asked: Future[Any] | None, timeout_s: float) -> bool:
-        """Interrupt what was asked until it ends: it may have been about to wait in the system."""
+        """Interrupt a question until it ends: it may have been about to wait in the system."""
         until = time.monotonic() + timeout_s
         while asked is not None and wait([asked], _PAUSE_S).not_done:
             if time.monotonic() > until:
@@ -224,17 +224,17 @@ class Debuggee:
         self._resume = resume
 
     def answered(self) -> None:
-        """The request was answered: let the launch go on where it asked for that."""
+        """Let the launch go on if the answered request asked for that."""
         resume, self._resume = self._resume, None
         if resume is not None:
             self.stop = None
             self.front.resume(resume)
 
     def at(self, frame: int) -> At:
-        """Return the frame that a `frameId` stands for.
+        """Return the frame of a `frameId`.
 
         Raises:
-            UsageError: it is of another stop.
+            UsageError: the frame is of another stop.
         """
         if not 1 <= frame <= len(self.frames):
             raise UsageError(f"frameId {frame} is not of this stop")
@@ -293,7 +293,7 @@ def _fail(answer: Future[T], error: Exception) -> None:
 
 @contextlib.contextmanager
 def meaning(inspection: Inspection, program: int | None) -> Iterator[None]:
-    """Ask about one program; None leaves the selection as it is."""
+    """Ask about one program; None leaves the selection unchanged."""
     from tkdebug.debugger.programs import Selection
 
     before = inspection.selection

@@ -1,7 +1,7 @@
 """The disassembly view: each line of the IR that runs is an instruction.
 
-The protocol wants addresses; a line's address is its number behind `_FIRST`. They are those of the
-code that is stopped, so a breakpoint at one is given while its kernel is stopped.
+The protocol wants addresses; a line's address is its number after `_FIRST`. Addresses belong to the
+code that is stopped, so a breakpoint at one is set while its kernel is stopped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST = 10_000
 
 
 def address_of(inspection: Inspection) -> str | None:
-    """The address of the op that is about to run; None where none is."""
+    """The address of the op that is about to run, or None if there is none."""
     here = inspection.here
     if here is None:
         return None
@@ -37,7 +37,7 @@ class Instructions:
     """Shows ops as instructions, and sets breakpoints at them.
 
     Args:
-        debuggee: that is stopped.
+        debuggee: the stopped process.
     """
 
     def __init__(self, debuggee: Debuggee) -> None:
@@ -103,7 +103,7 @@ class Instructions:
 
 
 def _place(reference: str, offset: int) -> int:
-    """The line that an address stands for, from 0 on."""
+    """The number of the line at an address, from 0 on."""
     try:
         return int(reference, 0) - _FIRST + offset
     except ValueError:

@@ -45,7 +45,7 @@ class Listening:
     """The place where a client attaches.
 
     Attributes:
-        token: what its `attach` request has to have: it may run code in this process.
+        token: the token that its `attach` request must have: it may run code in this process.
     """
 
     port: int
@@ -63,7 +63,7 @@ def listen(port: int = 0, *, wait: bool = False) -> Listening:
     One client at a time, from this machine alone, with the token.
 
     Args:
-        port: of the loopback interface; 0 for any that is free.
+        port: the port of the loopback interface; 0 for any that is free.
         wait: until a client has attached.
 
     Raises:
@@ -90,11 +90,11 @@ class Door:
     the client waiting.
 
     Args:
-        port: of the loopback interface; 0 for any that is free.
+        port: the port of the loopback interface; 0 for any that is free.
         serve: called with a client that has shown the token, and the request in which it did.
 
     Attributes:
-        token: what a client has to show in `attach` or `launch`.
+        token: the token that a client has to show in `attach` or `launch`.
 
     Raises:
         UsageError: the port is taken.
@@ -149,7 +149,7 @@ class Door:
                 _hang_up(stranger)
 
     def _time_left_s(self) -> float | None:
-        """Hang up on strangers whose time is over; return that of the next one, None for none."""
+        """Hang up on strangers whose time is over; return the next one's time left, or None."""
         with self._lock:
             for stranger, since_s in list(self._strangers.items()):
                 left_s = since_s + LONGEST_HANDSHAKE_S - time.monotonic()
@@ -191,7 +191,7 @@ class Door:
                     self._clients.discard(client)
 
     def _shown(self, connection: Connection) -> Request | None:
-        """The request in which a client shows the token; None for one that does not."""
+        """The request in which a client shows the token; None for a client that does not."""
         first = connection.request(_MOST_STRANGER_BYTES)
         if first is None:
             return None

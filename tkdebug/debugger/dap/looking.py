@@ -26,10 +26,10 @@ _WORD = re.compile(r"((?:[^\W\d]\w*\.)*|\.)((?:[^\W\d]\w*)?)$")
 
 
 class Looking:
-    """Answers what a client asks about the stop.
+    """Answers a client's questions about the stop.
 
     Args:
-        debuggee: that is stopped.
+        debuggee: the stopped process.
     """
 
     def __init__(self, debuggee: Debuggee) -> None:

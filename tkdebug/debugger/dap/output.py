@@ -1,4 +1,4 @@
-"""Forwards what a script writes to stdout and stderr: these are the protocol's, or nobody's."""
+"""Forwards a script's output, since stdout and stderr are the protocol's, or nobody's."""
 
 from __future__ import annotations
 

@@ -41,10 +41,10 @@ def stopped_event(
     """The body of the event.
 
     Args:
-        stop: of which launch and where.
+        stop: the stop.
         thread: the protocol's number of the thread to look at.
-        kinds: of the breakpoints that were met.
-        census: where the programs are.
+        kinds: the kinds of the breakpoints that were met.
+        census: the places of the programs.
     """
     reason = next((_BY_KIND[kind] for kind in kinds if kind in _BY_KIND), _REASONS[stop.reason])
     text = "\n".join((*stop.detail, census.text()))

@@ -43,12 +43,12 @@ class Shown:
     """A value as a client sees it.
 
     Attributes:
-        name: of the variable, or of the part.
-        text: on one line.
-        type: as the language writes it; "" where there is none.
-        expression: what evaluates to it; "" where nothing does.
+        name: the name of the variable, or of the part.
+        text: the value on one line.
+        type: the type as the language writes it; "" if there is none.
+        expression: an expression that evaluates to it; "" if there is none.
         children: makes its parts from `start` on, `count` of them.
-        length: how many parts there are; 0 for none.
+        length: the number of parts; 0 for none.
         is_indexed: whether they are numbered.
         place: the variable or argument, and the indices into it, for breakpoints on data.
         is_memory: whether `place` is in an argument's memory, not in a variable's value.
@@ -72,11 +72,11 @@ class References:
     _shown: list[Shown] = field(default_factory=list)
 
     def clear(self) -> None:
-        """Forget all: the launch goes on."""
+        """Forget all values: the launch goes on."""
         self._shown.clear()
 
     def add(self, shown: Shown) -> int:
-        """The number of a value; 0 where it has no parts."""
+        """The number of a value; 0 if it has no parts."""
         if shown.children is None or not shown.length:
             return 0
         self._shown.append(shown)
@@ -96,7 +96,7 @@ class References:
         """The value of that number.
 
         Raises:
-            UsageError: it is of another stop.
+            UsageError: the value is of another stop.
         """
         if not 1 <= number <= len(self._shown):
             raise UsageError(f"variablesReference {number} is not of this stop")

@@ -1,7 +1,7 @@
 """Ends an adapter whose client is gone, from a process of its own.
 
 C code that keeps Python's lock for good, such as `sum(iter(int, 1))`, lets no other thread of the
-adapter see that. This file is also what that process runs, without tkdebug.
+adapter see that. This file is also the program of that process, without tkdebug.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def watch(client: int, unwatched: int, pid: int) -> None:
     """Wait until the client is gone; then give the adapter some time, and kill it.
 
     Args:
-        client: what the adapter reads requests from; here it is only looked at.
+        client: the adapter's input for requests; here it is only looked at.
         unwatched: a pipe into which the adapter writes once it needs no watching.
         pid: the adapter's, which has not ended yet.
     """

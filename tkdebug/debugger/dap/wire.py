@@ -1,8 +1,8 @@
 """Messages of the Debug Adapter Protocol as bytes: a header with the length, then JSON.
 
-Source: Debug Adapter Protocol, "Base Protocol", whose one header is Content-Length. What comes from
-a client is untrusted: sizes are bounded, nothing but JSON is read, and what is no message, such as
-HTTP, is the last that is read. A wrong field of a request is refused by its name.
+Source: Debug Adapter Protocol, "Base Protocol", whose one header is Content-Length. Data from a
+client is untrusted: sizes are bounded, nothing but JSON is read, and reading ends at data that is
+no message, such as HTTP. A wrong field of a request is refused by its name.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Connection:
         self._is_open = True
 
     def fileno(self) -> int:
-        """The file descriptor of what the client sends."""
+        """The file descriptor of the client's data."""
         return self._reader.fileno()
 
     def requests(self) -> Iterator[Request]:
-        """Yield what the client asks for, until it is gone.
+        """Yield the client's requests, until it is gone.
 
         Raises:
             ProtocolError: it sent no message.
@@ -70,7 +70,7 @@ class Connection:
             yield request
 
     def request(self, most_bytes: int = MAX_BODY_BYTES) -> Request | None:
-        """Return the next request; None where the client is gone.
+        """Return the next request, or None if the client is gone.
 
         Raises:
             ProtocolError: it sent no message, or one that is longer.
@@ -158,7 +158,7 @@ def required(arguments: Mapping[str, Any], name: str, type_: type[T]) -> T:
     """A field that has to be there.
 
     Raises:
-        UsageError: it is not, or has another type.
+        UsageError: the field is missing, or has another type.
     """
     if name not in arguments:
         raise UsageError(f"`{name}` is missing, expected {_NAMES[type_]}")
@@ -166,7 +166,7 @@ def required(arguments: Mapping[str, Any], name: str, type_: type[T]) -> T:
 
 
 def optional(arguments: Mapping[str, Any], name: str, default: T) -> T:
-    """A field, or `default` where it is left out or null.
+    """A field, or `default` if it is left out or null.
 
     Raises:
         UsageError: it has another type than `default`.
@@ -185,10 +185,10 @@ def _checked(name: str, value: Any, type_: type[T]) -> T:
 
 
 def texts(arguments: Mapping[str, Any], name: str) -> list[str]:
-    """A list of texts; empty where it is left out.
+    """A list of texts; empty if it is left out.
 
     Raises:
-        UsageError: it holds something else.
+        UsageError: the list holds something else.
     """
     empty: list[Any] = []
     found = optional(arguments, name, empty)

@@ -1,7 +1,7 @@
 """The script's side: a console that is asked over a socket, and shows pictures of stops.
 
-Threads: `serve` reads what the other process sends. While a launch is stopped that is done in the
-thread that is stopped, else at once; breakpoints may be changed at any time. The engine, which
+Threads: `serve` reads the other process's messages. While a launch is stopped they are answered in
+the thread that is stopped, else at once; breakpoints may be changed at any time. The engine, which
 imports torch, is made when something is first asked of it.
 """
 
@@ -43,9 +43,9 @@ class RemoteFront:
     """Asks the process at the other end of a wire how launches go on.
 
     Args:
-        wire: to it.
-        script: the file that a bare line number means while nothing is stopped; "" for that of a
-            module, which is known when its lines begin to run.
+        wire: the wire to it.
+        script: the file of a bare line number while nothing is stopped; "" for a module's, which is
+            known when its lines begin to run.
     """
 
     def __init__(self, wire: Wire, script: str = "") -> None:
@@ -99,7 +99,7 @@ class RemoteFront:
         return PaneHost(self.console, self._script, self._ask_at_host)
 
     def break_into(self) -> LaunchDebugger | None:
-        """The debugger for a kernel that calls `breakpoint()`; None where nobody is asked."""
+        """The debugger for a kernel that calls `breakpoint()`, or None if nobody is asked."""
         with self._lock:
             return None if self._is_gone else self.debugger
 
@@ -128,7 +128,7 @@ class RemoteFront:
             self._asked.put(None)
 
     def _interrupts(self) -> bool:
-        """Interrupt what is evaluated; False where nothing is."""
+        """Interrupt the running evaluation; return False if there is none."""
         return "debugger" in vars(self) and self.debugger.expressions.interrupt()
 
     def _do(self, message: Message, *, is_stopped: bool) -> Resume | None:
@@ -207,7 +207,7 @@ class RemoteFront:
         return self.debugger.is_running or ("host" in vars(self) and self.host.is_stepping)
 
     def _run_quietly(self, line: str) -> Resume | None:
-        """Run a line; what it says is kept."""
+        """Run a line, and keep its output."""
         console = self.console
         console.attach(self.debugger)
         self._said.clear()
@@ -241,7 +241,7 @@ class RemoteFront:
         self._send({"event": "ahead", "count": len(self._ahead)})
 
     def _toggle_in_script(self, file: str, line: int) -> str:
-        """Toggle a breakpoint at a line of the script; return what is wrong, "" for nothing."""
+        """Toggle a breakpoint at a line of the script; return the mistake, or ""."""
         if self._is_at_host:
             return self.host.toggle(file, line)
         if self.debugger.inspection is None:
@@ -256,7 +256,7 @@ class RemoteFront:
         return "host" in vars(self) and line not in kernel_lines(file)
 
     def _toggle(self, file: str, line: int) -> None:
-        """A breakpoint at a line, or none where there is one."""
+        """Set a breakpoint at a line, or delete the one that is there."""
         from tkdebug.debugger.lines import checked_line
         from tkdebug.debugger.remote.looking import place_shown
 
@@ -313,7 +313,7 @@ class RemoteFront:
         self._send({"event": "answer", "command": "", "lines": [text]})
 
     def stopped(self, debugger: Debugger, stop: Stop) -> Resume:
-        """Show where it is, and do what is asked until the launch is to go on."""
+        """Show the stop, and answer until the launch is to go on."""
         console = self.console
         console.attach(debugger)
         console.frame, console.listed = 0, None
@@ -333,7 +333,7 @@ class RemoteFront:
         return resume
 
     def _ask_at_host(self) -> None:
-        """The script is stopped at a line of its own: show it, and do what is asked."""
+        """Show a stop at a line of the script's own, and answer."""
         host = self.host
         # How to end it instead is in the keys.
         reasons = tuple(line.partition(": it stops")[0] for line in self._said)
@@ -355,7 +355,7 @@ class RemoteFront:
             host.set_continue()
 
     def _begins_to_wait(self) -> bool:
-        """A stop, at which requests are done in this thread; False where nobody asks any more."""
+        """Begin a stop, answering requests in this thread; False if nobody asks any more."""
         # What was zoomed into, and which moment was looked at, was of another stop.
         self._look = replace(self._look, begin=(), end=(), around=None)
         with self._lock:
@@ -422,7 +422,8 @@ def front_over(descriptor: int, script: str) -> RemoteFront:
     """A front that is asked over an inherited socket, and read from in a thread.
 
     Args:
-        descriptor: of the socket; ours from now on, and of no process that the script starts.
+        descriptor: the descriptor of the socket, which belongs to the front from now on, and to no
+            process that the script starts.
         script: the file that the script's code has; "" for a module.
     """
     import socket

@@ -28,8 +28,8 @@ class PaneHost(HostDebugger):
     """pdb over the script, asked by a pane.
 
     Args:
-        console: of the kernels; what it writes is kept for the pane.
-        script: the file whose lines are stopped at; "" for one that `begin` finds.
+        console: the console of the kernels; what it writes is kept for the pane.
+        script: the file at whose lines it stops; "" for one that `begin` finds.
         ask: asks the pane until the script goes on.
     """
 
@@ -40,7 +40,7 @@ class PaneHost(HostDebugger):
 
     @property
     def is_stepping(self) -> bool:
-        """Whether it stops at one of the next lines, breakpoint or none."""
+        """Whether it stops at one of the next lines, with or without a breakpoint."""
         return self.stoplineno >= 0
 
     def _ask_lines(self) -> None:
@@ -55,7 +55,7 @@ class PaneHost(HostDebugger):
         """Say nothing: the pane shows where it is."""
 
     def run_line(self, line: str) -> bool:
-        """Run a line of the user's; whether the script goes on."""
+        """Run a line of the user's; return whether the script goes on."""
         line = self.precmd(line or self.lastcmd)
         is_done = bool(self.postcmd(self.onecmd(line), line))
         self._console.commands[:0] = self.cmdqueue
@@ -63,7 +63,7 @@ class PaneHost(HostDebugger):
         return is_done
 
     def toggle(self, file: str, line: int) -> str:
-        """A breakpoint at a line of the script, or none; what is wrong, "" for nothing."""
+        """Set or delete a breakpoint at a line of the script; return the mistake, or ""."""
         if self.get_breaks(file, line):
             return self.clear_break(file, line) or ""
         if line not in code_lines(file):

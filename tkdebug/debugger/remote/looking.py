@@ -58,9 +58,9 @@ def view_of(debugger: Debugger, stop: Stop, frame: int, look: Look) -> View:
 
     Args:
         debugger: stopped.
-        stop: where.
-        frame: that is looked at, 0 for the innermost.
-        look: what the pane wants to see.
+        stop: the stop.
+        frame: the frame that is looked at, 0 for the innermost.
+        look: the pane's wishes.
     """
     inspection = debugger.at_stop
     selection = inspection.selection
@@ -103,7 +103,7 @@ def breakpoints_of(debugger: Debugger, script: str) -> tuple[SetBreakpoint, ...]
     """The breakpoints as a pane shows them.
 
     Args:
-        debugger: whose.
+        debugger: the debugger that has them.
         script: the file in which functions are looked for.
     """
     return tuple(

@@ -1,7 +1,7 @@
 """Pictures of variables and programs for a Debug pane, in as many cells as it has room for.
 
-Large variables are not read at each stop. A cell of a tile shows, among the elements that it stands
-for, the one of the largest magnitude; a cell of programs has a sign.
+Large variables are not read at each stop. A cell of a tile shows the element of the largest
+magnitude among its elements; a cell of programs has a sign.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def just_bound(inspection: Inspection, frame: int) -> frozenset[str]:
 
 
 def most_telling(readings: Mapping[str, Reading], bound: frozenset[str]) -> str:
-    """Return the variable to draw where none was asked for.
+    """Return the variable to draw if none was asked for.
 
     It is one that was just bound, else the latest tile, of floats if there is one, else the first
     tensor.
@@ -92,7 +92,7 @@ def large_text(reading: Reading) -> str:
 
 
 def elements_of(value: object, depth: int = 3) -> int:
-    """The elements of a tensor, or of those in a list or tuple, in as many lists at most."""
+    """The elements of a tensor, or of the tensors in a list or tuple, in `depth` lists at most."""
     if isinstance(value, Tensor):
         return value.numel()
     if not depth or not isinstance(value, list | tuple):
@@ -113,7 +113,7 @@ def has_nan(reading: Reading | None) -> bool:
 
 
 def _tensor_elements(reading: Reading) -> int:
-    """The elements of the tensor of the script's that would be drawn, 0 where it is a tile."""
+    """The elements of the script's tensor that would be drawn, 0 if it is a tile."""
     if isinstance(reading, Pointers):
         is_drawn_whole = reading.is_whole_tensor and reading.tensor is not None
         return elements_of(reading.tensor) if is_drawn_whole else 0
@@ -126,12 +126,12 @@ def heat_map(
     """A tile drawn as `look` asks for.
 
     Args:
-        name: of the variable.
-        kind: as people write its type.
-        program: whose it is.
-        data: of any shape and dtype of numbers.
-        look: which part of it, and how many cells there is room for.
-        labels: where elements are programs, their names.
+        name: the name of the variable.
+        kind: its type as people write it.
+        program: the program whose tile it is.
+        data: a tensor of any shape and dtype of numbers.
+        look: the part to draw, and the number of cells there is room for.
+        labels: the names of elements that are programs.
     """
     plane: tuple[int, ...] = ()
     if data.dim() > 2:
@@ -175,7 +175,7 @@ def _region(look: Look, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[
 
 
 def _largest(part: Tensor) -> float:
-    """The largest finite magnitude; 0 where there is none."""
+    """The largest finite magnitude; 0 if there is none."""
     if not part.numel():
         return 0.0
     if _is_finite(part):
@@ -216,7 +216,7 @@ def _square(part: Tensor, room: tuple[int, int]) -> tuple[_Cells, tuple[int, ...
 
 
 def _flat(part: Tensor, room: tuple[int, int]) -> tuple[_Cells, tuple[int, ...], int]:
-    """One axis, row by row; a row has a power of two of cells where that is not all of them."""
+    """One axis, row by row; if there are several rows, each has a power of two of cells."""
     count = part.shape[0]
     if not count:
         return (), (1,), 1
@@ -255,8 +255,9 @@ class ProgramStates:
 
     Attributes:
         text: the signs, of programs in linear order.
-        per_cell: programs that a cell stands for; its sign is that of the first of `_ORDER`.
-        groups: what the signs say.
+        per_cell: the number of programs of a cell; its sign is the one of its programs' signs that
+            is first in `_ORDER`.
+        groups: the meanings of the signs.
     """
 
     text: str
@@ -268,9 +269,9 @@ class ProgramStates:
         """The programs of the launch that is stopped.
 
         Args:
-            inspection: of it.
-            differing: those here whose value is another one than that of the program shown.
-            compared: which variable's.
+            inspection: the inspection of the stop.
+            differing: programs here whose value differs from the shown program's.
+            compared: the variable that is compared.
         """
         signs, texts = _signs(inspection, differing)
         texts[DIFFERS] = f"here, with another {compared}"
@@ -289,7 +290,7 @@ class ProgramStates:
 
 
 def _signs(inspection: Inspection, differing: Iterable[int]) -> tuple[list[str], dict[str, str]]:
-    """A sign for each program, and what signs say, the most notable first."""
+    """A sign for each program, and the meanings of signs, the most notable first."""
     census, here = inspection.census(), inspection.here
     texts = {DIFFERS: "", HERE: "here"}
     if here is None:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class RecordError(TkError):
-    """The data that came is no such record."""
+    """The received data is no such record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of the frame, of one program.
+    """A variable of the frame, for one program.
 
     Attributes:
         text: its value on one line.
@@ -54,19 +54,19 @@ class HeatMap:
     """Elements of a tile as cells; of a scalar, its values in the programs that are here.
 
     Attributes:
-        name: of the variable.
-        kind: of the tile, such as `fp32[64, 64]`.
-        program: whose, "" where cells are programs.
+        name: the name of the variable.
+        kind: the type of the tile, such as `fp32[64, 64]`.
+        program: the program, "" if cells are programs.
         begin: the first element along each axis that is drawn; one or two axes.
         end: the one after the last, along each.
-        shape: of what is drawn: begin and end are within it.
+        shape: the shape of the drawn tile: begin and end are within it.
         plane: the index along the axes before those drawn, of tiles with more than two.
-        step: how many elements a cell stands for, along each axis.
-        wrap: of one axis, how many cells a row has; 0 where rows are an axis.
-        cells: rows of cells: the element of the largest magnitude, NaN where one is NaN, None
-            where there is no element.
+        step: the number of elements of a cell, along each axis.
+        wrap: for one axis, the cells of a row; 0 if rows are an axis.
+        cells: rows of cells: the element of the largest magnitude, NaN if one is NaN, None if there
+            is no element.
         largest: the largest finite magnitude of all that is drawn.
-        counts: of all elements: negative, zero, positive, NaN, infinite.
+        counts: the numbers of all elements: negative, zero, positive, NaN, infinite.
         labels: the programs that cells are, as people write them; () for elements.
     """
 
@@ -87,7 +87,7 @@ class HeatMap:
 
 @dataclass(frozen=True, slots=True)
 class ProgramGroup:
-    """Programs that are alike: a sign in `Programs.states`, what it says, how many they are."""
+    """Programs with the same sign: the sign in `Programs.states`, its meaning, their number."""
 
     sign: str
     text: str
@@ -100,11 +100,11 @@ class Programs:
 
     Attributes:
         states: a sign for each cell, of programs in linear order, x fastest.
-        per_cell: how many programs a cell stands for: 1, or more in large grids.
-        groups: what the signs say.
-        selected: the linear numbers of those selected, None for all.
-        shown: whose values are shown, None where there is none.
-        compared: the variable by which programs differ, "" where nothing was compared.
+        per_cell: the number of programs of a cell: 1, or more in large grids.
+        groups: the meanings of the signs.
+        selected: the linear numbers of the selected programs, None for all.
+        shown: the program whose values are shown, None if there is none.
+        compared: the variable by which programs differ, "" if nothing was compared.
         note: why nothing was.
     """
 
@@ -123,7 +123,7 @@ class PassedLine:
     """A line that was passed.
 
     Attributes:
-        moment: as the console's `moment` takes it.
+        moment: the moment as the console's `moment` takes it.
         programs: how many took part.
         is_of_shown: whether the program that is shown did.
     """
@@ -136,7 +136,7 @@ class PassedLine:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The lines that were passed, those around one of them.
+    """The lines that were passed around one of them.
 
     Attributes:
         total: how many are remembered.
@@ -155,7 +155,7 @@ class SetBreakpoint:
     """A breakpoint as it is shown.
 
     Attributes:
-        file: "" where it is at no line.
+        file: the file, "" if it is at no line.
     """
 
     number: int
@@ -168,14 +168,14 @@ class SetBreakpoint:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A stop, and what is looked at.
+    """A stop, and the part of it that is looked at.
 
     Attributes:
         reasons: why it is stopped, one line each.
-        launch: its number; at a line of the script's own, of the last one.
+        launch: its number; at a line of the script's own, the last one's.
         kernel: "" at a line of the script's own.
         frames: the chain of calls, outermost first; () at a launch's end.
-        frame: the one that is looked at, 0 for the innermost.
+        frame: the frame that is looked at, 0 for the innermost.
         census: how many programs are where.
         selection: the programs that steps follow, as people write them.
     """
@@ -201,16 +201,17 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A pane's wishes: what it wants to see of stops.
+    """A pane's wishes: the parts of stops that it wants to see.
 
     Attributes:
-        variable: to draw; "" for the first that can be.
-        program: whose values, a linear number; None for the first selected one.
-        begin: of what is drawn; () for all.
+        variable: the variable to draw; "" for the first that can be.
+        program: the program whose values are shown, a linear number; None for the first selected
+            one.
+        begin: the beginning of the drawn part; () for all.
         end: the position after the last.
-        plane: of a tile with more than two axes, counted through.
-        cells: how many rows and columns of cells there is room for.
-        around: which of the lines passed is to be in the middle; None for that of the stop.
+        plane: the number of the plane of a tile with more than two axes.
+        cells: the numbers of rows and columns of cells that there is room for.
+        around: the number of the line passed that is to be in the middle; None for the stop's.
     """
 
     variable: str = ""
@@ -274,7 +275,7 @@ class Wire:
     """One end of the socket.
 
     Args:
-        end: one of a connected pair; ours from now on.
+        end: one socket of a connected pair, which belongs to the wire from now on.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -284,7 +285,7 @@ class Wire:
         self._is_open = True
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """Yield what the other end sends, until it is gone or sends what is no message."""
+        """Yield the other end's messages, until it is gone or sends something that is none."""
         while True:
             try:
                 line = self._reader.readline(MAX_LINE_BYTES)
@@ -298,11 +299,11 @@ class Wire:
             yield message
 
     def send(self, message: Mapping[str, Any], *, waits: bool = True) -> bool:
-        """Send a message; the result is whether the other end takes it.
+        """Send a message; return whether the other end takes it.
 
         Args:
-            message: of what JSON has, NaN and infinities included.
-            waits: until there is room for it; else it is not sent where there is none.
+            message: a message of JSON's types, NaN and infinities included.
+            waits: whether to wait for room; else it is not sent if there is none.
         """
         data = json.dumps(message).encode() + b"\n"
         with self._lock:

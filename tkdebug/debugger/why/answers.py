@@ -1,8 +1,8 @@
 """Explanations of an element: the lines, ops and loads that it was computed from, with values.
 
-The slice is of data: what was computed with what. What an address was computed from is a part of
-its own. Where a value was written by another program, or before the launch, the answer says so. For
-a NaN, the slice goes back to the op that it was born in.
+The slice is one of data: the values from which each value was computed. The values that an address
+was computed from are a part of their own. If another program wrote a value, or it was written
+before the launch, the answer says so. For a NaN, the slice goes back to the op that it was born in.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Why:
     """The answer.
 
     Attributes:
-        what: the element, and where it comes from, in a sentence.
+        what: a sentence with the element and its origin.
         program: linear number; None where no program wrote it.
         computed: the lines that its value was computed at, the last one first.
         addressed: the lines that only the addresses of its loads, or masks, were computed at.
         inputs: the arguments that took part as numbers.
-        sources: who wrote what was loaded, a sentence for each tensor that somebody is known to
-            have written: another program of this launch, or an earlier launch.
+        sources: who wrote the loaded values, a sentence for each tensor with a known writer:
+            another program of this launch, or an earlier launch.
     """
 
     what: str
@@ -60,12 +60,12 @@ def why(
     only_nan: bool = False,
     program: int | None = None,
 ) -> Why:
-    """Why an element of a tensor, or of a variable, is what it is.
+    """Explain the value of an element of a tensor, or of a variable.
 
     Args:
-        inspection: of the stop.
+        inspection: the inspection of the stop.
         text: `out[3, 17]`, `acc[0, 4]`, or the name of a scalar.
-        frame: whose variables are meant, 0 for the innermost.
+        frame: the frame of the variables, 0 for the innermost.
         only_nan: follow NaN alone, back to where it was born.
         program: linear number of that whose variable is meant; None for the first selected one.
 
@@ -158,7 +158,7 @@ def _of_variable(
 
 
 def traced(inspection: Inspection, program: int, until: Moment) -> Tracer:
-    """Trace what a program computed up to a moment."""
+    """Trace the computations of a program up to a moment."""
     execution = inspection.execution
     return execution.execute_beside(lambda now: Tracer(execution, until, now, program), until)
 
@@ -222,7 +222,7 @@ def sliced(
     only_nan: bool,
     store: Operation | None = None,
 ) -> Why:
-    """The answer for elements of instances, and for such that addresses or masks are."""
+    """The answer for elements of instances, or for elements that are addresses or masks."""
     if only_nan and not any(
         bool(is_nan(tracer.instances[number].data)[mask].any()) for number, mask in starts
     ):
@@ -243,7 +243,7 @@ def sliced(
 
 
 def _sources(inspection: Inspection, lines: Iterable[Line], until: Moment) -> list[str]:
-    """Say who wrote what the lines loaded."""
+    """Say who wrote the values that the lines loaded."""
     bytes_of: dict[int, list[Tensor]] = {}
     names: dict[int, str] = {}
     for line in lines:
@@ -273,10 +273,10 @@ def why_nan(inspection: Inspection, text: str, frame: int = 0) -> Why:
     """The slice of an element that is NaN, of NaN alone, back to where it was born.
 
     Args:
-        inspection: of the stop.
+        inspection: the inspection of the stop.
         text: an element as `why` takes it, or the bare name of a tensor argument or of a tile: then
             its first NaN, of a tile in the first selected program that has one.
-        frame: whose variables are meant, 0 for the innermost.
+        frame: the frame of the variables, 0 for the innermost.
 
     Raises:
         UsageError: there is no such element, or no NaN.

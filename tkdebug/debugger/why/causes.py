@@ -19,10 +19,10 @@ def cause_text(text: str) -> str:
     """Return the cause of the last comparison that failed, as `tkdebug run` reports it.
 
     Args:
-        text: an element to look at, such as `out[35, 7]`; empty for the one that is wrong most.
+        text: an element to look at, such as `out[35, 7]`; empty for the most wrong one.
 
     Raises:
-        UsageError: no comparison failed, or it is none of its wrong elements.
+        UsageError: no comparison failed, or the element is not among its wrong ones.
     """
     launches = HOOKS.follower
     if not isinstance(launches, RememberedLaunches) or launches.failed is None:

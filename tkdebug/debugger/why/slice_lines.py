@@ -1,4 +1,4 @@
-"""Lines of a slice: what an element was computed from, through traced instances."""
+"""Lines of a slice: the lines from which an element was computed, through traced instances."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Slice:
         return sorted(self._lines.values(), key=lambda line: -line.last)
 
     def follow(self, starts: Iterable[tuple[int, Tensor]]) -> None:
-        """Gather what the elements at some masks of instances were computed from."""
+        """Gather the elements from which those at some masks of instances were computed."""
         masks: dict[int, Tensor] = {}
         for number, mask in starts:
             masks[number] = masks[number] | mask if number in masks else mask
@@ -239,7 +239,7 @@ def first_coordinate(op: Operation) -> int:
 
 
 def is_nan(data: Tensor | None) -> Tensor:
-    """Return which elements are NaN; none of integers."""
+    """Return which elements are NaN; none for integers."""
     assert data is not None
     if not data.dtype.is_floating_point:
         return torch.zeros(data.shape, dtype=torch.bool)
@@ -253,7 +253,7 @@ def _birth(
     tiles: list[Tensor | None],
     parts: list[Tensor | None],
 ) -> str:
-    """The first NaN of an op without one among its operands: what they were there."""
+    """The first NaN of an op without one among its operands, with these operands."""
     given = []
     for operand, tile, part in zip(op.operands, tiles, parts, strict=False):
         if tile is None or part is None or not bool(part.any()):

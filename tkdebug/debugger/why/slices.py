@@ -1,8 +1,8 @@
 """Slices op by op: the elements of its operands that an element of a result was computed from.
 
 Through shared memory, that is the write which put an element there that a view shows. Elements are
-known by their addresses, so that views, slots of a ring and buffers that share memory need nothing
-of their own: among the writes to an address, the last one before a read is meant.
+known by their addresses, so that views, slots of a ring and buffers that share memory need no rules
+of their own: among the writes to an address, the last one before a read counts.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ Rule = Callable[[Operation, Tensor, int, Sequence["Tensor | None"]], Masks]
 def operand_masks(
     op: Operation, mask: Tensor, result: int, tiles: Sequence[Tensor | None]
 ) -> Masks:
-    """Return a mask of each operand: what the elements at `mask` of a result were computed from.
+    """Return, for each operand, a mask of the elements that those at `mask` of a result need.
 
     Args:
-        op: which.
+        op: the op.
         mask: bool, of the result's shape.
-        result: which result.
-        tiles: the operands of this instance, None where it is not known.
+        result: the number of the result.
+        tiles: the operands of this instance, None for an unknown one.
     """
     rule = _RULES.get(op.name)
     if rule is not None:
@@ -117,7 +117,7 @@ def _waited(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
 
 
 def _copy(op: Operation, mask: Tensor, result: int, tiles: Sequence[Tensor | None]) -> Masks:
-    """Return masks of what a copy brought to shared memory: pointers, buffer, mask, other."""
+    """Return masks of the operands of a copy to shared memory: pointers, buffer, mask, other."""
     view, keeps = ttg.AsyncCopyGlobalToLocal(op), torch.ones_like(mask)
     found: Masks = [mask, None]
     if view.mask is not None:
@@ -229,8 +229,8 @@ def places_of(run: Evaluator, view: BufferView, position: int) -> Tensor:
 
     Args:
         run: the batch.
-        view: of shared memory.
-        position: of the program in the batch.
+        view: the view of shared memory.
+        position: the position of the program in the batch.
     """
     at = view
     while at.chosen is not None and not bool(at.chosen[position]) and at.other is not None:
@@ -261,14 +261,14 @@ def written_by(
     """The writes that put the elements at a mask of a view there, the last one first.
 
     Args:
-        writes: all of the program.
+        writes: all writes of the program.
         before: the read's instance.
-        places: what the view shows.
+        places: the addresses that the view shows.
         mask: bool, of its shape.
 
     Yields:
-        A write, the mask of the view's elements that are of it, and where each of these is in the
-        write's tile, as positions in the flat tile.
+        Return pairs of a write, the mask of its elements in the view, and their places in the
+            write's flat tile.
     """
     left = mask.clone()
     low, high = int(places.min()), int(places.max())

@@ -1,7 +1,7 @@
-"""Traces of what one program computed, op by op, by executing the launch again.
+"""Traces of one program's computation, op by op, made by executing the launch again.
 
-The launch stays where it is: it is executed beside itself from a checkpoint, and memory is put back
-as it was.
+The launch stays where it is: it is executed beside itself from a checkpoint, and memory is
+restored.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Block:
     """The block that a load through a descriptor reads.
 
     Attributes:
-        offsets: of each element in the buffer, in elements.
-        keeps: which elements are inside of the descriptor's shape; the others are padding.
+        offsets: the offsets of each element in the buffer, in elements.
+        keeps: the elements inside of the descriptor's shape; the others are padding.
     """
 
     buffer: Buffer
@@ -64,12 +64,12 @@ class Instance:
         op: None for an argument of the kernel.
         value: the IR value.
         operands: the numbers of the instances that it was computed from, -1 for unknown ones.
-        data: the tile of this program; offsets in elements where it is pointers; None where it has
-            no numbers.
-        buffer: what the pointers point into.
-        places: of a view of shared memory, the address of each element.
-        block: of a load through a descriptor, what it reads; None where that is not known.
-        is_pending: whether `data` stands for what an asynchronous op is still computing.
+        data: the tile of this program; for pointers, offsets in elements; None if it has no
+            numbers.
+        buffer: the buffer that the pointers point into.
+        places: for a view of shared memory, the address of each element.
+        block: for a load through a descriptor, the block that it reads; None if that is not known.
+        is_pending: whether `data` replaces what an asynchronous op is still computing.
     """
 
     number: int
@@ -88,14 +88,15 @@ class Tracer(CountingObserver):
     """Notes each instance of one program.
 
     Attributes:
-        instances: all, in the order in which they ran.
+        instances: all instances, in the order in which they ran.
         current: the instance that each IR value is just now.
         stores: the instances' numbers of each store's operands, by time.
-        shared_writes: what was put into shared memory, in order.
+        shared_writes: writes to shared memory, in order.
         runs_ahead: whether passes have made ops for other rounds of a loop.
         bulk_stores: the instances of bulk copies to memory, in order.
-        chosen_names: of instances without a name, what the `if` whose result they are is bound to.
-        contents: what views of shared memory held when an op read them: by the instance of its
+        chosen_names: for instances without a name, the name that the result of their `if` is bound
+            to.
+        contents: contents of views of shared memory when an op read them: by the instance of its
             result and the operand's position.
     """
 
@@ -131,7 +132,7 @@ class Tracer(CountingObserver):
         return [self.current.get(value, -1) for value in values]
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Note what goes into a loop, and what a store stores."""
+        """Note the values that go into a loop, and those that a store stores."""
         super().before(run, op, operands)
         if not self._is_active(run):
             return
@@ -166,7 +167,7 @@ class Tracer(CountingObserver):
             self.current.update(zip(given, self._pending[op], strict=True))
 
     def leaves(self, run: Evaluator, region: Region, results: Sequence[TileValue]) -> None:
-        """Note what a region forwards."""
+        """Note the values that a region forwards."""
         if not self._is_active(run):
             return
         op, terminator = region.parent, region.block.terminator
@@ -206,7 +207,7 @@ class Tracer(CountingObserver):
     def _note_shared(
         self, run: Evaluator, op: Operation, operands: Sequence[TileValue], ids: tuple[int, ...]
     ) -> None:
-        """Note what an op with results writes into shared memory, or reads there."""
+        """Note the shared memory that an op with results writes, or reads."""
         number = self.current[op.results[0]]
         if ttg.LocalAlloc.matches(op):
             self._writes_shared(number, ids[0] if ids else -1)
@@ -220,7 +221,7 @@ class Tracer(CountingObserver):
                     self.contents[number, place] = held[row if held.shape[0] > 1 else 0].clone()
 
     def _name_choices(self, op: Operation, given: Sequence[int]) -> None:
-        """`y = a if c else b`: what was computed in the branch is the `y` of that line."""
+        """Name a branch's value after the `y` of `y = a if c else b`."""
         for value, number in zip(op.results, given, strict=True):
             inner = self.instances[number] if number >= 0 else None
             if value.name is None or inner is None or inner.value is None or inner.op is None:

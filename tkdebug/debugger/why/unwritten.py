@@ -50,8 +50,9 @@ class Miss:
         time: how many ops had begun.
         program: linear number.
         lane: the element's position in the tile, row by row.
-        parted: where the program does not take part in the store; None where it does: its mask is
-            false there, or the element is outside of the descriptor's shape.
+        parted: the place where the program leaves the others, if it does not take part in the
+            store; None if it does: its mask is false there, or the element is outside of the
+            descriptor's shape.
     """
 
     op: Operation
@@ -62,12 +63,12 @@ class Miss:
 
 
 class MissFinder(CountingObserver):
-    """Notes the stores that address an element, or what those of its tensor address instead.
+    """Notes the stores that address an element, or the elements that its tensor's stores address.
 
     Attributes:
         misses: the first few.
         reached: for each store into the tensor the lowest and the highest element that it
-            addresses, from the allocation's first; None where its addresses are from memory.
+            addresses, from the allocation's first; None if its addresses are from memory.
     """
 
     def __init__(self, execution: Execution, until: Moment, now: int, element: Element) -> None:
@@ -78,7 +79,7 @@ class MissFinder(CountingObserver):
         self.reached: dict[Operation, tuple[int, int] | None] = {}
 
     def moments(self, op: Operation) -> Moments:
-        """Everything: where programs part is known by the regions."""
+        """Ask for everything: regions show where programs part."""
         return super().moments(op) | Moments.REGIONS
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
@@ -94,7 +95,7 @@ class MissFinder(CountingObserver):
             del self._entered[run]
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Look at what a store addresses."""
+        """Look at the addresses of a store."""
         super().before(run, op, operands)
         found = _addressed(run, op, operands)
         if found is None:
@@ -202,15 +203,16 @@ def _mask_operand(op: Operation) -> int | None:
 
 
 def why_not_written(inspection: Inspection, text: str, frame: int = 0) -> Why:
-    """Why no program has written an element.
+    """Explain why no program has written an element.
 
     Args:
-        inspection: of the stop.
+        inspection: the inspection of the stop.
         text: `out[3, 17]`.
-        frame: whose names are meant, 0 for the innermost.
+        frame: the frame of the names, 0 for the innermost.
 
     Returns:
-        What left it out, and the lines that the first such mask or condition was computed at.
+        The reason that left it out, and the lines where the first such mask or condition was
+            computed.
 
     Raises:
         UsageError: `text` names no element.
@@ -240,7 +242,7 @@ _Cause = tuple[int, str, "tuple[int, str] | None"]
 
 
 def _causes(misses: Sequence[Miss]) -> dict[_Cause, list[Miss]]:
-    """Group misses by what the user reads of them; branches that a pass made do not count."""
+    """Group misses by the text that the user reads; branches that a pass made do not count."""
     found: dict[_Cause, list[Miss]] = {}
     for miss in misses:
         line, parted = miss.op.location.primary.line, miss.parted
@@ -272,7 +274,7 @@ def _cause_text(inspection: Inspection, cause: _Cause, misses: Sequence[Miss]) -
 def _elsewhere_addressed(
     inspection: Inspection, element: Element, reached: dict[Operation, tuple[int, int] | None]
 ) -> Iterator[str]:
-    """Say what the stores into the tensor address instead, and which of them did not run."""
+    """Say which elements the stores into the tensor address, and which stores did not run."""
     for op, range_ in reached.items():
         if range_ is None:
             line = op.location.primary.line

@@ -1,6 +1,7 @@
 """Writers of memory: the write of an element in a launch, and the launch that wrote a tensor last.
 
-Writes in the launch, and those of the memory that a slice has loaded, are found by executing again.
+Writes in the launch, and writes of the memory that a slice has loaded, are found by executing
+again.
 """
 
 from __future__ import annotations
@@ -128,8 +129,7 @@ class _Writer:
 class Writers:
     """The last launch that may have written each allocation.
 
-    torch counts what is done to a tensor in place: after anything but a launch the writer is
-    unknown.
+    torch counts changes of a tensor in place: after anything but a launch the writer is unknown.
     """
 
     def __init__(self) -> None:
@@ -158,5 +158,5 @@ class Writers:
 
 
 def _version(tensor: Tensor) -> int | None:
-    """Return how often torch has changed a tensor; None where it does not count."""
+    """Return how often torch has changed a tensor; None if it does not count."""
     return None if tensor.is_inference() else tensor._version  # noqa: SLF001

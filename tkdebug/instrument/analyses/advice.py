@@ -1,8 +1,8 @@
-"""The remarks of a run, ranked: what would save most of its kernels' time comes first.
+"""The remarks of a run, ranked: those that would save most of its kernels' time come first.
 
-Responsible for weighing remarks of launches by how often and how long these ran. Times are those
-that were recorded on a GPU where there are some, else those that were predicted; each remark says
-which, and of whose code. What it says of code is always of tkdebug's.
+Responsible for weighing remarks of launches by how often and how long these ran. Times were
+recorded on a GPU if there are some, else predicted; each remark says which, and whose code was
+timed. Remarks about code are always about tkdebug's.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class Advice:
     """One remark with its rank.
 
     Attributes:
-        rank: from 1.
+        rank: 1 for the first.
         predicted_gain: share of the time of all kernels of the run that is saved, 0 to 1.
-        speedup: of the kernel: its predicted time over that without the cause.
-        judged: "launch" if that is of the launch as it is, "filled" if it is of a grid of such
-            programs that fills the GPU; "" where nothing is predicted.
-        speedup_launched: of the launch as it is; 1 where nothing is predicted.
-        speedup_filled: of such a grid.
-        times: what kernels are weighed by: "predicted", or whose code was measured ("tkdebug",
-            "Triton").
+        speedup: the kernel's speedup: its predicted time over the time without the cause.
+        judged: "launch" if the speedup is the launch's own, "filled" if it is for a grid of such
+            programs that fills the GPU; "" if nothing is predicted.
+        speedup_launched: the speedup of the launch as it is; 1 if nothing is predicted.
+        speedup_filled: the speedup of such a grid.
+        times: the times by which kernels are weighed: "predicted", or whose code was measured
+            ("tkdebug", "Triton").
     """
 
     file: str
@@ -78,10 +78,10 @@ class _Weight:
     """Times of launches like one that was looked at.
 
     Attributes:
-        total_ns: of all of them.
+        total_ns: the time of all of them.
         count: how many.
-        measured_ns: of one of them on a GPU; None where none was measured.
-        code: whose code that was.
+        measured_ns: the time of one of them on a GPU; None if none was measured.
+        code: whose code was measured.
     """
 
     total_ns: float
@@ -101,7 +101,7 @@ class Times:
 
     Attributes:
         by_kernel_ns: mean time of a launch by kernel.
-        code: by kernel, whose code that was.
+        code: by kernel, whose code was measured.
     """
 
     by_kernel_ns: Mapping[str, float]
@@ -113,7 +113,7 @@ def advice_of(session: Session, times: Times | None = None) -> tuple[Advice, ...
 
     Args:
         session: the run.
-        times: as measured in another run.
+        times: times measured in another run.
     """
     costs = [row.event for row in session.records(LaunchCost)]
     if not costs and not session.records(Remark):
@@ -135,7 +135,7 @@ def line_costs(session: Session) -> tuple[LineCost, ...]:
 
 
 def launch_costs(session: Session) -> tuple[LaunchCost, ...]:
-    """Return what the launches cost that were looked at."""
+    """Return the costs of the launches that were looked at."""
     return tuple(row.event for row in session.records(LaunchCost))
 
 
@@ -209,7 +209,7 @@ def _launch_times(session: Session) -> tuple[dict[_Kind, int], dict[_Kind, tuple
 def _of_remarks(
     remarks: Sequence[Remark], weights: Mapping[tuple[str, int], _Weight], total: float
 ) -> list[Advice]:
-    """Return one remark for each cause, that of the launch of a kernel which it costs most."""
+    """Return one remark for each cause: for the launch of a kernel which it costs most."""
     best: dict[tuple[str, str, int, str], Advice] = {}
     gains: dict[tuple[str, str, int, str], dict[tuple[str, int], float]] = {}
     for remark in remarks:
@@ -301,9 +301,9 @@ def _roofs(
     named: set[str],
     weights: Mapping[tuple[str, int], _Weight],
 ) -> list[Advice]:
-    """Yield remarks on kernels that take just what their bytes or products take, as launched.
+    """Yield remarks on kernels that take just the time of their bytes or products, as launched.
 
-    Where a launch was measured, that has to be so of the measured time, too.
+    For a measured launch, that must hold for the measured time, too.
     """
     found: dict[str, Advice] = {}
     for cost in costs:
@@ -334,13 +334,13 @@ def _roofs(
 
 
 def roof_of(cost: LaunchCost) -> tuple[str, float]:
-    """Return what of a kernel's best form takes longest, and its share of the launch as it is."""
+    """Return the longest part of a kernel's best form, and its share of the launch."""
     roof = max(_ROOFS, key=lambda name: cost.resources_ns.get(name, 0.0))
     return roof, cost.resources_ns.get(roof, 0.0) / cost.grid_ns if cost.grid_ns else 0.0
 
 
 def what_bounds(cost: LaunchCost) -> str:
-    """Say what bounds a launch without remarks, as it is and if the GPU were full of its like."""
+    """Say what limits a launch without remarks, as it is and if the GPU were full of its like."""
     bound, share = cost.launched_bound or cost.bound, cost.launched_share or cost.bound_share
     text = f"it is bound by {bound}, {100 * share:.0f} % of its predicted time"
     if cost.is_small:

@@ -1,14 +1,14 @@
 """Two recorded runs compared: times by kernel, machine code, watched values, and faults.
 
 Kernels are matched by name. Faults are matched by kind, kernel, tensor and the text of their source
-lines, so that a fault whose line has moved is the same. One that is ignored, or in the later run's
-baseline, is neither new nor gone. Watched values are matched by variable, by the how manieth launch
-that shows it, program and iteration.
+lines, so that a fault whose line has moved is the same. A fault that is ignored, or in the later
+run's baseline, is neither new nor gone. Watched values are matched by variable, by the number of
+the launch among those that show it, program and iteration.
 
-Times are compared of launches that are alike: on tensors of the same shapes, timed in the same way.
-The ratio is that of geometric means; the interval is Welch's, of logarithms, over all kinds of
-launches together. Launches of one run share its clocks and its machine, so two runs made one after
-the other on a quiet machine are meant.
+Times are compared for equal launches: on tensors of the same shapes, timed in the same way. The
+ratio is that of geometric means; the interval is Welch's, of logarithms, over all kinds of launches
+together. Launches of one run share its clocks and its machine, so two runs should be made one after
+the other on a quiet machine.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class TimeChange:
 
     Attributes:
         ratio: later over earlier.
-        low: of the confidence interval of `ratio`.
+        low: the lower end of the confidence interval of `ratio`.
         high: alike.
-        launches: of the earlier and the later run that are alike.
+        launches: the numbers of equal launches in the earlier and the later run.
     """
 
     ratio: float
@@ -75,7 +75,7 @@ _Times = dict[_Kind, list[float]]
 
 
 def time_changes(before: Session, after: Session) -> Mapping[str, TimeChange]:
-    """Return the changes by kernel, of those that have launches alike in both runs."""
+    """Return the changes by kernel, for kernels with equal launches in both runs."""
     old, new = _logarithms(before), _logarithms(after)
     changes = {kernel: _time_change(old[kernel], new[kernel]) for kernel in new if kernel in old}
     return {kernel: change for kernel, change in changes.items() if change is not None}
@@ -170,10 +170,10 @@ class WatchedChange:
 
     Attributes:
         compared: values that both have.
-        different: how many of them differ at all in what is kept of them.
+        different: the number of values whose records differ at all.
         largest: the largest difference of minimum, maximum and mean, over the largest magnitude of
-            the value; infinite where there are NaNs or infinities in one run alone.
-        before: the first value that differs so; None where none does.
+            the value; infinite if there are NaNs or infinities in one run alone.
+        before: the first value that differs so; None if none does.
         after: the same in the later run.
     """
 
@@ -233,9 +233,9 @@ class CodeFigures:
     """The needs of a kernel; with several specialisations, the most that any of them needs.
 
     Attributes:
-        registers: of a thread.
-        spill_bytes: of a thread, stored and loaded.
-        shared_bytes: of a block.
+        registers: the registers of a thread.
+        spill_bytes: spills of a thread, stored and loaded.
+        shared_bytes: shared memory of a block.
     """
 
     registers: int
@@ -271,11 +271,11 @@ def _resources(session: Session, kernel_hash: str) -> Resources | None:
 
 @dataclass(frozen=True, slots=True)
 class KernelChange:
-    """A kernel in both runs; None in the one that did not launch it.
+    """A kernel in both runs; None for a run that did not launch it.
 
     Attributes:
-        time: how its time changed, of launches that are alike; None where there are none.
-        code_before: what its machine code needs; None where it was not compiled natively.
+        time: the change of its time, for equal launches; None if there are none.
+        code_before: the needs of its machine code; None if it was not compiled natively.
         code_after: alike.
     """
 
@@ -317,12 +317,12 @@ class Comparison:
     """The differences between two runs.
 
     Attributes:
-        kernels: those of either run, by the total time of the later run, then of the earlier.
-        new_faults: those that only the later run has.
-        gone_faults: those that only the earlier run has.
+        kernels: the kernels of either run, by the total time of the later run, then of the earlier.
+        new_faults: faults that only the later run has.
+        gone_faults: faults that only the earlier run has.
         kept_faults: how many both have.
-        new_remarks: of advice, those that only the later run has.
-        gone_remarks: those that only the earlier run has.
+        new_remarks: remarks of advice that only the later run has.
+        gone_remarks: remarks that only the earlier run has.
         watched: variables that both runs watched.
     """
 
@@ -338,7 +338,7 @@ class Comparison:
 
     @property
     def is_timed(self) -> bool:
-        """Whether both runs were on a GPU, so that their times say something."""
+        """Whether both runs were on a GPU, so that their times can be compared."""
         return "interpret" not in self.before.mode and "interpret" not in self.after.mode
 
     def unknown(self) -> dict[str, tuple[str, ...]]:

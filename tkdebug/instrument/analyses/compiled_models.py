@@ -35,9 +35,9 @@ class ModelLines:
     """The lines of a model that a kernel of Inductor's computes.
 
     Attributes:
-        kernel: its name.
-        ops: of the graph, by their names.
-        frames: for each of them the line of the model.
+        kernel: the kernel's name.
+        ops: the graph's ops, by their names.
+        frames: for each op the line of the model.
     """
 
     kernel: str
@@ -78,7 +78,7 @@ def model_data(session: Session) -> Iterator[dict[str, object]]:
 
 
 def model_text(session: Session) -> Iterator[str]:
-    """The kernels with their lines; nothing where there are none."""
+    """The kernels with their lines; nothing if there are none."""
     times = model_times(session)
     if not times:
         return
@@ -106,7 +106,7 @@ class UncompiledGraph:
 
     Attributes:
         reason: why it was not compiled.
-        frames: the line of the model that it begins at; empty where none is known.
+        frames: the line of the model at which it begins; empty if none is known.
     """
 
     reason: str

@@ -17,8 +17,8 @@ class InstrumentedLine:
     """A plugin's measurements of one op, over all launches.
 
     Attributes:
-        launches: in how many.
-        seen: as `Instrumented` has it, as `measured` and `totals`.
+        launches: the number of launches.
+        seen: as in `Instrumented`, like `measured` and `totals`.
     """
 
     plugin: str

@@ -1,8 +1,8 @@
 """Names by which people tell kernels apart.
 
 Kernels that others launched, written in C++, come with the names of their object files. Responsible
-for taking those apart (by the C++ library of this machine, where there is one), for a shorter form
-of them, and for the parameters in which specialisations of one kernel differ.
+for demangling those (by the C++ library of this machine, if there is one), for a shorter form of
+them, and for the parameters in which specialisations of one kernel differ.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Effects of the comments and the baseline of a run: known faults, fixed ones, remarks.
 
-All of it follows from what the session holds.
+All of it follows from the session.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class BaselineOutcome:
     """A run against its baseline.
 
     Attributes:
-        fixed: known faults that would have come up and did not; () unless the script ended well.
+        fixed: known faults that should have come up and did not; () unless the script ended well.
     """
 
     baseline: UsedBaseline
@@ -70,7 +70,7 @@ def count_states(faults: tuple[FaultGroup, ...]) -> Counter[FaultState]:
 def remarks(session: Session, faults: tuple[FaultGroup, ...]) -> list[str]:
     """Return remarks on the comments that ignore faults, a line each.
 
-    Unused ones are named where the script ended well: otherwise more might have come up.
+    Unused comments are named if the script ended well: otherwise more faults might have come up.
     """
     comments = [recorded.event for recorded in _comments(session)]
     lines = problem_lines(comments)

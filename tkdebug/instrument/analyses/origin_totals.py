@@ -20,7 +20,7 @@ class OriginTotal:
     """The launches from one line, under the same scopes.
 
     Attributes:
-        origin: None for what was launched from no line that is known.
+        origin: the origin; None for launches from no known line.
     """
 
     origin: Origin | None
@@ -39,7 +39,7 @@ def recorded_origins(session: Session) -> Mapping[tuple[int, int], Origin]:
 
 
 def origin_totals(session: Session) -> tuple[OriginTotal, ...]:
-    """The lines that launched others' kernels, the longest first; () where none was recorded."""
+    """The lines that launched others' kernels, the longest first; () if none was recorded."""
     origins = recorded_origins(session)
     if not origins:
         return ()

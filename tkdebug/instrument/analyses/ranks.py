@@ -24,7 +24,7 @@ class RankTotal:
     """One rank.
 
     Attributes:
-        total_ns: of its launches that were timed.
+        total_ns: the time of its launches that were timed.
         ended: whether its session has an end; a rank that was killed has none.
     """
 
@@ -41,9 +41,10 @@ class KernelSpread:
 
     Attributes:
         means_ns: mean time of a launch by rank, of ranks that timed some.
-        launches: by rank.
-        skew_ns: median, over launches that all ranks have, of how long after the first rank the
-            last one began; None where one host's clock is not that of all, or nothing is matched.
+        launches: the number of launches by rank.
+        skew_ns: the median, over launches that all ranks have, of the time from the first rank's
+            begin to the last one's; None if the ranks do not share a host's clock, or nothing is
+            matched.
     """
 
     kernel: str
@@ -82,7 +83,7 @@ def sessions_in(folder: Path) -> tuple[Path, ...]:
     """The recorded runs of a folder, by name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no run.
     """
     found = tuple(sorted(folder.glob("*.tkd")))
     if not found:
@@ -94,7 +95,7 @@ def compare_ranks(sessions: Sequence[Session]) -> Ranks:
     """Put the ranks of some sessions side by side.
 
     Raises:
-        UsageError: two of them have the same rank, so they are of different runs.
+        UsageError: two sessions have the same rank, so they are of different runs.
     """
     times: dict[int, dict[str, _Times]] = {}
     hosts: dict[int, str] = {}

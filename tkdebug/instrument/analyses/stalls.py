@@ -1,6 +1,6 @@
 """Waits of warps in a session: samples by kernel, source line and instruction.
 
-Names of stall reasons are CUPTI's; what they mean is in NVIDIA's Nsight Compute documentation,
+Names of stall reasons are CUPTI's; their meanings are in NVIDIA's Nsight Compute documentation,
 "Profiling Guide", section "Warp Stall Reasons".
 """
 
@@ -64,7 +64,7 @@ class LineStalls:
     """Samples at the instructions of one source line.
 
     Attributes:
-        frame: of the line; None for instructions of no line that is known.
+        frame: the frame of the line; None for instructions of no known line.
     """
 
     frame: Frame | None
@@ -77,8 +77,8 @@ class KernelStalls:
     """Samples of one kernel.
 
     Attributes:
-        kernel: its name; of others' kernels, that of the function in its cubin.
-        kernel_hash: which specialisation; None for others' kernels.
+        kernel: its name; for others' kernels, the name of the function in its cubin.
+        kernel_hash: the specialisation; None for others' kernels.
         lines: the most sampled first; () without a line table.
         instructions: the same, in the order of addresses.
     """
@@ -97,8 +97,8 @@ class Stalls:
 
     Attributes:
         kernels: the most sampled first.
-        samples: of all kernels, also those of which CUPTI gives no instructions.
-        dropped: for which the hardware had no room.
+        samples: the samples of all kernels, also of those for which CUPTI gives no instructions.
+        dropped: samples for which the hardware had no room.
     """
 
     kernels: tuple[KernelStalls, ...]
@@ -107,7 +107,7 @@ class Stalls:
 
 
 def recorded_stalls(session: Session) -> Stalls | None:
-    """The samples of a session; None where none were taken."""
+    """The samples of a session, or None if none were taken."""
     totals = [one.event for one in _all(session, SamplingTotal)]
     if not totals:
         return None

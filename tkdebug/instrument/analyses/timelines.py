@@ -23,8 +23,8 @@ class LineCycles:
     """The cycles that the warps of a launch spent at one line.
 
     Attributes:
-        frame: of the line; None before the first site.
-        cycles: of all warps, from an op of that line to the next site.
+        frame: the frame of the line; None before the first site.
+        cycles: the cycles of all warps, from an op of that line to the next site.
         visits: how often a warp came by.
     """
 
@@ -39,7 +39,7 @@ class KernelParts:
 
     Attributes:
         kernel_ns: the kernel's time by CUPTI.
-        warp_ns: from a warp's beginning to its end, the mean of those that have timelines.
+        warp_ns: from a warp's beginning to its end, the mean over warps that have timelines.
         others_ns: from the first warp's beginning to the last one's end, less `warp_ns`.
         outside_ns: the rest, before the first of these warps and after the last one.
     """
@@ -55,9 +55,9 @@ class LaunchTimeline:
     """The warps of one launch.
 
     Attributes:
-        process: that launched it.
+        process: the process that launched it.
         start_ns: when the first of its warps began, by the GPU's global timer.
-        ns_per_cycle: of the multiprocessors' clock, by all warps together.
+        ns_per_cycle: the length of a cycle of the multiprocessors' clock, by all warps together.
         kernel_ns: the kernel's time by CUPTI; None where CUPTI did not time this launch.
     """
 
@@ -95,8 +95,8 @@ class LaunchTimeline:
     def parts(self) -> KernelParts | None:
         """Return the parts of the kernel's time.
 
-        None where CUPTI did not time the launch, and where its time is shorter than the span of
-        the warps: the GPU's timer goes on in steps.
+        None if CUPTI did not time the launch, or if its time is shorter than the span of the warps:
+        the GPU's timer goes on in steps.
         """
         span_ns = max(warp.end_ns for warp in self.warps) - self.start_ns
         if self.kernel_ns is None or not 0 < span_ns <= self.kernel_ns:
@@ -126,7 +126,7 @@ def recorded_timelines(session: Session) -> list[LaunchTimeline]:
 
 
 def launch_timeline(session: Session, launch: Launch) -> LaunchTimeline | None:
-    """The timelines of one launch; None where it has none."""
+    """The timelines of one launch, or None if it has none."""
     warps, since = [], 0
     fields = {"process": launch.process, "launch_id": launch.id}
     while page := session.records(WarpTimeline, since, limit=_PAGE, **fields):

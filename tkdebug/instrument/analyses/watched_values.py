@@ -1,4 +1,4 @@
-"""The watched values of a run, by what was watched."""
+"""The watched values of a run, by watched variable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class WatchedName:
     """The values of one variable at one place of one kernel.
 
     Attributes:
-        watch: as it was asked for.
+        watch: the watch as it was asked for.
         frames: call chain of the line, outermost first.
         values: by launch, program and iteration.
     """

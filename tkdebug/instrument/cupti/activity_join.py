@@ -1,8 +1,8 @@
-"""Joins what CUPTI recorded with the launches that were made, a round at a time.
+"""Joins CUPTI's records with the launches that were made, a round at a time.
 
-Responsible for what becomes of buffers once they are bytes: they are read at once, joined, and
-passed on as batches of activities and ends of launches. It touches nothing of CUPTI, so it may be
-in another process than the launches.
+Responsible for buffers once they are bytes: they are read at once, joined, and passed on as batches
+of activities and ends of launches. It touches nothing of CUPTI, so it may be in another process
+than the launches.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Round(NamedTuple):
 
     Attributes:
         taken_ns: when that was, since 1970.
-        offset_ns: what to add to a time of CUPTI's for nanoseconds since 1970.
-        buffers: that were filled, as bytes.
+        offset_ns: the addend that turns a time of CUPTI's into nanoseconds since 1970.
+        buffers: filled buffers, as bytes.
         dropped: how many records CUPTI had no room for since the round before.
         calls: noted since then, packed by `CALL_FIELDS`.
     """
@@ -70,9 +70,9 @@ class ActivityJoin:
     Args:
         layout: how CUPTI's records lie in memory.
         names: gives the texts at addresses in that process.
-        measured: called with each launch that ran, or of which it is known that no record comes.
+        measured: called with each launch that ran, or that is known to get no record.
         on_record: called with records for the session.
-        spans: what others' kernels are launched from, where that is asked for.
+        spans: the operations that others' kernels are launched from, if they are asked for.
 
     Attributes:
         made: notes a launch; from any thread.
@@ -110,7 +110,7 @@ class ActivityJoin:
         """Join a round, and return the devices that ran something.
 
         Raises:
-            RecordError: its records are not those of the version that CUPTI says it has.
+            RecordError: the records are not of the version that CUPTI says it has.
         """
         import numpy as np
 
@@ -144,7 +144,7 @@ class ActivityJoin:
         """The addresses of the names that a round's records point to.
 
         Raises:
-            RecordError: its records are not those of the version that CUPTI says it has.
+            RecordError: the records are not of the version that CUPTI says it has.
         """
         import numpy as np
 
@@ -156,7 +156,7 @@ class ActivityJoin:
         return found
 
     def end_held(self) -> None:
-        """Report what is held and belongs to no launch as others' activities."""
+        """Report held kernels that belong to no launch as others' activities."""
         import numpy as np
 
         self.note_launches()
@@ -198,10 +198,10 @@ class ActivityJoin:
         waiting: npt.NDArray[np.int64],
         taken_ns: int,
     ) -> Part | None:
-        """Report the records of a held part that are known to be ours or others'; return the rest.
+        """Report the records of a held part whose launcher is known; return the rest.
 
-        A kernel may have ended before its call is noted, and its launch be noted later still. So
-        one that is not ours is held for a round, and then as long as its call may have a launch.
+        A kernel may have ended before its call is noted, and its launch be noted later still. So a
+        kernel without a launch is held for a round, and then as long as its call may have a launch.
         """
         import numpy as np
 
@@ -215,7 +215,7 @@ class ActivityJoin:
         return None if left is None else left._replace(until_ns=until_ns)
 
     def _report_ours(self, part: Part, known: npt.NDArray[np.int64]) -> Part | None:
-        """Report the kernels of launches, and what is no kernel; return the other kernels.
+        """Report the kernels of launches, and records of no kernel; return the other kernels.
 
         Args:
             part: records.
@@ -307,7 +307,7 @@ class Part(NamedTuple):
     until_ns: int = 0
 
     def those(self, chosen: npt.NDArray[np.bool_]) -> Part | None:
-        """Some of them; None if there are none."""
+        """Return some of the records, or None if there are none."""
         if not chosen.any():
             return None
         chosen_arrays = (self.packed[chosen], self.calls[chosen], self.is_timed[chosen])

@@ -1,7 +1,7 @@
-"""Has CUPTI record what the GPU does in this process, and takes the buffers that it filled.
+"""Has CUPTI record the GPU's work in this process, and takes filled buffers.
 
-Responsible for which records are asked for and for the clock of their times. Invariants: nothing
-here waits for the GPU; in a forked child nothing of CUPTI is touched.
+Responsible for the choice of records and for the clock of their times. Invariants: nothing here
+waits for the GPU; in a forked child nothing of CUPTI is touched.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Clock(NamedTuple):
     """The offset of CUPTI's clock from the host's.
 
     Attributes:
-        offset_ns: what to add to a time of CUPTI's for nanoseconds since 1970.
+        offset_ns: the addend that turns a time of CUPTI's into nanoseconds since 1970.
         error_ns: how far that may be wrong.
     """
 
@@ -49,7 +49,7 @@ class Collection:
     Args:
         cupti: the library.
         buffers: the memory that it fills.
-        has_origins: also record all calls, by which it is known what launches others' kernels.
+        has_origins: also record all calls, which show the origins of others' kernels.
 
     Attributes:
         buffers: the memory.
@@ -84,7 +84,7 @@ class Collection:
             raise
 
     def stop(self) -> None:
-        """Record no more; what was recorded can still be taken."""
+        """Stop recording; finished records can still be taken."""
         while self._enabled:
             self.cupti.status("cuptiActivityDisable", self._enabled.pop())
         if self._subscriber is not None:
@@ -108,7 +108,7 @@ class Collection:
         driver.cuCtxSynchronize()
 
     def take(self, forced: bool = False) -> list[bytes]:
-        """Return the buffers of which all records are complete, or all buffers if `forced`.
+        """Return the buffers whose records are all complete, or all buffers if `forced`.
 
         Raises:
             CuptiError: CUPTI refuses.

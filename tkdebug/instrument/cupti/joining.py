@@ -2,10 +2,11 @@
 
 CUPTI numbers each call of the driver, and the record of a kernel has the number of the call that
 launched it. Each call is noted as it returns, with its thread and the time. A launch knows its
-thread and between which times it called the driver, and a thread makes one call at a time: so the
-call of a launch is the one of its thread that returned between these times. That holds beside other
-threads, other users of the same driver function, failed calls, records that were dropped, and graph
-captures, whose launches have a call and no kernel. A launch without a call has no time.
+thread and the two times between which it called the driver, and a thread makes one call at a time:
+so the call of a launch is the one of its thread that returned between these times. That holds
+beside other threads, other users of the same driver function, failed calls, records that were
+dropped, and graph captures, whose launches have a call and no kernel. A launch without a call has
+no time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Made(NamedTuple):
     """A launch that was made.
 
     Attributes:
-        thread: its native id.
+        thread: the native id of its thread.
         before_ns: a time before it called the driver, since 1970.
         after_ns: a time after it.
         grid: blocks along x, y and z, which its kernel's record has to have, too.
@@ -61,7 +62,7 @@ class Joined(NamedTuple):
 
     Attributes:
         launches: by the number of their call.
-        captured: launches that a CUDA graph captured, of which no kernel ran.
+        captured: launches that a CUDA graph captured, whose kernels did not run.
         lost: launches whose call did not come.
     """
 
@@ -87,7 +88,7 @@ class CallJoiner:
         """Return the launches that were just matched with a call.
 
         Args:
-            taken_ns: calls that returned before are known; 0 to give up none.
+            taken_ns: the time up to which calls are known; 0 to give up none.
         """
         import numpy as np
 

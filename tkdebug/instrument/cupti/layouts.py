@@ -6,9 +6,9 @@ compiles the headers of several versions and compares. Invariant: a version that
 has no layout; nothing guesses.
 
 A buffer is read at once, into an array for each kind, without an object for a record. Records have
-no size field: the kind says the size, and the next record begins after it. The walk has to end
-exactly where CUPTI says that the buffer's records end. Where it does not, or meets a kind that was
-never enabled, the layout is not that of this library, and nothing of the buffer is used.
+no size field: the kind gives the size, and the next record begins after it. The walk has to end
+exactly at the end that CUPTI gives for the buffer's records. If it does not, or meets a kind that
+was never enabled, the layout is not this library's, and nothing of the buffer is used.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Layout:
     """The sizes in bytes of the records of some versions.
 
     Attributes:
-        first: what `cuptiGetVersion` gives (CUPTI_API_VERSION of `cupti_version.h`), the least.
+        first: the least result of `cuptiGetVersion` (CUPTI_API_VERSION of `cupti_version.h`).
         last: the greatest that was looked at.
         cuda: the releases of CUDA that these are of.
         sizes: by kind.
@@ -139,7 +139,7 @@ LAYOUTS = (
 
 
 def layout_of(version: int) -> Layout | None:
-    """The layout of what `cuptiGetVersion` calls `version`; None where that is not known."""
+    """The layout of version `version` of `cuptiGetVersion`, or None if it is not known."""
     return next((one for one in LAYOUTS if one.first <= version <= one.last), None)
 
 
@@ -169,14 +169,14 @@ _ALIGNMENT = 8  # ACTIVITY_RECORD_ALIGNMENT of cupti_activity.h
 
 
 class RecordError(TkError):
-    """A buffer that does not hold what the layout says."""
+    """A buffer's contents do not have the layout."""
 
 
 def records_by_kind(data: bytes, layout: Layout) -> dict[int, Records]:
     """The records of each kind, in the order in which they lie in `data`.
 
     Raises:
-        RecordError: `data` does not hold what the layout says.
+        RecordError: `data` does not have the layout.
     """
     import numpy as np
 

@@ -1,8 +1,8 @@
-"""libcupti: where it is, and the few of its functions that are called, by ctypes.
+"""libcupti: its place, and the few functions that are called, by ctypes.
 
 Responsible for saying why it cannot be used. The order of places: the copy that this process has
 loaded already (a second copy would be a second client), NVIDIA's packages, the CUDA toolkit, and
-what the loader finds.
+the loader's paths.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class CuptiError(TkError):
     """libcupti cannot be used; the message says why.
 
     Attributes:
-        status: the CUptiResult; 0 where it is not there at all.
+        status: the CUptiResult; 0 if there is no library.
     """
 
     def __init__(self, message: str, status: int = SUCCESS) -> None:
@@ -93,8 +93,8 @@ class Cupti:
     """One loaded libcupti.
 
     Attributes:
-        path: where it lies.
-        version: as `cuptiGetVersion` gives it.
+        path: its path.
+        version: the result of `cuptiGetVersion`.
         layout: how its records lie in memory.
 
     Raises:
@@ -127,7 +127,7 @@ class Cupti:
         """Call the function `name`.
 
         Raises:
-            CuptiError: it answers anything but success.
+            CuptiError: the result is not success.
         """
         status = self.status(name, *arguments)
         if status != SUCCESS:
@@ -143,7 +143,7 @@ class Cupti:
         """Register the functions at these addresses that provide and take buffers.
 
         Raises:
-            CuptiError: they are refused.
+            CuptiError: the functions are refused.
         """
         self.call("cuptiActivityRegisterCallbacks", requested, completed)
 

@@ -1,11 +1,11 @@
 """Lines of the script from which kernels were launched that tkdebug did not compile.
 
-The script's process reports of each operation of torch when it began and ended, on which thread,
-and its origin: a line and the scopes around it. CUPTI reports of each call of CUDA's when it began,
-on which thread, and its number, which the kernel has, too. An operation that was under way on that
-thread is what launched the kernel. Autograd launches on a thread of its own, while the thread that
-called `backward` waits in it: so a call on a thread without operations belongs to the only thread
-that was in any at that time. A kernel of which neither is known has no origin.
+The script's process reports the begin, the end and the thread of each operation of torch, and its
+origin: a line and the scopes around it. CUPTI reports the begin and the thread of each call of
+CUDA's, and its number, which the kernel has, too. An operation that was under way on that thread
+launched the kernel. Autograd launches on a thread of its own, while the thread that called
+`backward` waits in it: so a call on a thread without operations belongs to the only thread that was
+in any at that time. A kernel for which neither is known has no origin.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class OpSpans:
         self._latest_ns = max(self._latest_ns, *starts)
 
     def origins_of(self, calls: npt.NDArray[np.int64]) -> list[int]:
-        """Return the origin of what each of these calls launched; 0 if unknown."""
+        """Return the origin of each call's launch; 0 if unknown."""
         found = [self._calls.get(call) for call in calls.tolist()]
         return [0 if call is None else self._origin(*call) for call in found]
 

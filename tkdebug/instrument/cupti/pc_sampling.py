@@ -1,8 +1,8 @@
-"""Samples of where warps are and what they wait for, by CUPTI's PC sampling API.
+"""Samples of warps' places and waits, by CUPTI's PC sampling API.
 
 The GPU looks at each scheduler every 2**n cycles, and notes the program counter of one of its warps
-with the reason for which that warp issues nothing. Kernels run on beside each other, as they do
-without ("continuous" mode). Structures and numbers: `cupti_pcsampling.h` of CUDA 12.4 to 13.0, in
+with the reason why that warp issues nothing. Kernels run beside each other, as they do without
+sampling ("continuous" mode). Structures and numbers: `cupti_pcsampling.h` of CUDA 12.4 to 13.0, in
 which they are the same. Responsible for one context's sampling; nothing here waits for the GPU.
 
 One process at a time samples a GPU: with two, CUPTI gives one of them errors, and crashes there.
@@ -106,7 +106,7 @@ class Taken(NamedTuple):
 
     Attributes:
         counts: samples by (CRC of the cubin, function, offset of the instruction, stall reason).
-        total: of all kernels, also those that NVIDIA keeps to itself.
+        total: the samples of all kernels, also of kernels that NVIDIA keeps to itself.
         dropped: samples that the hardware had no room for.
     """
 
@@ -179,7 +179,7 @@ class PcSampling:
         return Taken(counts, data.samples, data.dropped)
 
     def _stall_reasons(self) -> dict[int, str]:
-        """The reasons, by CUPTI's numbers, without those that count a part of another one."""
+        """The reasons, by CUPTI's numbers, without reasons that are a part of another one."""
         count = c_size_t()
         self._call(
             "cuptiPCSamplingGetNumStallReasons",
@@ -304,10 +304,10 @@ class SampledGpus:
         self._locks: dict[str, int] = {}
 
     def claim(self, gpu: str) -> bool:
-        """Whether no other process of tkdebug samples it; true where that cannot be known.
+        """Return whether no other process of tkdebug samples it; true if that cannot be known.
 
         Args:
-            gpu: its UUID; "" where that is not known.
+            gpu: its UUID; "" if that is not known.
         """
         if not gpu or gpu in self._locks:
             return True

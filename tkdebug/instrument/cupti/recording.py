@@ -1,9 +1,8 @@
-"""Records what the GPU does while a session is recorded: a thread beside the script.
+"""Records the GPU's work while a session is recorded: a thread beside the script.
 
 Responsible for the rounds: buffers are taken from CUPTI and handed over, to be joined here or in
 another process. Invariants: nothing waits for the GPU but `stop` and `wait`, which the recorder
-calls when the script is done; whatever goes wrong ends this recording with one line, and never the
-script.
+calls when the script is done; any error ends this recording with one line, and never the script.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ ROUND_S = 0.1
 
 
 class Taker(Protocol):
-    """The owner of the join of what was taken."""
+    """The owner of the join of taken rounds."""
 
     def take(self, collection: Collection, is_forced: bool) -> set[int]:
         """Take a round and join it; return the devices that ran something.
 
         Args:
-            collection: what it is taken from.
+            collection: the collection to take from.
             is_forced: take all records that there are.
 
         Raises:
             CuptiError: CUPTI refuses.
-            RecordError: its records are not those of the version that CUPTI says it has.
+            RecordError: the records are not of the version that CUPTI says it has.
         """
 
     def give_up(self) -> None:
@@ -65,11 +64,11 @@ class JoinHere:
 
 
 class DeviceRecording:
-    """A recording of what the GPU does in this process, from `start` to `stop`.
+    """A recording of the GPU's work in this process, from `start` to `stop`.
 
     Args:
         collection: CUPTI.
-        taker: joins what it recorded.
+        taker: joins the recorded rounds.
         on_record: called with records for the session.
         each_round: called in each round with the devices that ran something since the one before.
         failed: called where recording ends before `stop`.
@@ -114,10 +113,10 @@ class DeviceRecording:
             self._thread = thread
 
     def stop(self, when_done: bool = True) -> None:
-        """Take what is left and record no more; a second call is a no-op.
+        """Take the last records and stop recording; a second call is a no-op.
 
         Args:
-            when_done: wait for the GPU first; what still runs has no times.
+            when_done: wait for the GPU first; otherwise kernels that still run have no times.
         """
         if os.getpid() != self._owner or not self.is_on:
             return
@@ -133,7 +132,7 @@ class DeviceRecording:
             self.is_on = False
 
     def take_ended(self, limit_s: float) -> None:
-        """Take what has ended, without waiting for what runs: what runs now may have no times.
+        """Take the records of ended work, without waiting; work that runs now may have no times.
 
         Args:
             limit_s: how long CUPTI may take; a kernel that hangs may hold it up, too.
@@ -157,11 +156,11 @@ class DeviceRecording:
         self._taker.give_up()
 
     def leave_alone(self) -> None:
-        """Make `stop` take what is there, and leave CUPTI as it is."""
+        """Make `stop` take the present records, and leave CUPTI unchanged."""
         self._collection.leave_alone()
 
     def wait(self) -> None:
-        """Wait for the GPU, and take what is there."""
+        """Wait for the GPU, and take the present records."""
         if os.getpid() == self._owner and self.is_on:
             self._collection.synchronize()
             self._round(forced=True)

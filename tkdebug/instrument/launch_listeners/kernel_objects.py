@@ -1,6 +1,6 @@
-"""A launch as external profilers see it: facts of its kernel, and where it was launched from.
+"""A launch as external profilers see it: facts of its kernel, and the place of its call.
 
-Invariant: nothing of a fact is computed before it is read, so a tool pays for what it uses.
+Invariant: no fact is computed before it is read, so a tool pays for what it uses.
 """
 
 from __future__ import annotations
@@ -80,19 +80,19 @@ class KernelObject:
 
     @property
     def source(self) -> str:
-        """Text of the kernel's function, "" where it is not known."""
+        """Text of the kernel's function, "" if it is not known."""
         found = self._source
         return "" if found is None else str(found.text)
 
     @property
     def file(self) -> str:
-        """File of the source, "" where it is not known."""
+        """File of the source, "" if it is not known."""
         found = self._source
         return "" if found is None else str(found.file)
 
     @property
     def line(self) -> int:
-        """Line (1-based) at which the source begins, 0 where it is not known."""
+        """Line (1-based) at which the source begins, 0 if it is not known."""
         found = self._source
         return 0 if found is None else int(found.first_line)
 
@@ -113,7 +113,7 @@ class KernelObject:
 
     @property
     def cubin(self) -> bytes | None:
-        """The machine code as it is loaded; None where it is interpreted."""
+        """The machine code as it is loaded; None if it is interpreted."""
         return bytes(self.kernel.asm["cubin"]) if self._is_native else None
 
     def callers(self) -> tuple[Frame, ...]:
@@ -124,7 +124,7 @@ class KernelObject:
         return launch_callers()
 
     def line_table(self) -> tuple[CodeLine, ...]:
-        """Source lines of the machine code, by address; () where there is none."""
+        """Source lines of the machine code, by address; () if there is none."""
         cubin = self.cubin
         return () if cubin is None else tuple(_code_lines(cubin))
 
@@ -154,8 +154,8 @@ def _code_lines(cubin: bytes) -> Iterator[CodeLine]:
 def launch_callers() -> tuple[Frame, ...]:
     """The calls that led to the launch whose hook is running, outermost first.
 
-    To be asked in a hook, in the thread that launches: frames of the hook itself, of tkdebug and
-    of what started `tkdebug run` are left out. Elsewhere it is the calls that led here.
+    To be asked in a hook, in the thread that launches: frames of the hook itself, of tkdebug and of
+    what started `tkdebug run` are left out. Elsewhere it is the calls that led here.
     """
     found = []
     for frame in _outward(_launch(sys._getframe(1))):  # noqa: SLF001

@@ -1,1 +1,1 @@
-"""The recorded passes of kernels: what each changed, op by op and line by line."""
+"""The recorded passes of kernels: the changes of each, op by op and line by line."""

@@ -1,7 +1,7 @@
 """Changes of one compiler pass, op by op, from recorded snapshots and rewrites.
 
 Ops are identified by their ids and followed by the rewrites that a pass recorded, never by their
-text; text is only what is shown of them. Needs neither the compiler nor a GPU.
+text; text is only shown. Needs neither the compiler nor a GPU.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class StageOps:
     """The ops of one stage.
 
     Attributes:
-        text: of the stage; "" when it was not recorded.
-        op_ids: in program order.
-        facts: by op id; of ops whose facts were not recorded there are none.
+        text: the text of the stage; "" when it was not recorded.
+        op_ids: the ids of its ops in program order.
+        facts: by op id; ops whose facts were not recorded have none.
         lines: the line (1-based) of the text on which an op starts, by op id.
     """
 
@@ -50,14 +50,14 @@ class StageOps:
         return tuple(self.text.split("\n"))
 
     def line_text(self, op_id: int) -> str:
-        """The text of the line on which an op starts, "" where that is not known."""
+        """The text of the line on which an op starts, "" if that is not known."""
         line = self.lines.get(op_id, 0)
         return self.text_lines[line - 1].strip() if 1 <= line <= len(self.text_lines) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class OpRef:
-    """An op as a change names it; `place` is (file, line), None where it is not known."""
+    """An op as a change names it; `place` is (file, line), None if it is not known."""
 
     id: int
     name: str
@@ -69,10 +69,10 @@ class OpChange:
     """One change of one op, or of ops that became one or several others.
 
     Attributes:
-        rule: the rule of the pass that did it, "" where none was recorded.
+        rule: the rule of the pass that did it, "" if none was recorded.
         old: the ops before.
-        new: what stands for them now; of an op that stayed, itself.
-        detail: what is not said by the ops: "num_stages: 2 -> 3", "out of scf.for #12".
+        new: its replacements; for an op that stayed, itself.
+        detail: facts that the ops do not show: "num_stages: 2 -> 3", "out of scf.for #12".
     """
 
     kind: ChangeKind
@@ -83,7 +83,7 @@ class OpChange:
 
     @property
     def in_place(self) -> bool:
-        """Whether it is of an op that stayed what it is."""
+        """Whether the change is to an op that stayed."""
         return self.kind != "replaced" and [o.id for o in self.old] == [o.id for o in self.new]
 
     @property
@@ -97,12 +97,12 @@ class PassDiff:
     """The changes that one pass made.
 
     Attributes:
-        number: of the pass in its kernel, from 0, which is the front end.
+        number: the number of the pass in its kernel, from 0, which is the front end.
         before: the stage before it; "" for the front end.
         after: the stage after it.
-        op_count: how many ops there are after it.
+        op_count: the number of ops after it.
         changes: by kind, in program order; none for the front end.
-        gone_lines: (file, line) that no op stands for any more.
+        gone_lines: (file, line) that no op has any more.
         layouts: the definitions of the layouts that changes name.
         known: whether its changes are known: those of very large kernels are not recorded.
         error: why it failed, "" when it did not.

@@ -1,4 +1,4 @@
-"""The recorded passes of one kernel: its stages op by op, what each pass did, the life of a line.
+"""The recorded passes of one kernel: its stages op by op, each pass's changes, the life of a line.
 
 Reads a session; needs neither the compiler nor a GPU.
 """
@@ -39,7 +39,7 @@ class KernelPasses:
         stages: the stages of IR by name.
         diffs: one for each pass.
         later: the stages after the passes: LLVM IR, PTX, SASS.
-        note: why lines cannot be followed into all of them; "" when they can.
+        note: why lines cannot be followed into all of them; "" if they can.
     """
 
     kernel: RecordedKernel
@@ -56,7 +56,7 @@ class KernelPasses:
 
 @dataclass(frozen=True, slots=True)
 class OpLine:
-    """A line of a stage's text, with the op that starts there where that is known."""
+    """A line of a stage's text, with the op that starts there if that is known."""
 
     line: int
     text: str
@@ -68,9 +68,9 @@ class LifeStep:
     """A source line's changes in one pass, or its lines at one stage after the passes.
 
     Attributes:
-        name: of the pass or stage.
-        changes: those of the pass that touch an op of the line; () of a stage.
-        lines: what stands for the source line afterwards.
+        name: the name of the pass or stage.
+        changes: the pass's changes to an op of the line; () for a stage.
+        lines: the lines of the source line's ops afterwards.
     """
 
     name: str
@@ -179,7 +179,7 @@ def _later_steps(passes: KernelPasses, place: Place) -> list[LifeStep]:
 
 
 def lines_with_ops(passes: KernelPasses) -> tuple[Place, ...]:
-    """The places that any op of any stage stands for, in order of file and line."""
+    """The places of any op of any stage, in order of file and line."""
     places = {
         place
         for stage in passes.stages.values()

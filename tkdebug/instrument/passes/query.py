@@ -33,12 +33,12 @@ class PassQuery:
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """One kernel as asked for.
+    """One kernel with the requested passes.
 
     Attributes:
-        diffs: of the passes asked for.
-        life: of the line asked for, None when none was.
-        source_line: the text of a source line, "" where it was not recorded.
+        diffs: the diffs of the passes asked for.
+        life: the life of the line asked for, None if none was.
+        source_line: the text of a source line, "" if it was not recorded.
     """
 
     passes: KernelPasses

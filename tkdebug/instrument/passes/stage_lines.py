@@ -44,8 +44,8 @@ class StageLines:
 
     Attributes:
         text: "" when it was not recorded.
-        chains: by line (1-based): the call chains, each outermost first, of the places that the
-            line stands for; the first is the one to show.
+        chains: by line (1-based): the call chains, each outermost first, of its places; the first
+            is the one to show.
         op_ids: by line, the id of the op that it shows or was made of.
     """
 
@@ -66,7 +66,7 @@ class StageLines:
 
 
 def load_line_table(source: StageSource, kernel_hash: str) -> tuple[LineTable | None, str]:
-    """Return the kernel's line table, or None and why one that was made cannot be read.
+    """Return the kernel's line table, or None and why an existing one cannot be read.
 
     Raises:
         SessionError: the session cannot be read.
@@ -81,7 +81,7 @@ def load_line_table(source: StageSource, kernel_hash: str) -> tuple[LineTable | 
 
 
 def stage_names(kernel: RecordedKernel, table: LineTable | None) -> tuple[str, ...]:
-    """The stages of a kernel in compile order, SASS last where it was disassembled."""
+    """The stages of a kernel in compile order, SASS last if it was disassembled."""
     has_sass = table is not None and table.has_sass and SASS_STAGE not in kernel.stages
     return (*kernel.stages, SASS_STAGE) if has_sass else kernel.stages
 
@@ -93,7 +93,7 @@ def load_stage(
 
     Args:
         source: the session.
-        kernel: whose stage.
+        kernel: the kernel of the stage.
         name: one of `stage_names`.
         table: as `load_line_table` gave it.
 

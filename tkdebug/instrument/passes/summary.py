@@ -31,9 +31,9 @@ class ChangeGroup:
 
     Attributes:
         what: the ops: "tt.load", "arith.addi -> arith.muli".
-        detail: what all of them have in common, "" when they differ in it.
+        detail: the detail that all of them share, "" if they differ in it.
         count: how many changes.
-        places: where their ops are from.
+        places: the places of their ops.
     """
 
     kind: ChangeKind
@@ -100,10 +100,10 @@ def _op_names(ops: Sequence[OpRef]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LineRun:
-    """A line, and how many of the same instruction follow it on the next lines.
+    """A line, and the number of lines of the same instruction that follow it.
 
     Attributes:
-        name: of the instruction.
+        name: the name of the instruction.
     """
 
     first: OpLine

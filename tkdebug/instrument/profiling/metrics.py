@@ -1,7 +1,7 @@
-"""Metrics that scripts give of their scopes and launches: how a value is read and added up.
+"""Metrics that scripts give of their scopes and launches: reading values, and adding them up.
 
 Responsible for the kinds of values, as Proton has them: numbers, lists of numbers, text. A tensor
-is copied where it is and read when the profile is written, so that nothing waits for the device.
+is copied on its device and read when the profile is written, so that nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Metric:
     """One metric of one place.
 
     Attributes:
-        name: without what its name says of how it adds up.
+        name: the name without the part that says how it adds up.
         inclusive: whether the places around it have it too.
     """
 
@@ -34,10 +34,11 @@ class Metric:
         self._tensors: list[Any] = []
 
     def add(self, value: object) -> None:
-        """Add `value`; text and properties take the place of what was there.
+        """Add `value`; text and properties replace the earlier value.
 
         Raises:
-            ProfileError: it is of another type than the values before, or of none that can be.
+            ProfileError: it is of another type than the values before, or of none that can be
+                added.
         """
         if hasattr(value, "data_ptr"):
             self._tensors.append(value)
@@ -88,7 +89,7 @@ def plain_name(name: str) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Whether `value` can be added up: a number, or a tensor of them."""
+    """Whether `value` can be added up: a number, or a tensor of numbers."""
     return isinstance(value, Real) or hasattr(value, "data_ptr")
 
 

@@ -42,9 +42,9 @@ class Place:
     """A scope, or a kernel under one.
 
     Attributes:
-        launches: how many ran here.
-        time_ns: of all of them.
-        device: where; None for a scope.
+        launches: the number of launches here.
+        time_ns: the time of all of them.
+        device: the device; None for a scope.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Place:
         """Add to the metrics here; add none if one of them cannot be added.
 
         Raises:
-            ProfileError: a value is of another type than before, or of none that can be.
+            ProfileError: a value is of another type than before, or of none that can be added.
         """
         named = [(self.metric(name), value) for name, value in metrics.items()]
         for metric, value in named:
@@ -120,7 +120,7 @@ class Profile:
     """A session of that name; `kind` says whether it adds up (tree) or keeps each launch (trace).
 
     Attributes:
-        tree: what was measured.
+        tree: the measurements.
         events: the launches of a trace, in order.
         lost_events: how many launches the trace has no room for.
         interpreted: whether any launch was interpreted, whose times are wall times.
@@ -166,7 +166,7 @@ class Profile:
         """Add to the metrics of `scope`.
 
         Raises:
-            ProfileError: one of them cannot be added up.
+            ProfileError: one of the metrics cannot be added up.
         """
         with self._lock:
             place = self._places.get(scope.id)
@@ -186,7 +186,7 @@ class Profile:
         """Add to the metrics of a launch.
 
         Raises:
-            ProfileError: one of them cannot be added up.
+            ProfileError: one of the metrics cannot be added up.
         """
         with self._lock:
             self.tree.below(path).add_metrics(metrics)

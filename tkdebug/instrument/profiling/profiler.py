@@ -1,10 +1,10 @@
 """The profiling sessions of this process: one subscriber of the hook chain while any is active.
 
-Responsible for when sessions are active, and for giving each launch, once its time is known, to
-those that were active when it was made. Files are `files`'.
+Responsible for when sessions are active, and for giving each launch, once its time is known, to the
+sessions that were active when it was made. `files` writes them.
 
 Invariants: a launch never waits for the device, only `finalize` does; with no active session
-nothing is subscribed, so launches cost what they cost without profiling.
+nothing is subscribed, so launches cost the same as without profiling.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Profiler:
     """Sessions by number, counted from 0.
 
     Attributes:
-        metadata_wanted: which kernels' `launch_metadata` is asked for names and metrics; None for
-            none.
+        metadata_wanted: the kernels whose `launch_metadata` is asked for names and metrics; None
+            for none.
         disabled: whether scripts get no sessions when they start one.
     """
 
@@ -80,7 +80,7 @@ class Profiler:
         return bool(self._profiles)
 
     def start(self, name: str, context: ContextKind = "shadow", kind: DataKind = "tree") -> int:
-        """Begin a session, or activate the one of that name; the result is its number."""
+        """Begin a session, or activate the one of that name; return its number."""
         with self._lock:
             number = next((n for n, p in self._profiles.items() if p.name == name), None)
             if number is None:
@@ -95,7 +95,7 @@ class Profiler:
         """The session of that number.
 
         Raises:
-            ProfileError: there is none.
+            ProfileError: there is no such session.
         """
         found = self._profiles.get(number)
         if found is None:
@@ -103,7 +103,7 @@ class Profiler:
         return found
 
     def open(self, number: int | None = None) -> list[Profile]:
-        """The session of that number, or all; empty where there is none."""
+        """The session of that number, or all; empty if there is none."""
         if number is None:
             return list(self._profiles.values())
         return [self._profiles[number]] if number in self._profiles else []
@@ -131,7 +131,7 @@ class Profiler:
                 HOOKS.add(self._hook)
 
     def deactivate(self, number: int | None = None) -> None:
-        """Have a session, or all, record no more until it is activated.
+        """Have a session, or all, record nothing until it is activated.
 
         Raises:
             ProfileError: there is no session of that number.
@@ -151,7 +151,7 @@ class Profiler:
         """End a session, or all, once the device is done with their launches.
 
         Returns:
-            What they measured; empty where there is no such session, as after a first end.
+            Their measurements; empty if there is no such session, as after a first end.
         """
         self.settle()
         with self._lock:

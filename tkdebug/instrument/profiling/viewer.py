@@ -1,4 +1,4 @@
-"""Reading a `.hatchet` file back, the metrics that follow from those in it, and its tree as text.
+"""Reading a `.hatchet` file back, deriving further metrics, and its tree as text.
 
 Responsible for sums towards the root, for choosing and deriving metrics by upstream's names
 (`time/ms`, `tflop16/s`, `gbyte/s`, `util`, `time/%`…), and for leaving places out. In the text a
@@ -36,7 +36,7 @@ class ViewedPlace:
     """A place of a profile that was read.
 
     Attributes:
-        values: its metrics as the file has them, then those that `derive` adds.
+        values: its metrics in the file, then those that `derive` adds.
         children: the places below.
     """
 
@@ -51,7 +51,7 @@ class ViewedPlace:
             yield from child.walk()
 
     def number(self, name: str) -> float:
-        """The value of a metric, NaN where it has none."""
+        """The value of a metric, NaN if it has none."""
         value = self.values.get(name)
         return float(value) if isinstance(value, (int, float)) else math.nan
 
@@ -75,7 +75,7 @@ class ViewedProfile:
         """The name in the file of a metric that is given without its unit, in any case.
 
         Raises:
-            ProfileError: there is none.
+            ProfileError: there is no such metric.
         """
         wanted = metric.lower()
         for name in (*self.inclusive, *self.exclusive):
@@ -105,7 +105,7 @@ def read_profile(path: str) -> ViewedProfile:
 
 
 def read_places(path: str) -> tuple[ViewedPlace, Devices]:
-    """The places of the profile in the file `path` as they stand there, and its devices.
+    """The places of the profile in the file `path`, unchanged, and its devices.
 
     Raises:
         ProfileError: it cannot be read, or is not a profile.
@@ -126,7 +126,7 @@ def read_places(path: str) -> tuple[ViewedPlace, Devices]:
 
 
 def _place(frame: dict[str, Any]) -> ViewedPlace | None:
-    """A place and those below it, without those that hold nothing or only ask for metadata."""
+    """A place and those below it, without places that hold nothing or only ask for metadata."""
     name, values = str(frame["frame"]["name"]), dict(frame["metrics"])
     given = frame.get("children", [])
     if name == METADATA_STATE or not (values or given):
@@ -151,7 +151,7 @@ def derive(profile: ViewedProfile, metrics: Sequence[str]) -> list[str]:
     """Put `metrics` into each place, and return their names there.
 
     Raises:
-        ProfileError: one does not follow from what the profile has.
+        ProfileError: one does not follow from the profile's metrics.
     """
     return [_derive(profile, metric) for metric in metrics]
 
@@ -181,7 +181,7 @@ def _derive(profile: ViewedProfile, metric: str) -> str:
 
 
 def _timed(place: ViewedPlace, amount: str, seconds: Callable[[ViewedPlace], float]) -> float:
-    """Return an inclusive metric of a place less that of places without a time.
+    """Return an inclusive metric of a place, without the share of places that have no time.
 
     Such are scopes around kernels of torch: their work would count, and the time of it not.
     """
@@ -258,7 +258,7 @@ def keep_places(
     Args:
         profile: changed in place.
         include: regular expression that names match from their beginning.
-        exclude: the same.
+        exclude: another pattern.
         threshold: least value of `metric`; places above others that have it stay.
         metric: a derived metric.
     """

@@ -1,7 +1,7 @@
 """Child processes that are ended by a signal, as those of a `multiprocessing.Pool` are.
 
-Responsible for storing what they have recorded first. Invariants: a child ends by that signal as it
-would without us; one that has a handler of its own, or ignores the signal, is left alone.
+Responsible for storing their records first. Invariants: a child ends by that signal as it would
+without tkdebug; one that has a handler of its own, or ignores the signal, is left alone.
 
 Python runs handlers in the main thread. Where a signal comes just before that thread begins to wait
 for a lock, or where another thread gets it, the handler would run once the wait is over, which may
@@ -34,7 +34,7 @@ def store_before_ending(store: Callable[[], None]) -> None:
 
 
 class _Handler:
-    """The handler of this process for those signals that had the default one."""
+    """The handler of this process for signals that had the default one."""
 
     def __init__(self) -> None:
         self._stores: list[Callable[[], None]] = []
@@ -43,7 +43,7 @@ class _Handler:
         renew_after_forks(self)
 
     def install(self, store: Callable[[], None]) -> None:
-        """Add `store` to what is done before the end."""
+        """Add `store` to the actions before the end."""
         numbers = [
             number
             for number in (getattr(signal, name, None) for name in _NAMES)

@@ -2,7 +2,7 @@
 
 Responsible for asking each launch's `device_ns` until it answers, in the order of the launches, so
 that no launch has to wait, and for times that the recording process stores: few ask for those, so a
-launch costs no more than an object. What is measured, and how, is the runtime's.
+launch costs no more than an object. The runtime measures.
 """
 
 from __future__ import annotations

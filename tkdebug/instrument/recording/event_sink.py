@@ -1,8 +1,8 @@
 """The receiver of a recorder's events: a thread of this process, or another process.
 
 It begins with the thread, which costs a short run nothing. Once CUDA is in use, or many events have
-come, a recording process takes over, as Python code beside the script holds the script up. What the
-thread has is stored before. Responsible for that change, and for forks: a child begins with a
+come, a recording process takes over, as Python code beside the script holds the script up. Events
+in the thread are stored before. Responsible for that change, and for forks: a child begins with a
 thread of its own.
 """
 
@@ -37,7 +37,7 @@ class EventSink:
 
     Attributes:
         put: takes an event, from any thread.
-        process: the recording process, None where there is none.
+        process: the recording process, None if there is none.
     """
 
     def __init__(self, path: Path, is_child: bool, left: Callable[[], None]) -> None:

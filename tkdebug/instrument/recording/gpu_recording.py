@@ -50,7 +50,7 @@ class LaunchTime:
     """The `LaunchRecord.device_ns` of a launch that CUPTI times.
 
     Attributes:
-        duration_ns: on the device, once it is known.
+        duration_ns: its time on the device, once it is known.
         settled_ns: when it became known, since 1970.
     """
 
@@ -134,7 +134,7 @@ class GpuRecording:
 
         Args:
             make_buffers: makes memory for CUPTI.
-            process: what joins its records; None for this process.
+            process: joins its records; None for this process.
             profiler_has_cupti: whether torch's profiler has CUPTI; None where it never had.
         """
         self._owner = os.getpid()
@@ -257,7 +257,7 @@ class GpuRecording:
         self._times.clear()
 
     def take_ended(self, limit_s: float) -> None:
-        """Take what has ended, without waiting for what runs."""
+        """Take the records of ended work, without waiting for running work."""
         if self._recording is not None:
             self._recording.take_ended(limit_s)
 

@@ -1,7 +1,7 @@
-"""Recording what a script prints, without coming between it and its terminal.
+"""Records a script's output, without coming between it and its terminal.
 
 The stream object stays the same one, with its `buffer`, `isatty` and `fileno`; only its `write` is
-covered by one that also records. What is written past it (to `buffer`, to the file descriptor, by
+covered by one that also records. Output that bypasses it (to `buffer`, to the file descriptor, by
 other processes) is not recorded.
 """
 

@@ -1,7 +1,7 @@
-"""Samples of where warps wait, taken while a session is recorded.
+"""Samples of warps' waits, taken while a session is recorded.
 
-Responsible for when: a context is sampled from the round after it came up to the end, and what was
-sampled is recorded about once a second. Where sampling is refused, one line says so, and
+Responsible for the time of sampling: a context is sampled from the round after it came up to the
+end, and samples are recorded about once a second. If sampling is refused, one line says so, and
 nothing else changes.
 """
 
@@ -43,10 +43,10 @@ class Contexts(Protocol):
     """The CUDA contexts of a process."""
 
     def active(self) -> Mapping[int, int]:
-        """Return the contexts that there are now, by device."""
+        """Return the present contexts, by device."""
 
     def gpu(self, device: int) -> str:
-        """The UUID of a device, "" where it is not known."""
+        """The UUID of a device, "" if it is not known."""
 
     def release(self) -> None:
         """Release the contexts."""
@@ -56,10 +56,10 @@ class StallRecording:
     """PC sampling of all contexts of this process.
 
     Args:
-        path: of libcupti.
-        version: as `cuptiGetVersion` gives it.
+        path: the path of libcupti.
+        version: the result of `cuptiGetVersion`.
         on_record: called with records for the session.
-        contexts: those that there are.
+        contexts: the present contexts.
 
     Attributes:
         is_broken: whether CUPTI has failed in a way after which it may crash.

@@ -5,8 +5,8 @@ and nothing of the script's. It goes in packets, each of which arrives as a whol
 
 Invariants: `send` never waits for a frame that it has interrupted (a signal handler may print, or
 launch): the frame that is sending sends that, too. An exception of a signal handler may come
-between any two steps here, and neither tears a message nor sends it twice. What was sent outlives
-the sender.
+between any two steps here, and neither tears a message nor sends it twice. A message that was sent
+outlives the sender.
 """
 
 from __future__ import annotations

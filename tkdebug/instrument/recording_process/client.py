@@ -1,8 +1,8 @@
 """The script's side of recording in a process of its own.
 
-Responsible for starting that process, for handing events over, and for what it answers. It has the
+Responsible for starting that process, for handing events over, and for its answers. It has the
 methods of `SessionWriter`, which records inside of the script's process. Invariants: nothing here
-raises into the script; once the process is gone, one line says so and what comes later is dropped.
+raises into the script; once the process is gone, one line says so and later events are dropped.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RecordingProcess:
     Attributes:
         error: why recording stopped before `close`, None where it did not.
         ring: memory for launches.
-        number: its process id.
+        number: the process id of the recording process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -246,7 +246,7 @@ class RecordingProcess:
         """Answer the process's questions, and return the devices that ran something.
 
         Raises:
-            RecordError: CUPTI's records were not what they should be.
+            RecordError: CUPTI's records were not of the expected layout.
         """
         self._take_answers()
         if self._refusal is not None:

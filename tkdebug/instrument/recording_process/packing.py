@@ -1,11 +1,11 @@
-"""The script's side of what is sent to the recording process: packed launches, encoded events.
+"""The script's side of messages to the recording process: packed launches, encoded events.
 
-Launches go into the ring, by functions that are written for each kernel. What launches of a kernel
-have in common is sent once, as a variant; so are shapes and strides that come again (facts) and
-names of scopes. A slot has their numbers, and what differs from launch to launch. Events go as
-plain values and records of tkdebug's own types: a record that a script or plugin made becomes its
-row here, by the same table that the store has, so nothing of theirs leaves the process. Invariant:
-no argument is held on to, and no value of a tensor is read.
+Launches go into the ring, by functions that are written for each kernel. Facts that launches of a
+kernel share are sent once, as a variant; so are shapes and strides that come again (facts) and
+names of scopes. A slot has their numbers, and the values that differ from launch to launch. Events
+go as plain values and records of tkdebug's own types: a record that a script or plugin made becomes
+its row here, by the same table that the store has, so nothing of theirs leaves the process.
+Invariant: no argument is held on to, and no value of a tensor is read.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class LaunchPacker:
     """Packs the launches of this process.
 
     Args:
-        ring: where to.
+        ring: the ring to fill.
         send: sends a message.
-        odd: called with a kernel and what `note` was, of a launch that no slot can hold.
-        watcher: whose scopes are recorded.
+        odd: called with a kernel and the arguments of `note`, for a launch that no slot can hold.
+        watcher: the watcher whose scopes are recorded.
         flags: a byte, of launches that are made now.
-        time_of: what measures a launch on the device.
+        time_of: measures a launch on the device.
 
     Attributes:
         notes: by kernel, the function to call after each of its launches with its number, grid,
@@ -188,7 +188,7 @@ class EventEncoder:
     """Encodes the events of one process.
 
     Args:
-        process: its id.
+        process: the id of the process.
         rank: its rank.
     """
 

@@ -1,9 +1,9 @@
-"""The recording process: reads what the script's process packed, joins it, stores it.
+"""The recording process: reads the script's packed launches, joins and stores them.
 
 It imports neither torch nor anything of the script's. It has a session of its own, so that Ctrl-C
-does not reach it, and ends when the script does: once it has closed its end, or has died, however
-that was (a pidfd says so; a forked child may hold the socket open for long). Then everything that
-lies in the shared memory and in the socket is stored, and the file closed.
+does not reach it, and ends when the script does: once the script's process has closed its end, or
+has died, however that was (a pidfd shows it; a forked child may hold the socket open for long).
+Then everything in the shared memory and in the socket is stored, and the file closed.
 
 Invariants: whatever a launch in the ring refers to is known, or the launch waits for it; of a
 script that was killed nothing is made up: its run has no end, and launches whose end did not come
@@ -129,7 +129,7 @@ class RecordingEnd:
         return bool(messages or launches)
 
     def _store_some(self) -> None:
-        """Store what has come; while another connection has the file locked it waits here.
+        """Store arrivals; while another connection has the file locked it waits here.
 
         Raises:
             sqlite3.OperationalError: too much waits.

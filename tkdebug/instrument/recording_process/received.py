@@ -1,7 +1,7 @@
 """Messages and launches from the script's process, as events for the store.
 
-Responsible for what numbers in packed launches mean, for launches that wait until that is known,
-and for joining CUPTI's records with launches. The columns of a launch are made of texts that
+Responsible for the meaning of numbers in packed launches, for launches that wait until that is
+known, and for joining CUPTI's records with launches. The columns of a launch are made of texts that
 launches share: encoding all of it again for each would take longer than storing it.
 """
 
@@ -99,7 +99,7 @@ class ArgumentTexts:
 
 
 def _parts_around(infos: tuple[ArgumentInfo, ...], places: Sequence[int]) -> list[str]:
-    """The text of `infos`, cut where the values of the scalars at `places` stand."""
+    """The text of `infos`, cut at the values of the scalars at `places`."""
     parts, text = [], "["
     for place, info in enumerate(infos):
         text += ", " if place else ""
@@ -124,7 +124,7 @@ class Received:
 
     Args:
         ask: sends a message to the script's process.
-        memory: gives the memory that the script's process shows, by its number.
+        memory: gives the memory that the script's process shares, by its number.
     """
 
     def __init__(self, ask: Callable[..., None], memory: Callable[[int], mmap.mmap]) -> None:
@@ -219,10 +219,10 @@ class Received:
         return tuple(found)
 
     def launches(self, packed: Sequence[PackedLaunch], read: int) -> list[Event]:
-        """The launches that came, as far as what they refer to is known.
+        """The launches that came, as far as their references are known.
 
         Args:
-            packed: in order.
+            packed: packed launches in order.
             read: the number behind the slot of the last one.
         """
         waiting, self._waiting = [*self._waiting, *packed], []
@@ -325,7 +325,7 @@ class Received:
         return bool(self._rounds)
 
     def _has_names(self, taken: Round) -> bool:
-        """Whether the names in a round are known; asks for them where they are not."""
+        """Whether the names in a round are known; asks for missing ones."""
         missing = self._activity_join().names_of(taken) - self._names.keys()
         if missing - self._asked:
             self._asked |= missing
@@ -389,7 +389,7 @@ class Generations(Generic[_T]):
     the ring was read so far.
 
     Args:
-        absent: in place of a value that is gone all the same.
+        absent: replaces a value that is gone.
     """
 
     def __init__(self, absent: _T) -> None:

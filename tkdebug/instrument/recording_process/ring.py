@@ -1,7 +1,7 @@
 """A ring of launches in memory that the script's process shares with the recording process.
 
-Responsible for where a launch lies and when its place is free again. What the numbers in it mean is
-said by messages that went through the channel before.
+Responsible for the place of a launch and when that is free again. Messages that went through the
+channel before define the numbers in it.
 
 Invariants: a slot is filled by one call of `struct`, its number last, so a kill leaves it whole or
 unread; its number is taken and it is filled within one call of C code, between whose steps neither
@@ -83,9 +83,9 @@ class RingWriter:
         is_read: asked while there is no room: whether the reader is there.
 
     Attributes:
-        descriptor: of the memory, for the other side.
+        descriptor: the descriptor of the memory, for the other side.
         memory: the ring.
-        filled: how many slots were filled, but for those of the latest moment.
+        filled: the number of filled slots, without those of the latest moment.
 
     Raises:
         OSError: there is no such memory.
@@ -103,9 +103,9 @@ class RingWriter:
         self._fill_next = self._filler().__next__
 
     def _filler(self) -> Iterator[tuple[None, int]]:
-        """Fill a slot with what waits longest at each step, and yield how many are filled.
+        """Fill a slot with the longest waiting launch at each step, and yield how many are filled.
 
-        All of it is C code. Where nothing waits, IndexError is raised before a number is taken.
+        All of it is C code. If nothing waits, IndexError is raised before a number is taken.
         """
         waiting = iter(self._waiting.popleft, None)
         offsets = itertools.cycle(range(HEADER_BYTES, RING_BYTES, SLOT_BYTES))
@@ -133,7 +133,7 @@ class RingWriter:
         """Fill the next slot: the fields of `PackedLaunch` before its scalars.
 
         Raises:
-            struct.error: one of them does not fit.
+            struct.error: one of the fields does not fit.
         """
         self.put(_PLAIN.pack(*fields))
 
@@ -147,7 +147,7 @@ class RingWriter:
         return True
 
     def _await_room(self) -> bool:
-        """Wait until there are free slots; False where the reader is gone."""
+        """Wait until there are free slots; return False if the reader is gone."""
         while True:
             (read,) = _NUMBER.unpack_from(self.memory, _READ_AT)
             self._limit = read + SLOTS - _SPARE_SLOTS

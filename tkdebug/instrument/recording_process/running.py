@@ -31,7 +31,7 @@ class RunningFaults:
         """Add tables to read.
 
         Args:
-            memory: that they lie in.
+            memory: the memory that they lie in.
             stride_bytes: from one table's header to the next one's.
         """
         self._tables.append((memory, stride_bytes))

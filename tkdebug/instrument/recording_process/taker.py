@@ -17,9 +17,9 @@ class JoinApart:
     """Has rounds joined by the recording process.
 
     Args:
-        process: that.
+        process: the recording process.
         buffers: the memory that CUPTI fills.
-        version: of CUPTI, which says how its records lie in memory.
+        version: the version of CUPTI, which says how its records lie in memory.
         has_origins: whether operations of torch are reported.
     """
 
@@ -33,7 +33,7 @@ class JoinApart:
         process.send("cupti", version, has_origins)
 
     def take(self, collection: Collection, is_forced: bool) -> set[int]:
-        """Lend a round; the devices are those of rounds that were joined meanwhile."""
+        """Lend a round; return the devices of rounds that were joined meanwhile."""
         if self._process.error is not None:
             self._buffers.take_back()
             collection.take(is_forced)  # so that CUPTI has room

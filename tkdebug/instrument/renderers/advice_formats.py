@@ -95,7 +95,7 @@ def advice_lines(session: Session) -> Iterator[str]:
 
 
 def cost_line(cost: LaunchCost, time_ns: float | None) -> str:
-    """Return a line on what a launch moves and computes, with rates if its time is known."""
+    """Return a line on a launch's bytes and flops, with rates if its time is known."""
     moved = cost.read_bytes + cost.written_bytes
     about = "" if cost.is_exact else "about "
     text = (

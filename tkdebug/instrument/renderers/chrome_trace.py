@@ -1,10 +1,10 @@
 """The launches as a Chrome trace, which Perfetto and chrome://tracing open: a track per stream.
 
-What CUPTI recorded is there, of any launcher, on tracks of the GPU's streams and with the GPU's
-times; what others launched has a category that begins with "other". A thread that entered scopes
-has a track, too; its scopes are times of the host. What overlaps is on a track of its own.
+Everything that CUPTI recorded is there, of any launcher, on tracks of the GPU's streams and with
+the GPU's times; others' work has a category that begins with "other". A thread that entered scopes
+has a track, too; its scopes are times of the host. Overlapping events are on a track of their own.
 
-Where the GPU's own times are known, an arrow leads from the host's launch to each kernel.
+If the GPU's own times are known, an arrow leads from the host's launch to each kernel.
 
 The format is Google's "Trace Event Format"; times in it are microseconds, here since the run began.
 """
@@ -118,7 +118,7 @@ def _other_events(
 
 
 class _GpuStreams:
-    """The tracks of what CUPTI recorded: one for each stream of a GPU, more where it overlaps."""
+    """The tracks of CUPTI's records: one for each stream of a GPU, more where it overlaps."""
 
     def __init__(self, session: Session) -> None:
         self.tracks = Tracks()
@@ -127,7 +127,7 @@ class _GpuStreams:
     def events(
         self, timed: _Launch | Activity, start_ns: int, event: dict[str, object]
     ) -> Iterator[dict[str, object]]:
-        """The event on its track, behind the track's name where it is the first one there."""
+        """The event on its track, after the track's name if it is the first one there."""
         device = timed.device or 0
         number = timed.stream if isinstance(timed, Activity) else timed.device_stream or 0
         stream = (timed.process, device, number)
@@ -228,7 +228,7 @@ class _Launch(NamedTuple):
 
 
 class _ArgumentTexts:
-    """The text of a launch's arguments, made once for those that many launches share."""
+    """The text of a launch's arguments, made once for arguments that many launches share."""
 
     def __init__(self) -> None:
         # By identity, which lasts because the arguments are kept.

@@ -12,7 +12,7 @@ from tkdebug.terminal.display import PLAIN_VIEW, View
 
 
 def fault_lines(session: Session, group: FaultGroup, view: View = PLAIN_VIEW) -> Iterator[str]:
-    """One fault: where and what, source line and caret, call chain, offender, hint."""
+    """Return one fault: its place and message, source line, caret, call chain, offender, hint."""
     source = fault_source(session, group)
     return fault_text.fault_lines(group.fault, source, _times(group), view)
 

@@ -18,9 +18,9 @@ class Format:
     """A format.
 
     Attributes:
-        name: on the command line.
-        module: in this package; its `render` yields the report in pieces.
-        suffix: of files that are written in it unless another is asked for; "" for none.
+        name: the name on the command line.
+        module: the module in this package; its `render` yields the report in pieces.
+        suffix: the suffix of files that are written in it by default; "" for none.
     """
 
     name: str
@@ -65,7 +65,7 @@ def format_by_name(path: Path | None, formats: Sequence[Format]) -> str:
     """Return the format by an answer's file name; text without a suffix, or a file.
 
     Raises:
-        UsageError: it says none of `formats`.
+        UsageError: the name says none of `formats`.
     """
     if path is None:
         return "text"

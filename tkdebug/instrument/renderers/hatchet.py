@@ -2,11 +2,11 @@
 
 The format is that of Proton's profiles: a list of the tree's root and of devices. A node has
 `frame`, `metrics` and `children`, as in hatchet's literal format (`GraphFrame.from_literal`). The
-root's metrics name those that add up. `time (ns)` is named as Proton names it. hatchet's views are
-of `time` where none is named, which its other readers have in microseconds; the root has none, as
-proton-viewer would take it for a time of another unit. Devices are for metrics of their peak rates,
-which a recorded run does not have. What others launched has a type that begins with "other", and is
-under the scopes of the line that launched it, where that was recorded.
+root's metrics name those that add up. `time (ns)` is named as Proton names it. hatchet's views use
+`time` by default, which its other readers have in microseconds; the root has none, as proton-viewer
+would take it for a time of another unit. Devices are for metrics of their peak rates, which a
+recorded run does not have. Others' work has a type that begins with "other", and is under the
+scopes of the line that launched it, if that was recorded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Node:
     """A scope or a kernel, or a copy of others.
 
     Attributes:
-        total_ns: of its own launches that were timed.
+        total_ns: the time of its own launches that were timed.
     """
 
     kind: str

@@ -127,7 +127,7 @@ def _watched(recorded: Recorded[WatchedValue]) -> dict[str, object]:
 
 
 def _number(value: float) -> float | str:
-    """A number, or the name of what JSON has no number for."""
+    """A number, or the name of one that JSON cannot write."""
     return value if math.isfinite(value) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""Passes as text: a table of them for each kernel, what each changed, or the life of a line.
+"""Passes as text: a table of them for each kernel, the changes of each, or the life of a line.
 
 Nothing that a session holds acts on the terminal (`terminal.text`).
 """

@@ -1,6 +1,6 @@
 """The faults as SARIF 2.1.0 (OASIS, errata 01), which code scanning and editors read.
 
-A fault is a result, its kind a rule, its call chain a stack. One that a comment ignores is
+A fault is a result, its kind a rule, its call chain a stack. A fault that a comment ignores is
 suppressed in the source (sections 3.27.23, 3.35), one of the baseline is unchanged (3.27.24). Fixed
 ones are left out, since many readers take an absent result for one that is there. Files below the
 folder in which the report is made have URIs relative to that folder; others have absolute ones.

@@ -105,7 +105,7 @@ class Track:
 
     Attributes:
         device: None where the GPU's clock did not time it.
-        mode: of its launches, "" where the GPU's clock timed them.
+        mode: the mode of its launches, "" if the GPU's clock timed them.
     """
 
     process: int

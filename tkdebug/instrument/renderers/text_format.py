@@ -1,8 +1,8 @@
 """The report as text: run, kernels by time, scopes, tunings, faults with source line and hint.
 
 Scopes are a tree, each with the times of all launches below it. Sentences say how far times on the
-GPU can be trusted: clocks that changed while kernels ran, what slowed the GPU down, records that
-were lost. Nothing that a session holds acts on the terminal (`terminal.text`).
+GPU can be trusted: clocks that changed while kernels ran, reasons that slowed the GPU down, records
+that were lost. No text from a session acts on the terminal (`terminal.text`).
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class _Branch:
     below: dict[tuple[bool, str], _Branch] = field(default_factory=dict)
 
     def add(self, summary: ScopeSummary) -> None:
-        """Count what ran here or below."""
+        """Count launches that ran here or below."""
         self.launches += summary.launches
         self.finished += summary.finished
         self.total_ns += summary.total_ns

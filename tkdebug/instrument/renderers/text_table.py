@@ -16,7 +16,7 @@ def table_lines(
     """The rows as lines, the first of them the titles.
 
     Args:
-        rows: all of the same number of cells; the first cell of each is set left.
+        rows: rows of the same number of cells; the first cell of each is set left.
         width: columns of the terminal, None for as wide as it comes. Long names are cut first.
         indent: before each line.
     """

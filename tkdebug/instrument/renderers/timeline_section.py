@@ -56,7 +56,7 @@ def _warps(launch: LaunchTimeline) -> str:
 def _inside_lines(session: Session, launch: LaunchTimeline) -> Iterator[str]:
     """Yield the time of a launch by line: shares of the warps' time, or of the kernel's by CUPTI.
 
-    The latter add up to the kernel's time, with what is in no warp in rows of their own.
+    The latter add up to the kernel's time, with time outside of warps in rows of their own.
     """
     parts = launch.parts()
     inside = 1.0 if parts is None else parts.warp_ns / parts.kernel_ns
@@ -155,8 +155,8 @@ def timeline_events(
 
     Args:
         session: the session.
-        run: that of the session; times are since it began.
-        device_starts_ns: when launches began on the GPU, where that is known, by process and id.
+        run: the run of the session; times are since it began.
+        device_starts_ns: the starts of launches on the GPU, if known, by process and id.
     """
     track = FIRST_WARP_TRACK
     for launch in recorded_timelines(session):

@@ -1,4 +1,4 @@
-"""Tracks of a Chrome trace: their numbers, and which events have to be apart.
+"""Tracks of a Chrome trace: their numbers, and the events that have to be apart.
 
 A viewer takes a track for a thread. So no track has the number of a thread of the system or 0,
 which Perfetto takes for the main thread, and no two events of a track overlap: Perfetto drops the
@@ -38,7 +38,7 @@ class Tracks:
         self._numbers: dict[tuple[int, object], int] = {}
 
     def put(self, process: int, key: object, name: str, event: Event) -> Iterator[Event]:
-        """The event on the track of `key`, behind the track's name where it is the first there."""
+        """The event on the track of `key`, after the track's name if it is the first there."""
         number = self._numbers.get((process, key))
         if number is None:
             number = self._numbers[process, key] = _FIRST_TRACK + len(self._numbers)
@@ -68,7 +68,7 @@ def lanes(spans: Sequence[tuple[int, int]], nested: bool) -> list[int]:
     """For each span (start, end) the lane to draw it in, from 0; spans of a lane do not cross.
 
     Args:
-        spans: in any order; ends are exclusive.
+        spans: spans in any order; ends are exclusive.
         nested: whether one may lie within another of its lane.
     """
     found = [0] * len(spans)
@@ -85,14 +85,14 @@ def lanes(spans: Sequence[tuple[int, int]], nested: bool) -> list[int]:
 
 
 def _fits(ends: list[int], start: int, end: int, nested: bool) -> bool:
-    """Whether a span fits into a lane; `ends` are those of what is open there, outermost first."""
+    """Whether a span fits into a lane; `ends` are those of its open spans, outermost first."""
     while ends and ends[-1] <= start:
         ends.pop()
     return not ends or (nested and end <= ends[-1])
 
 
 class StreamLanes:
-    """The lanes of what CUPTI recorded of a session."""
+    """The lanes of CUPTI's records in a session."""
 
     def __init__(self, session: Session) -> None:
         times = _times_by_stream(session)

@@ -1,1 +1,1 @@
-"""The session file: its tables, its writer, and the connections of those that read it."""
+"""The session file: its tables, its writer, and the connections of its readers."""

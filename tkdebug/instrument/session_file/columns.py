@@ -1,8 +1,9 @@
 """The form of a record's field in a column, by the type that it was declared with.
 
-Responsible for both ways: to what SQLite holds, with bounded texts, and back from a file of which
-nothing is trusted. Numbers and texts lie as they are. Tuples and mappings are JSON; a dataclass in
-them is the list of its fields. Decoding raises `ValueError` on what no writer leaves there.
+Responsible for both ways: to SQLite's types, with bounded texts, and back from a file of which
+nothing is trusted. Numbers and texts are stored unchanged. Tuples and mappings are JSON; a
+dataclass in them is the list of its fields. Decoding raises `ValueError` on data that no writer
+leaves there.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ class Column:
     """One column.
 
     Attributes:
-        sql_type: what the table declares; "" keeps both numbers and texts as they are.
-        encode: from the field to what SQLite stores; None where it takes it as it is.
-        decode: from there to the field.
-        kept: types of the values that `decode` gives back as they are.
+        sql_type: the type that the table declares; "" keeps both numbers and texts unchanged.
+        encode: from the field to SQLite's value; None if it takes it unchanged.
+        decode: from SQLite's value to the field.
+        kept: types of values that `decode` returns unchanged.
         is_repeated: whether many rows hold the same value.
     """
 
@@ -54,10 +55,10 @@ class Column:
         return self.sql_type == "TEXT"
 
     def decoded(self, values: Sequence[object]) -> Iterable[object]:
-        """Decode all of `values` at once, which is much quicker if all are as they should be.
+        """Decode all of `values` at once, which is much quicker if all are valid.
 
         Raises:
-            ValueError: what no writer leaves there.
+            ValueError: a value is one that no writer leaves there.
         """
         if self.kept.issuperset(map(type, values)):
             return values
@@ -216,7 +217,7 @@ def _cached_decoder(decode: Coder) -> Coder:
 
 
 def _dumper(hint: object) -> Coder:
-    """Return the function from a value of that type to what `json` takes."""
+    """Return the function from a value of that type to data for `json`."""
     plain, marks, optional = _taken_apart(hint)
     dump = _short_text if SHORT in marks else _dumper_of(plain)
     return _or_none(dump) if optional else dump
@@ -254,7 +255,7 @@ def _dataclass_dumper(kind: type) -> Coder:
 
 
 def _parser(hint: object) -> Coder:
-    """Return the function from what `json` reads to a value of that type."""
+    """Return the function from `json`'s data to a value of that type."""
     plain, marks, optional = _taken_apart(hint)
     parse = decode_text if OPEN in marks else _parser_of(plain)
     return _or_none(parse) if optional else parse
@@ -338,7 +339,7 @@ def _decode_bytes(value: object) -> bytes:
 
 
 def _plain(value: object) -> object:
-    """A script's own value, bounded; JSON has no number for what is not finite."""
+    """A script's own value, bounded; JSON has no number for NaN and infinities."""
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):

@@ -1,10 +1,10 @@
 """The connection to a session file, whatever became of the file since.
 
-Responsible for opening what there is (live, killed with its `-wal`, copied without it, in a
-read-only directory) and for reporting what is wrong as a `SessionError` of one line. It never
-writes to the session. Invariant: a statement takes no more steps and gives no more bytes than what
-the file's size can account for. In one that somebody has made pages may be used many times over, a
-default value stands for each row, and a view may have no end.
+Responsible for opening the file (live, killed with its `-wal`, copied without it, in a read-only
+directory) and for reporting mistakes as a `SessionError` of one line. It never writes to the
+session. Invariant: a statement takes no more steps and gives no more bytes than the file's size can
+account for. In a forged file, pages may be used many times over, a default value may stand for each
+row, and a view may have no end.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class SessionConnection:
             self._copy = None
 
     def rows(self, statement: str, *values: object) -> list[tuple[object, ...]]:
-        """The rows of one statement; to be called inside of what `query` is given."""
+        """Return the rows of one statement; to be called inside of `query`'s argument."""
         connection = self._connection
         try:
             # Quicker than a function of Python's, by which text that is not UTF-8 is read.
@@ -141,7 +141,7 @@ class SessionConnection:
         return connection
 
     def query(self, read: Callable[[], _T]) -> _T:
-        """Return the result of `read`, which may raise ValueError on what no session holds.
+        """Return the result of `read`, which may raise ValueError on data that no session holds.
 
         Raises:
             SessionError: the session was closed, or is damaged.
@@ -160,7 +160,7 @@ class SessionConnection:
                 raise self._damaged(error) from error
 
     def copy_to(self, path: Path) -> None:
-        """Write the session as it is now into a file of its own; one that is there is kept.
+        """Write the session as it is now into a file of its own; an existing file is kept.
 
         Raises:
             SessionError: it cannot be written, or there is a file of that name.
@@ -272,7 +272,7 @@ def log_path(path: Path) -> Path:
 
 
 def log_size_bytes(path: Path) -> int | None:
-    """Size of the log, None where there is none."""
+    """Size of the log, or None if there is none."""
     with contextlib.suppress(OSError):
         return log_path(path).stat().st_size
     return None

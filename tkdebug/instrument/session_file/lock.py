@@ -1,8 +1,8 @@
 """The lock of a session file, into which one run writes: its first process and its children.
 
 Responsible for the lock file beside the session. Invariants: each process that writes holds the
-lock shared, one that creates or replaces the session holds it alone; it goes with the process,
-however that ends, so what a killed run leaves behind blocks no other. The last to go removes it.
+lock shared, a process that creates or replaces the session holds it alone; it goes with the
+process, however that ends, so the files of a killed run block no other. The last to go removes it.
 
 `flock` and not the locks of `fcntl`: those would go with any descriptor of the file that is closed.
 Without either (Windows) two runs are not kept apart; there a file in use cannot be replaced anyway.

@@ -59,17 +59,17 @@ class Stamped(NamedTuple):
 
 
 class RunEnded(NamedTuple):
-    """The run ended; its exit status is None where it is not known."""
+    """The run ended; its exit status is None if it is not known."""
 
     exit_status: int | None
     end_ns: int
 
 
 class EncodedRow(NamedTuple):
-    """A row of a record that another process made, with what makes its table.
+    """A row of a record that another process made, with the facts to make its table.
 
     Attributes:
-        files: whose source goes into the session with it.
+        files: files whose source goes into the session with it.
     """
 
     table: str

@@ -1,4 +1,4 @@
-"""The record types that a recording knows, and the errors of what is no record.
+"""The record types that a recording knows, and the errors for other values.
 
 Tables that every session has are there from the start; any other comes with its first record, as
 long as its name is not another type's.

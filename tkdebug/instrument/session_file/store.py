@@ -90,7 +90,7 @@ class _Total:
 
 
 def process_rank() -> int:
-    """The rank of this process as torchrun and its like tell it, else 0."""
+    """The rank of this process as torchrun and similar launchers give it, else 0."""
     text = os.environ.get("RANK", "")
     return int(text) if text.isdecimal() else 0
 
@@ -118,8 +118,8 @@ class SessionStore:
 
     Args:
         path: the file.
-        process: whose events these are; this process where it is not said.
-        rank: of that process.
+        process: the process of these events; this process by default.
+        rank: the rank of that process.
 
     Raises:
         sqlite3.Error: the file cannot be opened; it is never created here.
@@ -146,7 +146,7 @@ class SessionStore:
         self._revision = 0
 
     def write(self, events: Sequence[Event]) -> bool:
-        """Commit `events` as one transaction; False, and nothing is done, where it is locked."""
+        """Commit `events` as one transaction; return False, and do nothing, if it is locked."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
@@ -187,7 +187,7 @@ class SessionStore:
         execute("UPDATE clock SET revision = ?", (self._revision,))
 
     def checkpoint(self) -> None:
-        """Move what is committed into the main file, as far as readers allow."""
+        """Move committed rows into the main file, as far as readers allow."""
         self._move_log("PASSIVE")
 
     def close(self) -> None:
@@ -221,7 +221,7 @@ class SessionStore:
     def _write_launches(
         self, started: Sequence[LaunchStarted | EncodedLaunch], ended: Sequence[LaunchEnded]
     ) -> None:
-        """Write launches; one with both its start and its end among them is one insert."""
+        """Write launches; a launch with both its start and its end among them is one insert."""
         if not started and not ended:
             return
         ends = {end.id: end for end in ended}
@@ -412,7 +412,7 @@ class SessionStore:
             self._created.add(table)
 
     def _joined_output(self, events: Sequence[Stamped]) -> list[Stamped]:
-        """Join neighbours of one stream into one record, and cut what is too much."""
+        """Join neighbours of one stream into one record, and cut excess text."""
         joined: list[tuple[str, list[str], int]] = []
         for event, time_ns in events:
             output = cast("Output", event)
@@ -471,7 +471,7 @@ class SessionStore:
 
 
 def pass_row(kernel_hash: str, number: int, compiled: CompilerPass) -> list[object]:
-    """The row of a pass, without its ops and rewrites where those would take too much room."""
+    """The row of a pass, without its ops and rewrites if those would take too much room."""
     table = table_of(RecordedPass)
     record = RecordedPass(
         kernel_hash=kernel_hash,
@@ -492,7 +492,7 @@ def pass_row(kernel_hash: str, number: int, compiled: CompilerPass) -> list[obje
 
 
 def line_table_text(make: Callable[[], Mapping[str, object]]) -> str:
-    """A line table as JSON of bounded size; what cannot be made or is too large says so instead."""
+    """A line table as JSON of bounded size, or a note if it cannot be made or is too large."""
     try:
         text = json.dumps(make())
     except Exception as error:  # a mistake in making it must not end the recording

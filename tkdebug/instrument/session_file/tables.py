@@ -41,7 +41,7 @@ class Stamp:
     Attributes:
         seq: counts the rows of its table, over all processes of the run.
         process: the process id.
-        rank: that of the environment variable `RANK`, 0 without one.
+        rank: the rank in the environment variable `RANK`, 0 without one.
         time_ns: when it was recorded, since 1970.
     """
 
@@ -53,7 +53,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Recorded(Stamp, Generic[_T]):
-    """A record as it is in a session: what it says, of which process, and when."""
+    """A record as it is in a session: its fields, its process, and its time."""
 
     event: _T
 
@@ -157,7 +157,7 @@ class Table(Generic[_T]):
         """Some of `own_columns`, for readers of many rows.
 
         Raises:
-            KeyError: there is none of that name.
+            KeyError: there is no column of that name.
         """
         columns = {column.name: column for column in self.own_columns}
         return Fields(tuple(columns[name] for name in names))
@@ -171,7 +171,7 @@ class Table(Generic[_T]):
         """Return `select` for a table of an earlier version: columns it lacks have defaults.
 
         Raises:
-            ValueError: it lacks a column that has none.
+            ValueError: it lacks a column that has no default.
         """
         return ", ".join(
             _selected(column) if column.name in present else self._default(column)
@@ -195,7 +195,7 @@ class Table(Generic[_T]):
         """A condition on the values of those columns.
 
         Raises:
-            ValueError: there is none of that name.
+            ValueError: there is no column of that name.
         """
         unknown = set(fields) - {column.name for column in self.columns}
         if unknown:
@@ -204,7 +204,7 @@ class Table(Generic[_T]):
 
 
 def _decoded(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> list[Iterable[object]]:
-    """The values of each column, decoded; () of each where there are no rows."""
+    """The values of each column, decoded; () for each if there are no rows."""
     found = zip(*rows, strict=True) if rows else ((),) * len(columns)
     return [column.decoded(values) for column, values in zip(columns, found, strict=True)]
 

@@ -1,14 +1,14 @@
 """The writer of a session file: events go into a queue, one background thread stores them.
 
-Responsible for batching, checkpoints, forks and the end of the process. Not responsible for what
-is recorded (`recorder`) nor for how it is stored (`store`).
+Responsible for batching, checkpoints, forks and the end of the process. Not responsible for the
+choice of records (`recorder`) nor for storing them (`store`).
 
-Invariants: `put` never touches the disk; a kill loses at most what came in the last 100 ms or the
+Invariants: `put` never touches the disk; a kill loses at most the rows of the last 100 ms or the
 last 500 rows, whichever is less (so `put` waits while 500 rows are not yet committed, which only a
 starved writer thread lets happen); while another connection has the file locked rows wait in memory
-and the script goes on; nothing in `put` holds a lock that a signal handler which prints
-or launches could wait for; no connection and no thread is open across a fork; what fails stops the
-recording with one line on stderr and never the script.
+and the script goes on; nothing in `put` holds a lock that a signal handler which prints or launches
+could wait for; no connection and no thread is open across a fork; an error stops the recording with
+one line on stderr and never the script.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FLUSH_TRIES = 4
 
 
 class _Stop:
-    """Asks the thread to store what is queued before it and to end."""
+    """Asks the thread to store rows queued before it and to end."""
 
 
 class SessionWriter:
@@ -103,7 +103,7 @@ class SessionWriter:
         return bool(self._waiting) or not self._queue.empty()
 
     def close(self) -> None:
-        """Store what is queued and end the thread; later rows are dropped."""
+        """Store queued rows and end the thread; later rows are dropped."""
         with self._lifecycle:
             self._closed = True
             self._stop_thread()
@@ -111,7 +111,7 @@ class SessionWriter:
             self._stop_thread()
 
     def rest(self) -> None:
-        """Store what is queued and end the thread, which the next row starts again."""
+        """Store queued rows and end the thread, which the next row starts again."""
         with self._lifecycle:
             self._stop_thread()
 
@@ -182,7 +182,7 @@ class SessionWriter:
                 store_before_ending(self._store_the_last)
 
     def _stop_thread(self) -> None:
-        """Store what is queued, and end the thread."""
+        """Store queued rows, and end the thread."""
         if self._thread is None and self._has_rows():
             # It was put behind what ended the thread before, by another thread, which saw it there.
             with contextlib.suppress(RuntimeError):
@@ -311,7 +311,7 @@ class SessionWriter:
                 store.close()
 
     def before_fork(self) -> None:
-        """Store what is queued and end the thread."""
+        """Store queued rows and end the thread."""
         # SQLite's locks and threads do not survive a fork: parent and child each start again.
         self._lifecycle.acquire()
         self._stop_thread()
@@ -321,7 +321,7 @@ class SessionWriter:
         self._lifecycle.release()
 
     def after_fork_in_child(self) -> None:
-        """Begin with an empty queue: what was queued is the parent's to store."""
+        """Begin with an empty queue: the parent stores the queued rows."""
         self._is_child = True
         self._start_fresh()
         if "multiprocessing.util" in sys.modules:

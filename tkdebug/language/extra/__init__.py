@@ -1,4 +1,4 @@
-"""`tl.extra`: what is outside the core language."""
+"""`tl.extra`: functions outside the core language."""
 
 from __future__ import annotations
 

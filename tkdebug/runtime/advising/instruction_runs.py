@@ -144,7 +144,7 @@ class _Spread:
         return self._found[loop]
 
     def beside(self, index: int, loop: Operation) -> float:
-        """Return how often an instruction of a loop runs outside of the code's loops of it."""
+        """Return how often an instruction of a loop runs outside of the loop's copies in code."""
         left = self._left.get(loop.id)
         if left is None:  # unrolled as a whole
             return self._rounds(loop) / max(1.0, self._factors.get(loop.id, 1.0))

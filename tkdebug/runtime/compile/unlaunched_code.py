@@ -60,7 +60,7 @@ def fitting_programs(src: Specialization, module: Module, multiprocessors: int) 
         multiprocessors: of the GPU.
 
     Returns:
-        Return the number, and what limits it, in words. If no code can be generated, it is by warps
+        The number, and what limits it, in words. If no code can be generated, it is by warps
             alone.
     """
     target, options = target_for(src.options), native_options(src)

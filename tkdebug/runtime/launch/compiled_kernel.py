@@ -175,7 +175,7 @@ class CompiledKernel:
         raise NotImplementedError
 
     def launch_nothing(self, grid: Grid, values: tuple[Any, ...]) -> None:
-        """Log the sentence for a grid with an axis of 0, none of whose programs run."""
+        """Launch nothing, as an axis of the grid is 0; subclasses may report that."""
 
     @cached_property
     def launch_record(self) -> type[KernelLaunch]:

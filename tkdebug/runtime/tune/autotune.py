@@ -197,7 +197,7 @@ class Autotuner(KernelInterface):
         """Choose for an interpreted kernel: timing leaves out what does not compile, too.
 
         Returns:
-            Return the first of `candidates` if none compiles, so that the launch says why.
+            The first of `candidates` if none compiles, so that the launch says why.
         """
         if _plain_kernel(self.fn) is None:
             return candidates[0]

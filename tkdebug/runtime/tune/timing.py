@@ -33,7 +33,7 @@ def timed_in_turn(
         bench: times one, `briefly`.
 
     Returns:
-        Return the round in the middle for each of them; nothing if only one is that fast, or all
+        The round in the middle for each of them; nothing if only one is that fast, or all
             are slow.
     """
     least_ms = min(map(median_ms, timings.values()))

@@ -339,7 +339,7 @@ def asking(python: str) -> tuple[TritonAsker, Callable[[], None]]:
         python: the Python that has it.
 
     Returns:
-        Return the asker, and a function that ends it: it waits for answers, and reports the result.
+        The asker, and a function that ends it: it waits for answers, and reports the result.
 
     Raises:
         UsageError: that Python has no Triton that can be asked.
