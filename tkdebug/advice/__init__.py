@@ -1,5 +1,5 @@
 """Costs of a launch and remedies: facts, a model of time, and rules over both.
 
-Responsible for judging facts; gathering them is the runtime's (`runtime.advising`). Knows neither
-the compiler nor torch, so that recorded facts can be judged anywhere.
+Responsible for judging facts; `runtime.advising` gathers them. Knows neither the compiler nor
+torch, so that recorded facts can be judged anywhere.
 """

@@ -275,7 +275,7 @@ _CONVERSION = "conversion between layouts"
 
 
 def bank_conflicts(launch: Launch) -> Iterator[Finding]:
-    """Shared memory that is accessed by turns."""
+    """Accesses to shared memory that banks serve one after the other."""
     lines: dict[Frame, list[float]] = {}
     for shared in launch.facts.shared:
         both = lines.setdefault(shared.frame, [0.0, 0.0])

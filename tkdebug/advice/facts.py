@@ -20,23 +20,25 @@ class AccessFacts:
     """All executions of one access to global memory.
 
     Attributes:
-        frame: where it is.
-        tensor: name of the argument, "" where it is none.
-        element_bytes: of the elements that pointers point to.
-        executions: by all programs together.
+        frame: its line.
+        tensor: name of the argument, "" if it is none.
+        element_bytes: the size of the elements that pointers point to.
+        executions: the number of executions by all programs together.
         tile_elems: elements of the tile.
-        tile_axes: its axes, 0 of a scalar.
-        elements: of them those that masks let through, in all executions.
+        tile_axes: the number of its axes, 0 for a scalar.
+        elements: the elements that masks let through, in all executions.
         requests: warp instructions in one execution.
-        sectors: of 32 bytes that one execution's requests touch, each request counted for itself.
-        needed_sectors: as many as its bytes would fill without gaps.
-        lines: of 128 bytes, counted in the same way.
+        sectors: sectors of 32 bytes that one execution's requests touch, each request counted for
+            itself.
+        needed_sectors: the sectors that its bytes would fill without gaps.
+        lines: lines of 128 bytes, counted in the same way.
         program_sectors: sectors that one execution touches, each once.
-        width_bytes: of the access of one thread.
+        width_bytes: the size of one thread's access.
         possible_bytes: widest access that there would be for the tile (16 bytes at most).
-        thread_bytes: of a thread's elements that follow each other in memory, aligned or not.
+        thread_bytes: the size of a thread's elements that follow each other in memory, aligned or
+            not.
         in_loop: whether it is in a loop.
-        loop_depends: whether its addresses depend on what the loop has loaded.
+        loop_depends: whether its addresses depend on loads of the loop.
         is_gather: whether its addresses come from memory.
         repeated: share of executions that access the same memory as the program's execution before.
         again: how many times a program accesses the same because rounds of loops do not change it.
@@ -46,11 +48,12 @@ class AccessFacts:
         same_sector: most times that one sector of 32 bytes is, each element of it counted.
         reached: share of executions in which masks let anything through, estimated; the others ask
             for nothing.
-        addresses: different ones in one execution.
-        overfetch_bytes: of sectors that the launch reads or writes through it and does not need.
-        footprint_bytes: of elements that the launch accesses through it, each once.
-        why_narrow: why `width_bytes` is not more, "" where no more is possible.
-        odd: which arguments keep addresses from being aligned, "" where others do or none.
+        addresses: the number of different addresses in one execution.
+        overfetch_bytes: bytes of sectors that the launch reads or writes through it and does not
+            need.
+        footprint_bytes: bytes of elements that the launch accesses through it, each once.
+        why_narrow: why `width_bytes` is not more, "" if no more is possible.
+        odd: the arguments that keep addresses from being aligned, "" if others do or none.
         exact: whether counts are of all elements, not of a sample.
     """
 
@@ -101,13 +104,13 @@ class DotFacts:
     """All executions of one matrix product.
 
     Attributes:
-        flops: of all of them.
+        flops: the flops of all of them.
         unit: "wgmma", "mma" or "fma".
-        bits: of an operand's element; 19 for tf32.
-        operands: as text, such as "f16".
-        why: why the unit is no better, "" where it is the best.
+        bits: the bits of an operand's element; 19 for tf32.
+        operands: the operands' type as text, such as "f16".
+        why: why the unit is no better, "" if it is the best.
         passes: products that one is made of: 3 for tf32x3.
-        widened: the narrower type that both operands were cast from, "" where they were not.
+        widened: the narrower type that both operands were cast from, "" if they were not.
         tile: rows, columns and elements of a sum, in one execution.
         loads: ops of the loads that bring its operands; None where one is computed.
     """
@@ -130,12 +133,12 @@ class BroadcastFacts:
     """All executions of a matrix product that is written as a sum of products of broadcast tiles.
 
     Attributes:
-        frame: of the sum.
-        frames: of it and of the products.
-        flops: of all executions.
+        frame: the frame of the sum.
+        frames: the lines of the sum and of the products.
+        flops: the flops of all executions.
         tile: rows, columns and elements of a sum, in one execution.
-        bits: of an element of the operands.
-        loop_ops: where a round of a loop adds one element of each sum, all ops of the loop.
+        bits: the bits of an element of the operands.
+        loop_ops: all ops of the loop, if an iteration adds one element of each sum.
     """
 
     frame: Frame
@@ -152,10 +155,10 @@ class WaitFacts:
 
     Attributes:
         cause: the kind of the wait (`linemap.warp_waits.Cause`).
-        frame: of the awaited instruction.
-        op_id: of it, that of Tile IR; None where it is of none.
-        cycles: in all rounds of loops.
-        removable: by kind of slow code (`LineCode.by_cause`), the share that is for it.
+        frame: the frame of the awaited instruction.
+        op_id: the id of its Tile IR op; None if there is none.
+        cycles: the cycles in all iterations of loops.
+        removable: by kind of slow code (`LineCode.by_cause`), the share that it takes.
     """
 
     cause: Cause
@@ -170,12 +173,12 @@ class LoopFacts:
     """A loop that is in no other.
 
     Attributes:
-        frame: where it is.
-        op_ids: of all ops in it, those of Tile IR.
+        frame: its line.
+        op_ids: the ids of all Tile IR ops in it.
         entries: how often programs come to it.
         rounds: each time.
-        needs_before: where a round computes a value that the next one needs, other than sums and
-            extremes; None where rounds may be made in any order.
+        needs_before: the place where an iteration computes a value that the next one needs, other
+            than sums and extremes; None if iterations may be made in any order.
     """
 
     frame: Frame
@@ -194,8 +197,8 @@ class SharedFacts:
     """All accesses to shared memory of one op.
 
     Attributes:
-        wavefronts: of 128 bytes, in all executions.
-        needed: as many as there would be without bank conflicts.
+        wavefronts: wavefronts of 128 bytes, in all executions.
+        needed: the number that there would be without bank conflicts.
     """
 
     op_id: int
@@ -210,9 +213,9 @@ class LineCode:
     """Machine instructions of one line, as a launch executes them.
 
     Attributes:
-        by_pipe: instructions of warps, by what executes them ("fp64", "special", …); "issue" is
-            all of them.
-        by_cause: those of them that a slow op was lowered to, or that repeat what was done, by kind
+        by_pipe: instructions of warps, by the pipe that executes them ("fp64", "special", …);
+            "issue" is all of them.
+        by_cause: instructions that a slow op was lowered to, or that repeat earlier work, by kind
             ("integer-division") and pipe.
         per_element: by kind, instructions that such an op takes for one element.
     """
@@ -228,7 +231,7 @@ class Discarded:
     """Products whose tiles a program discards entirely.
 
     Attributes:
-        share: of the executions whose tile is masked out in whole.
+        share: the share of executions whose whole tile is masked out.
     """
 
     frame: Frame
@@ -241,16 +244,16 @@ class KernelFacts:
 
     Attributes:
         frame: the kernel's `def`.
-        programs: of the grid.
-        waits: of a warp.
-        why_not_pipelined: by op of a load, why it is not.
-        read_bytes: of sectors that are read, each once.
+        programs: the programs of the grid.
+        waits: the waits of a warp.
+        why_not_pipelined: by op of a load, why it is not pipelined.
+        read_bytes: bytes of sectors that are read, each once.
         written_bytes: bytes written, counted in the same way.
         widest_tile: elements of the largest tile of a program.
         local_bytes: local memory of a thread, spills included.
-        flops: of fp32 and fp64 arithmetic without products of tensor cores.
+        flops: the flops of fp32 and fp64 arithmetic, without products of tensor cores.
         loops: the outermost ones.
-        fullest: where most registers are in use; None where that is not known.
+        fullest: the line where most registers are in use; None if that is not known.
         exact: whether bytes are of all elements.
     """
 

@@ -17,10 +17,11 @@ class Finding:
 
     Attributes:
         frame: its line.
-        kind: such as "uncoalesced".
+        kind: the kind of cause, such as "uncoalesced".
         message: the finding, why it costs, and what would help.
         better: the work without the cause; of the same grid.
-        share: of a program's time, of causes that are named even where other programs hide them.
+        share: the share of a program's time, for causes that are named even if other programs hide
+            them.
     """
 
     frame: Frame
@@ -35,7 +36,7 @@ class Launch:
     """A launch as rules see it.
 
     Attributes:
-        work: of all of it.
+        work: the work of all of it.
     """
 
     facts: KernelFacts
@@ -95,7 +96,7 @@ def of_program(share: float) -> str:
 
 
 def without(pipes: Mapping[str, float], removed: Mapping[str, float]) -> dict[str, float]:
-    """Instructions by pipe, without those that are gone."""
+    """Count instructions by pipe, without the removed ones."""
     return {
         pipe: max(0.0, pipes.get(pipe, 0.0) - removed.get(pipe, 0.0))
         for pipe in {**pipes, **removed}

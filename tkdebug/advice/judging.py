@@ -139,8 +139,8 @@ class RemarkPlugin:
     """Object that an entry point of the group `tkdebug.remarks` names.
 
     Attributes:
-        remarks: what there is to say of a launch of which it gets the facts, and the GPU that
-            predictions are made for.
+        remarks: gives the remarks on a launch, from its facts and the GPU that predictions are made
+            for.
     """
 
     remarks: Callable[[KernelFacts, Machine], Iterable[Remark]]
@@ -176,7 +176,7 @@ def judge(facts: KernelFacts, machine: Machine, launch_id: int) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Times of a launch: as its grid is, and as a part of one that fills the GPU."""
+    """Times of a launch: with its own grid, and as a part of one that fills the GPU."""
 
     launched_s: float
     filled_s: float

@@ -36,21 +36,21 @@ class Machine:
     """One GPU.
 
     Attributes:
-        name: as its maker calls it.
+        name: its maker's name for it.
         sms: multiprocessors.
-        clock_hz: of them.
-        dram_bytes_per_s: of its memory.
-        l2_bytes_per_s: of the second-level cache.
+        clock_hz: the clock of its multiprocessors.
+        dram_bytes_per_s: the bandwidth of its memory.
+        l2_bytes_per_s: the bandwidth of the second-level cache.
         tensor_flops: a second, dense, by width of an operand in bits; "tf32" is of 19 bits.
-        mma_share: share of that which mma.sync reaches where warpgroup instructions reach all of
-            it.
+        mma_share: the share of the peak that mma.sync reaches, if warpgroup instructions reach all
+            of it.
         warps_per_cycle: instructions of a warp that each pipe of a multiprocessor takes a cycle.
-        l1_bytes: of the first-level cache and shared memory of a multiprocessor, together.
-        l2_bytes: that the second-level cache holds.
-        memory_latency_s: of a load from memory, while others are busy with it too.
-        l2_latency_s: latency of one from the second-level cache.
-        l1_latency_s: of one from the first-level cache.
-        basis: where its figures are from, to be read after its name.
+        l1_bytes: the size of the first-level cache and shared memory of a multiprocessor, together.
+        l2_bytes: the size of the second-level cache.
+        memory_latency_s: the latency of a load from memory, while others are busy with it too.
+        l2_latency_s: the latency of a load from the second-level cache.
+        l1_latency_s: the latency of a load from the first-level cache.
+        basis: the origin of its figures, to be read after its name.
     """
 
     name: str
@@ -129,8 +129,8 @@ class Ceiling:
 
     Attributes:
         rate: median of the repeats, a second.
-        lowest: of the repeats.
-        highest: of the repeats.
+        lowest: the lowest of the repeats.
+        highest: the highest of the repeats.
         repeats: how many there were.
         sm_mhz: clock of the multiprocessors while they ran, None where NVML does not say.
     """
@@ -151,8 +151,8 @@ class Ceilings:
         driver: version of its driver.
         target: architecture that the kernels were compiled for.
         sms: multiprocessors.
-        date: of the measurement, as 2026-11-23.
-        figures: by name, those of `UNITS`.
+        date: the date of the measurement, as 2026-11-23.
+        figures: the figures by their names in `UNITS`.
     """
 
     gpu: str
@@ -179,10 +179,10 @@ def folder() -> Path:
 
 
 def save(ceilings: Ceilings) -> Path:
-    """Write them into the file of their GPU; the result is its path.
+    """Write them into the file of their GPU; return its path.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written.
     """
     path = folder() / f"{ceilings.gpu}.json"
     beside = path.with_suffix(f".{os.getpid()}")
@@ -204,8 +204,8 @@ def read(path: Path) -> Ceilings:
     """Read the ceilings in a file.
 
     Raises:
-        ValueError: it is none of these files.
-        OSError: it cannot be read.
+        ValueError: it is no file of ceilings.
+        OSError: the file cannot be read.
     """
     data = json.loads(read_text(path, _MAX_BYTES))
     if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
@@ -221,7 +221,7 @@ def read(path: Path) -> Ceilings:
 
 
 def newest(target: str) -> Ceilings | None:
-    """The newest measured ceilings of an architecture; None where there are none."""
+    """The newest measured ceilings of an architecture, or None if there are none."""
     found = [ceilings for ceilings in _all() if ceilings.target == target]
     return max(found, key=lambda one: one.date, default=None)
 

@@ -1,12 +1,12 @@
 """Model of a launch's time: work by resource, over the GPU's work in a second.
 
 The model is simple on purpose, and `docs/advise.md` has all of it. Each resource has a time of its
-own; they overlap, the largest counts most (a sum of fourth powers). One of them is latency: how
-long a program takes from its begin to its end, over the programs that a multiprocessor holds at a
-time. Remarks are made by changing the work that one cause adds, and asking again.
+own; they overlap, the largest counts most (a sum of fourth powers). One of them is latency: the
+time of a program from its begin to its end, over the number of programs that a multiprocessor holds
+at a time. Remarks are made by changing the work that one cause adds, and asking again.
 
-Invariant: the time of a grid that fills the GPU is `steady_s`, of the grid as it is `grid_s`;
-each is continuous in the number of programs but for whole rounds of them.
+Invariant: the time of a grid that fills the GPU is `steady_s`, that of the grid as it is `grid_s`;
+each is continuous in the number of programs, except at whole waves of them.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ class Work:
     Attributes:
         dram_bytes: moved from and to memory, each sector once, and spills that no cache holds.
         l2_bytes: moved from and to the second-level cache.
-        l1_wavefronts: of 128 bytes, through the first-level cache and shared memory.
+        l1_wavefronts: wavefronts of 128 bytes, through the first-level cache and shared memory.
         pipes: instructions of warps by pipe; "issue" is all of them.
-        tensor_s: that tensor cores take at their peak, all of them busy.
-        atomic_s: that the most used address takes.
-        waits: of a warp of one program.
-        awaited_dram_bytes: of `dram_bytes`, those of loads that a program waits for.
-        awaited_l2_bytes: of `l2_bytes`, alike.
-        request_s: of requests to memory, how long each is on its way, all added up.
-        blocks: of a multiprocessor at a time.
-        warps: of a multiprocessor at a time.
-        programs: of the launch.
+        tensor_s: the time that tensor cores take at their peak, all of them busy.
+        atomic_s: the time of the most used address.
+        waits: the waits of a warp of one program.
+        awaited_dram_bytes: the part of `dram_bytes` that is loaded while a program waits.
+        awaited_l2_bytes: the same part of `l2_bytes`.
+        request_s: the times that requests to memory are on their way, all added up.
+        blocks: the blocks of a multiprocessor at a time.
+        warps: the warps of a multiprocessor at a time.
+        programs: the programs of the launch.
     """
 
     dram_bytes: float
@@ -101,18 +101,18 @@ def tensor_seconds(facts: KernelFacts, machine: Machine) -> float:
 def atomic_seconds(
     facts: KernelFacts, machine: Machine, is_combined: Callable[[AccessFacts], bool] | None = None
 ) -> float:
-    """Return the time of atomics: those on the most used sector, or all over the slices.
+    """Return the time of atomics: on the most used sector, or all over the slices.
 
-    A slice of the second-level cache takes one element after the other, of whatever address; which
-    fits measured sums by group, by column and by row. It moves 64 bytes a cycle, so
-    there are as many as its bandwidth needs. Source: NVIDIA A100 white paper, "A100 L2 cache": 5120
-    bytes a cycle; the same address once a cycle at most: Kepler GK110 white paper, "Atomic
-    operations".
+    A slice of the second-level cache takes one element after the other, of whatever address; this
+    fits measured sums by group, by column and by row. It moves 64 bytes a cycle, so there are as
+    many as its bandwidth needs. Source: NVIDIA A100 white paper, "A100 L2 cache": 5120 bytes a
+    cycle; the same address once a cycle at most: Kepler GK110 white paper, "Atomic operations".
 
     Args:
-        facts: of the launch.
+        facts: the facts of the launch.
         machine: the GPU.
-        is_combined: tells the accesses whose programs add up first, and do one for each address.
+        is_combined: tells whether an access's programs add up first, and do one atomic for each
+            address.
     """
     slices = machine.l2_bytes_per_s / (machine.clock_hz * _SLICE_BYTES_PER_CYCLE)
     longest = elements = 0.0
@@ -233,12 +233,12 @@ class ProgramTime:
     """Seconds that one program takes from its begin to its end, whatever runs beside it.
 
     Attributes:
-        waiting: for memory, in a warp.
+        waiting: the time of waits for memory, in a warp.
         computing: instructions, and a warp's waits between them on its multiprocessor; as
             long as the busiest unit of all its warps at least.
         moving: the data that it waits for, at its share of the bandwidth.
-        overlapped: the part of these that its warps do at the same time: those of a program that
-            has no barriers are at different places.
+        overlapped: the part that its warps do at the same time: warps of a program without barriers
+            are at different places.
     """
 
     waiting: float
@@ -256,7 +256,7 @@ def program_time(work: Work, machine: Machine, busy_sms: float | None = None) ->
     """The time of one program that has a multiprocessor for itself.
 
     Args:
-        work: of the launch.
+        work: the work of the launch.
         machine: the GPU.
         busy_sms: multiprocessors that share the bandwidth; None for all of them.
     """

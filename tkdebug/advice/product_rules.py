@@ -191,9 +191,10 @@ def small_products(launch: Launch) -> Iterator[Finding]:
 
 
 def _growth(dot: DotFacts, loads: Mapping[int, AccessFacts], waves: float) -> tuple[int, int]:
-    """Return how many times as many rows and columns a tile could have.
+    """Return by what factor a tile could have more rows and columns.
 
-    No more than programs read the same operand, and so that each multiprocessor has a program.
+    The factor is limited by the programs that read the same operand, and by a program for each
+    multiprocessor.
     """
     rows, columns, _ = dot.tile
     sides = {"rows": rows, "columns": columns}
@@ -236,7 +237,7 @@ def _bytes_ratio(dot: DotFacts, loads: Mapping[int, AccessFacts], taller: int, w
 def _of_larger_tiles(
     launch: Launch, dots: list[DotFacts], loads: Mapping[int, AccessFacts], taller: int, wider: int
 ) -> Work:
-    """The work with such tiles: fewer copies, and fewer moves of operands to products."""
+    """The work with larger tiles: fewer copies, and fewer moves of operands to products."""
     facts, machine, work = launch.facts, launch.machine, launch.work
     dot = max(dots, key=lambda d: d.flops)
     fewer = 1 - 1 / _bytes_ratio(dot, loads, taller, wider)

@@ -27,15 +27,14 @@ class Remark:
     """A cause of a launch's time, at its line, and what would help.
 
     Attributes:
-        kernel_hash: which specialisation.
+        kernel_hash: the specialisation.
         launch_id: the launch that was looked at; 0 for none.
-        kind: of the cause, such as "uncoalesced".
-        predicted_ns: of the launch as it is; 0 where nothing was predicted.
-        better_ns: of the launch without the cause.
-        filled_ns: of the launch if as much work were part of a grid that fills the GPU.
-        filled_better_ns: of that without the cause.
-        judged: "launch" or "filled", by which of the two it is ranked; "" where nothing was
-            predicted.
+        kind: the kind of the cause, such as "uncoalesced".
+        predicted_ns: the time of the launch as it is; 0 if nothing was predicted.
+        better_ns: the time of the launch without the cause.
+        filled_ns: the time of the launch if as much work were part of a grid that fills the GPU.
+        filled_better_ns: the same without the cause.
+        judged: "launch" or "filled", by which of the two it is ranked; "" if nothing was predicted.
     """
 
     kernel: str
@@ -67,8 +66,8 @@ class Remark:
 def ranked(remarks: Iterable[Remark]) -> list[Remark]:
     """The remarks on one launch, the most promising first.
 
-    Of a launch with so little to do that a full GPU would be done with it before the next one is
-    launched, remarks on its grid come after those that would hold of a larger one, too.
+    For a launch with so little work that a full GPU would end it before the next one is launched,
+    remarks on its grid come after those that would hold for a larger one, too.
     """
     found = sorted(remarks, key=lambda one: one.ranked_by[1] / max(1e-9, one.ranked_by[0]))
     held = [one for one in found if one.holds_filled and one.kind != SMALL_GRID_KIND]
@@ -90,23 +89,23 @@ class LaunchCost:
         target: the architecture that it was compiled for.
         machine: the GPU that times are predicted for.
         ceilings: the source of its figures: "by its data sheet", or "as measured on" a date.
-        read_bytes: of sectors that it reads, each once.
+        read_bytes: bytes of sectors that it reads, each once.
         written_bytes: bytes written, counted in the same way.
-        l2_bytes: that go through the second-level cache.
+        l2_bytes: bytes that go through the second-level cache.
         flops: of arithmetic on fp32 and fp64 units.
-        tensor_flops: of products on tensor cores.
-        predicted_ns: if as much work were part of a grid that fills the GPU, without the time to
-            launch.
+        tensor_flops: the flops of products on tensor cores.
+        predicted_ns: the time if as much work were part of a grid that fills the GPU, without the
+            time to launch.
         grid_ns: the same for the grid as it is.
         roof_ns: the least that its bytes and products take on that GPU.
         bound: the resource that takes longest, of `resources_ns`.
-        bound_share: of its time in `predicted_ns`.
+        bound_share: the share of its time in `predicted_ns`.
         occupancy_percent: share of resident warps among those possible.
         limited_by: the resources that keep them from being more.
         is_exact: whether bytes are of every element, not of a sample.
         resources_ns: the time of each resource, were there nothing else and the GPU full.
-        launched_bound: the resource that takes longest of the grid as it is.
-        launched_share: of its time in `grid_ns`.
+        launched_bound: the resource that takes longest with the grid as it is.
+        launched_share: the share of its time in `grid_ns`.
         program_ns: times of one program from its begin to its end, by activity.
         ceilings_per_s: bytes and flops a second that "memory", "tensor cores" (for its products)
             and "fp32" reach at most.
@@ -155,10 +154,10 @@ class LineCost:
         what: "load", "store", "atomic", or "shared".
         tensor: the argument that it accesses, "" for none.
         requests: instructions of warps, in the launch.
-        sectors: that each touches on average; 0 for shared memory.
-        needed_sectors: that its bytes would fill; 0 for shared memory.
-        width_bytes: of a thread's access; 0 for shared memory.
-        conflicts: of shared memory, wavefronts beyond those that are needed, in the launch.
+        sectors: the sectors that each touches on average; 0 for shared memory.
+        needed_sectors: the sectors that its bytes would fill; 0 for shared memory.
+        width_bytes: the size of a thread's access; 0 for shared memory.
+        conflicts: wavefronts of shared memory beyond the needed ones, in the launch.
     """
 
     kernel: str

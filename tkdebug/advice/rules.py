@@ -1,6 +1,7 @@
 """The rules: each names a cause at a line, and the launch's time without it.
 
-Here are those about accesses to memory and about tiles that do not fit; others stand beside.
+The rules about accesses to memory and about tiles that do not fit are here; others are in the files
+beside.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _without_gaps(access: AccessFacts) -> AccessFacts:
 
 
 def _is_split(access: AccessFacts) -> bool:
-    """Whether neighbours in memory are a thread's own, and taken one by one.
+    """Whether neighbours in memory are a thread's own, and loaded one by one.
 
     Each of its requests then leaves gaps that the next ones fill.
     """

@@ -100,7 +100,7 @@ def _dependent(launch: Launch, access: AccessFacts) -> Finding:
 
 
 def _waiting_products(launch: Launch) -> Iterator[Finding]:
-    """Loops with products whose loads do not run ahead; those of one reason are one cause."""
+    """Report loops with products whose loads do not run ahead, once for each reason."""
     facts = launch.facts
     loads = [a for a in _waited_for(facts) if not a.loop_depends]
     reasons = {a.op_id: facts.why_not_pipelined[a.op_id] for a in loads}
@@ -153,7 +153,7 @@ def _odd(accesses: list[AccessFacts]) -> str:
 
 
 def _stages_fit(facts: KernelFacts, loads: list[AccessFacts]) -> bool:
-    """Whether shared memory holds the tiles of a round and of those ahead of it."""
+    """Whether shared memory holds the tiles of an iteration and of those ahead of it."""
     limit = facts.occupancy.limits.get("shared memory")
     if not limit or not facts.shared_bytes:
         return True
@@ -176,7 +176,7 @@ def _widened(work: Work, access: AccessFacts, machine: Machine) -> Work:
 
 
 def serial_loops(launch: Launch) -> Iterator[Finding]:
-    """Loops of many rounds, each of which needs the result of the round before."""
+    """Report loops of many iterations, each of which needs the result of the one before."""
     facts, machine = launch.facts, launch.machine
     for loop in facts.loops:
         if loop.needs_before is None or loop.rounds < _FEWEST_ROUNDS or facts.dots:
@@ -246,7 +246,7 @@ def _blocks(count: int) -> str:
 
 
 def barriers(launch: Launch) -> Iterator[Finding]:
-    """Barriers that keep the warps of a program in step, so that nothing of it overlaps."""
+    """Report barriers that keep the warps of a program in step, so that no work overlaps."""
     facts = launch.facts
     waits = [wait for wait in facts.waits if wait.cause == "barrier"]
     # Rounds of products need theirs, for operands in shared memory.

@@ -1,8 +1,8 @@
-"""The edits of a function in the order in which they are tried: what people get wrong, undone.
+"""The edits of a function in the order in which they are tried: common mistakes, undone.
 
 Each rule has its share of the tries, however many edits it makes: a few that exchange axes come
-before the hundreds that put one name in the place of another. Most of them do not compile, or fix
-nothing: trying them is the caller's.
+before the hundreds that replace one name by another. Most of them do not compile, or fix nothing:
+trying them is the caller's.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def edits_of(
     """Return the edits of a function, the likeliest first, each once.
 
     Args:
-        source: of the function.
+        source: the source of the function.
         globals_: its global names; those of numbers may be used.
-        kinds: what its parameters and variables are, where that is known.
-        line: of a statement that edits should change something for; None for any.
-        is_kernel: whether it is launched, or called by one that is.
+        kinds: the kinds of its parameters and variables, if known.
+        line: the line of a statement that edits should change something for; None for any.
+        is_kernel: whether it is launched, or called by a function that is.
     """
     text = KernelText(source, globals_, kinds, is_kernel=is_kernel)
     lines = None if line is None else sliced_lines(text.body, line)
@@ -73,7 +73,7 @@ def edits_of(
 
 
 def _in_turns(edits: Iterable[Edit], text: KernelText) -> Iterator[Edit]:
-    """Give each edit its order: its place among those of its rule, by the rule's weight."""
+    """Give each edit its order: its place among the edits of its rule, by the rule's weight."""
     by_rule: dict[str, list[tuple[float, int, float, Edit]]] = {}
     for edit in edits:
         factor = _factor(edit, text)

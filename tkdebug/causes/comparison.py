@@ -19,15 +19,15 @@ class Comparison:
     """Two tensors that should agree and do not.
 
     Attributes:
-        function: what compared them, such as "torch.testing.assert_close".
-        actual: what the script computed.
-        expected: what it should be.
+        function: the function that compared them, such as "torch.testing.assert_close".
+        actual: the script's tensor.
+        expected: the tensor that it should be.
         rtol: relative tolerance.
         atol: absolute tolerance.
         equal_nan: whether NaNs equal each other.
-        frames: of the script, where it compared, outermost first.
+        frames: the script's call chain of the comparison, outermost first.
         raises: whether it raised an assertion.
-        reference: gives what the tensor should be again; None where no function is known to.
+        reference: computes the expected tensor again; None if no function is known to.
     """
 
     function: str
@@ -57,7 +57,7 @@ class Comparison:
 
     @cached_property
     def worst(self) -> int:
-        """Position in the flat tensor of the element that is wrong most; one that is NaN first."""
+        """Position in the flat tensor of the most wrong element; a NaN first."""
         with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
             a, b = _wide(_plain(self.actual)), _wide(_plain(self.expected))
             difference = (a - b).abs()
@@ -103,11 +103,11 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The memory that a compared tensor shows, and who wrote it.
+    """The memory that a compared tensor shows, and the launch that wrote it.
 
     Attributes:
-        tensor: of the compared tensor's shape, in the memory that the launch wrote.
-        name: of the launch's argument.
+        tensor: a tensor of the compared one's shape, in the memory that the launch wrote.
+        name: the name of the launch's argument.
     """
 
     launched: Launched
@@ -116,7 +116,7 @@ class Written:
 
 
 def written(compared: Tensor, launches: RememberedLaunches) -> Written | None:
-    """Return which launch wrote what a compared tensor shows, or None if none is known to.
+    """Return the launch that wrote a compared tensor's memory, or None if none is known.
 
     The tensor is in the launch's memory, or was copied from it: then it equals an argument of the
     same shape.

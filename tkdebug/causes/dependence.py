@@ -1,8 +1,8 @@
-"""The elements of its inputs that a wrong element depends on, and those that it should: facts.
+"""Facts: the elements of inputs that a wrong element depends on, and those that it should.
 
-The program runs as Python on tensors (`screening`), the reference on the script's: of both autograd
-says what the element is computed from, and by how much it follows. Where a derivative is no number,
-nothing is said of its tensor.
+The program runs as Python on tensors (`screening`), the reference on the script's: for both,
+autograd says which elements enter, and by which factor. If a derivative is no number, nothing is
+said about its tensor.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def facts(
     reference: Callable[[], Tensor] | None,
     worst: int,
 ) -> tuple[str, ...]:
-    """Return what is known of what an element depends on, as sentences.
+    """Return the facts of an element's dependences, as sentences.
 
     Args:
-        screening: of the program that stored it.
+        screening: the screening of the program that stored it.
         element: its name, such as "out[3, 17]".
         tensors: the script's, by the kernel's parameters.
-        reference: gives what the tensor should be; None where there is no function that does.
+        reference: computes the expected tensor; None if no function does.
         worst: position of the element in the flat result of the reference.
     """
     shown = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
@@ -129,7 +129,7 @@ def _derivatives(element: Tensor, leaves: Mapping[int, Tensor]) -> dict[int, Ten
 
 
 def _view(flat: Tensor, tensor: Tensor) -> Tensor:
-    """A tensor's part of what there is of its allocation."""
+    """Return a tensor's part of the given part of its allocation."""
     view = flat.as_strided(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
     return view.detach().cpu().to(torch.float64)
 
@@ -163,10 +163,10 @@ def _differences(element: str, has: Derivatives, should: Derivatives) -> Iterabl
 
 
 def region(name: str, chosen: Tensor) -> str:
-    """Return some elements of a tensor as a slice of it; empty where there are none.
+    """Return some elements of a tensor as a slice of it; empty if there are none.
 
     Args:
-        name: of the tensor.
+        name: the name of the tensor.
         chosen: bool, of its shape.
     """
     if not bool(chosen.any()):
@@ -186,7 +186,7 @@ def region(name: str, chosen: Tensor) -> str:
 
 
 def _slice(places: list[int]) -> tuple[str, int]:
-    """Places as a slice that has all of them, and how many that has."""
+    """Return a slice that has all of the places, and its number of elements."""
     first, last = places[0], places[-1]
     if len(places) == 1:
         return str(first), 1

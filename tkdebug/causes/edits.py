@@ -1,6 +1,6 @@
 """Edits of a function's source, as text in place of pieces of it.
 
-Knows nothing of which edits are worth trying, or of launches.
+Knows neither which edits are worth trying, nor launches.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Change:
 
     Attributes:
         start: line of the file, counted from 1, and byte of the line.
-        end: the same, exclusive.
-        text: what is there instead.
+        end: the end in the same form, exclusive.
+        text: the new text.
     """
 
     start: Place
@@ -34,9 +34,9 @@ class Edit:
 
     Attributes:
         rule: name of the rule that made it.
-        line: of the file, where it begins.
+        line: the first line of the edit in the file.
         changes: pieces that do not overlap, in any order.
-        rank: of edits of one rule those with a lower one are likelier.
+        rank: the order among edits of one rule: a lower rank is likelier.
         order: lower ones are tried first, whatever their rules.
     """
 
@@ -48,14 +48,14 @@ class Edit:
 
     @property
     def makes_atomic(self) -> bool:
-        """Whether what it stores is the work of several programs."""
+        """Whether the stored value is the work of several programs."""
         return any(".atomic_" in change.text for change in self.changes)
 
     def apply(self, source: KernelSource) -> KernelSource:
         """Return the edited source.
 
         Raises:
-            SyntaxError: it does not parse.
+            SyntaxError: the edited source does not parse.
         """
         return source.with_lines(self.lines(source))
 
@@ -83,7 +83,7 @@ class Edit:
         return edit if ours == its else self
 
     def diff(self, source: KernelSource) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the lines that go and those that come, stripped of their common indent."""
+        """Return the removed and the added lines, stripped of their common indent."""
         old, new = list(source.lines), self.lines(source)
         while old and new and old[0] == new[0]:
             del old[0], new[0]

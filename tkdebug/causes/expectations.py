@@ -1,4 +1,4 @@
-"""`tkdebug.expect`: says what a tensor should be, in any script."""
+"""`tkdebug.expect`: states the expected tensor, in any script."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def expect(
     """Check that a tensor is what it should be.
 
     Under tkdebug a tensor that an interpreted launch wrote is reported with the cause, as far as it
-    can be found; without, this compares and no more.
+    can be found; without tkdebug, this only compares.
 
     Args:
-        actual: of any shape and dtype.
-        expected: of the same shape, or a function that gives it: of a torch function of the
-            launch's inputs it is known which of them an element should depend on.
-        rtol: relative tolerance; None for what suits the dtypes.
-        atol: absolute tolerance; None for what suits the dtypes.
+        actual: a tensor of any shape and dtype.
+        expected: a tensor of the same shape, or a function that returns it: if that is a torch
+            function of the launch's inputs, the inputs that an element should depend on are known.
+        rtol: relative tolerance; None for the dtypes' default.
+        atol: absolute tolerance; None for the dtypes' default.
 
     Raises:
-        AssertionError: they differ by more than atol + rtol * abs(expected), or in shape.
+        AssertionError: the tensors differ by more than atol + rtol * abs(expected), or in shape.
     """
     import torch
 

@@ -71,7 +71,7 @@ class ExpressionEdits:
     """The edits of a function's expressions.
 
     Args:
-        text: of the function.
+        text: the text of the function.
     """
 
     def __init__(self, text: KernelText) -> None:
@@ -113,7 +113,7 @@ class ExpressionEdits:
         return Edit(rule, span(node)[0][0], (self._text.fitted(node, text),), rank)
 
     def _appended(self, rule: str, rank: float, call: ast.Call, text: str) -> Edit:
-        """An argument after those that a call has."""
+        """An argument appended to a call's own."""
         line, column = span(call)[1]
         at = (line, column - 1)
         return Edit(rule, call.lineno, (Change(at, at, f", {text}"),), rank)
@@ -335,7 +335,7 @@ class ExpressionEdits:
             yield self._edit("function", 0.5, node.args[0], f"tl.{function}({text})")
 
     def _access(self, node: ast.Call, name: str) -> Iterator[Edit]:
-        """Other masks, and values outside of them, of an access to memory."""
+        """Other masks of an access to memory, and other values outside of them."""
         keywords = {keyword.arg: keyword.value for keyword in node.keywords}
         mask = keywords.get("mask")
         indices = self._text.names_in(node.args[0]) if node.args else set()
@@ -381,7 +381,7 @@ class ExpressionEdits:
     # Names
 
     def _name(self, node: ast.Name) -> Iterator[Edit]:
-        """Other names of its kind in the place of one, those that look like it first."""
+        """Other names of its kind in place of a name, similar ones first."""
         kind, text = self._text.kinds.get(node.id), self._text
         if kind is None:
             return
@@ -402,7 +402,7 @@ class ExpressionEdits:
             yield from self._address_terms(node, kind)
 
     def _cancels(self, node: ast.Name, other: str) -> bool:
-        """Whether a name in the place of another gives `x - x` or the like."""
+        """Whether another name in place of a name gives `x - x` or the like."""
         child: ast.AST = node
         parent = self._text.parents.get(node)
         suffix = ""
@@ -418,7 +418,7 @@ class ExpressionEdits:
         return self._text.text(sibling) == other + suffix
 
     def _index(self, node: ast.Name) -> Iterator[Edit]:
-        """One more or less, and a part of an index where all of it is."""
+        """An index plus or minus one, and a part of it in place of the whole."""
         text, parent = self._text, self._text.parents.get(node)
         is_bound = any(
             isinstance(above, ast.Call) and callee(above) in ("range", "cdiv", "min", "max")
@@ -475,5 +475,5 @@ class ExpressionEdits:
 
 
 def _indexed(node: ast.expr) -> ast.expr:
-    """Return what a subscript indexes, or another expression itself."""
+    """Return the indexed expression of a subscript, or another expression itself."""
     return node.value if isinstance(node, ast.Subscript) else node

@@ -1,7 +1,8 @@
-"""A kernel in fp64: every float of its Tile IR as f64, but those of one source line.
+"""A kernel in fp64: every float of its Tile IR as f64, except on one source line.
 
-What a kernel gives in fp64 says whether its formula is right; with the ops of one line in their own
-types again, how much that line loses by itself. Ops stay what they are: only their types change.
+The kernel's result in fp64 shows whether its formula is right; with the ops of one line in their
+own types again, it shows how much that line loses by itself. Ops stay the same: only their types
+change.
 """
 
 from __future__ import annotations

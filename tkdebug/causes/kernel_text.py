@@ -1,4 +1,4 @@
-"""A function's source as edits are made of it: its names, what they are, and their uses."""
+"""A function's source as edits use it: its names, their kinds, and their uses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Kind:
 
     Attributes:
         element: "pointer", "float", "int" or "bool".
-        shape: of the tile; empty for a scalar.
+        shape: the shape of the tile; empty for a scalar.
     """
 
     element: str
@@ -45,15 +45,15 @@ class KernelText:
     """The parsed source of one function.
 
     Args:
-        source: of the function.
+        source: the source of the function.
         globals_: its global names; those of numbers may be used.
-        kinds: what its parameters and variables are, where that is known.
-        is_kernel: whether it is launched, or called by one that is.
+        kinds: the kinds of its parameters and variables, if known.
+        is_kernel: whether it is launched, or called by a function that is.
 
     Attributes:
-        nodes: all but the docstring's.
-        loads: names that are read, but those of functions and modules.
-        kinds: of the names that edits may use.
+        nodes: all nodes but the docstring's.
+        loads: names that are read, without those of functions and modules.
+        kinds: the kinds of the names that edits may use.
         conditions: texts of masks and comparisons, with the names that they have.
         unused: names that nothing reads.
         uses: how often each name is read.
@@ -375,7 +375,7 @@ def _broadcast(shapes: list[Shape | None]) -> Shape | None:
 
 
 def needs_parentheses(parent: ast.AST | None, node: ast.AST, text: str) -> bool:
-    """Whether an expression's text binds less tightly than what is around a node."""
+    """Whether an expression's text binds less tightly than the code around a node."""
     if isinstance(parent, ast.Attribute | ast.Subscript) and parent.value is not node:
         return False
     if not isinstance(parent, (*BINDING, ast.Attribute, ast.Subscript)) or text.isidentifier():

@@ -2,7 +2,7 @@
 
 Responsible for finding the launch that wrote a tensor, and for its arguments as they are now.
 Invariant: no tensor lives longer because its launch is remembered; only `KNOBS.cause` has copies
-made of what launches are given.
+made of a launch's inputs.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class GoneError(TkError):
 
 
 class _HeldTensor:
-    """A tensor's place in memory that keeps the memory from nothing.
+    """A tensor's place in memory, which does not keep the memory alive.
 
     Args:
-        tensor: of which it is.
+        tensor: the tensor.
     """
 
     __slots__ = ("_address", "_dtype", "_offset", "_pointer", "_shape", "_strides")
@@ -61,10 +61,10 @@ class _HeldTensor:
             self._offset = tensor.storage_offset()
 
     def tensor(self, kept: Mapping[int, Tensor]) -> Tensor:
-        """Return the tensor, one of the CPU for what the stand-in calls CUDA.
+        """Return the tensor; a CPU tensor for a CUDA tensor of the stand-in.
 
         Args:
-            kept: copies of allocations by their addresses, for one that was freed.
+            kept: copies of allocations by their addresses, for a tensor that was freed.
 
         Raises:
             GoneError: its memory was freed.
@@ -92,10 +92,10 @@ class Launched:
     """One interpreted launch.
 
     Attributes:
-        id: of its record, 0 without one.
+        id: the id of its record, 0 without one.
         held: its arguments; tensors as places in memory, unless they are kept.
-        before: contents of the allocations that it was given, by address, as they were before it:
-            bytes of host memory, uint8 tensors of a GPU's; empty where these are not kept.
+        before: contents of its allocations before the launch, by address: bytes of host memory,
+            uint8 tensors of a GPU's; empty if these are not kept.
     """
 
     kernel: InterpretedKernel
@@ -106,7 +106,7 @@ class Launched:
     _made: dict[int, Tensor] = field(default_factory=dict)
 
     def kept(self) -> Mapping[int, Tensor]:
-        """Return the allocations that it was given, as they were before it, by address."""
+        """Return its allocations as they were before the launch, by address."""
         if self.before and not self._made:
             with torch._C.DisableTorchFunction():  # noqa: SLF001
                 for address, held in self.before.items():
@@ -121,7 +121,7 @@ class Launched:
         """Return a value for each parameter of the kernel, its tensors as they are now.
 
         Raises:
-            GoneError: one of them was freed.
+            GoneError: one of the tensors was freed.
         """
         return tuple(_given(value, self.kept()) for value in self.held)
 
@@ -172,7 +172,7 @@ class RememberedLaunches:
         self._kept_bytes = 0
 
     def begins(self, values: tuple[object, ...]) -> dict[int, bytes | Tensor]:
-        """Return copies of what a launch is given: of little, and where they are asked for."""
+        """Return copies of a launch's inputs, if they are small or copies are asked for."""
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             if not KNOBS.cause and _size_bytes(values) > _SMALL_BYTES:
                 return {}
@@ -260,7 +260,7 @@ def _bytes_in(copies: Mapping[int, bytes | Tensor]) -> int:
 
 
 def _size_bytes(values: Iterable[Any]) -> int:
-    """Bytes of the allocations of some arguments, those that share one counted again."""
+    """Bytes of the allocations of some arguments; a shared one is counted again."""
     size_bytes = 0
     for value in values:
         if isinstance(value, tuple):

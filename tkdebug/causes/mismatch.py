@@ -1,7 +1,8 @@
 """Reports comparisons that failed: the wrong elements, the launch that wrote them, and the cause.
 
-Nothing is computed before a comparison fails. The launch runs again on what its arguments hold now;
-where that does not give the same tensor, its inputs have changed, and no cause is looked for.
+Nothing is computed before a comparison fails. The launch runs again on the present contents of its
+arguments; if that does not give the same tensor, its inputs have changed, and no cause is looked
+for.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Mismatches:
     """Reports the comparisons of a script that fail.
 
     Args:
-        launches: those that it has made.
+        launches: the launches of the script.
     """
 
     def __init__(self, launches: RememberedLaunches) -> None:
@@ -54,10 +55,10 @@ class Mismatches:
         self._explained = 0
 
     def failed(self, comparison: Comparison) -> None:
-        """Report a comparison, if a launch wrote what is wrong.
+        """Report a comparison, if a launch wrote the wrong tensor.
 
         Args:
-            comparison: which failed; one that the script only asked about is a warning.
+            comparison: the one that failed; one that the script only asked about is a warning.
         """
         if not bool(comparison.wrong_elements.any()):
             return  # of other shapes, types or devices
@@ -69,7 +70,7 @@ class Mismatches:
         report(fault)
 
     def fault(self, comparison: Comparison) -> Fault | None:
-        """Return what there is to say of a comparison that failed; None if no launch wrote it."""
+        """Return the fault of a comparison that failed; None if no launch wrote the tensor."""
         found = written(comparison.actual, self._launches)
         return None if found is None else self._fault(comparison, found)
 
@@ -198,7 +199,7 @@ class Mismatches:
             chain = [before, *chain]
 
     def _writer_before(self, chain: Sequence[Launched]) -> Launched | None:
-        """The last launch before a chain that wrote what the chain's launches are given."""
+        """The last launch before a chain that wrote an input of the chain."""
         first = chain[0]
         given = {address_of(t) for launched in chain for _, t in launched.tensors()}
         own = frozenset().union(*(launched.stored_storages() for launched in chain))

@@ -14,7 +14,7 @@ _AXES = {1: ("element",), 2: ("row", "column")}
 
 
 def describe(wrong: Tensor) -> str:
-    """Return what elements are wrong, such as "rows 96 to 127 (4,096 of 16,384 elements)".
+    """Return the wrong elements in words, such as "rows 96 to 127 (4,096 of 16,384 elements)".
 
     Args:
         wrong: bool, of any shape, at least one element true.
@@ -56,7 +56,7 @@ def _product(wrong: Tensor) -> str | None:
 
 
 def _indices(chosen: Tensor, name: str) -> str | None:
-    """Positions of one axis in words; None where they have no simple form."""
+    """Positions of one axis in words; None if they have no simple form."""
     places = chosen.nonzero().reshape(-1).tolist()
     first, last = places[0], places[-1]
     if len(places) == 1:
@@ -112,8 +112,8 @@ def picture(wrong: Tensor, rows: int = 12, columns: int = 48) -> tuple[str, ...]
 
     Args:
         wrong: bool, of any shape: its first axes are joined to rows.
-        rows: at most.
-        columns: at most.
+        rows: the most rows.
+        columns: the most columns.
     """
     if wrong.dim() == 0 or not wrong.numel():
         return ()

@@ -1,4 +1,4 @@
-"""Whether a wrong tensor is right in fp64, and which lines lose what is missing.
+"""Whether a wrong tensor is right in fp64, and the lines that lose the difference.
 
 A line's loss is measured: the launch in fp64, with the ops of that line alone in their own types.
 """
@@ -21,7 +21,7 @@ def losses(comparison: Comparison, rerun: Rerun) -> tuple[LineLoss, ...] | None:
     """Return the lines that lose most, or None if the tensor is wrong in fp64, too.
 
     Args:
-        comparison: which failed.
+        comparison: the one that failed.
         rerun: the launches that wrote the tensor.
     """
     try:

@@ -1,4 +1,4 @@
-"""Launches that run again on copies of what they write, as they are or with edited sources.
+"""Launches that run again on copies of their outputs, unchanged or with edited sources.
 
 Invariant: the script's memory is read and never written.
 """
@@ -49,14 +49,14 @@ _WALL = 4.0
 
 
 class OutOfTimeError(Exception):
-    """The time that was given is over."""
+    """The given time is over."""
 
 
 class Budget:
     """Processor time of this thread that may be used; on a busy machine `_WALL` times as long.
 
     Args:
-        seconds: of it.
+        seconds: the seconds of it.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -146,8 +146,8 @@ class Rerun:
 
     Args:
         launches: in their order; the last one wrote the tensor.
-        target: the tensor, where it is in memory.
-        budget: for all runs.
+        target: the tensor, as it is in memory.
+        budget: the time for all runs.
 
     Raises:
         GoneError: an argument was freed since.
@@ -177,7 +177,7 @@ class Rerun:
         )
 
     def reproduces(self) -> bool:
-        """Whether the launches give the tensor again, bit for bit, as the inputs are now.
+        """Whether the launches give the tensor again, bit for bit, with the inputs as they are now.
 
         Raises:
             OutOfTimeError: time is over.
@@ -195,11 +195,11 @@ class Rerun:
         programs: Sequence[range] | None = None,
         observers: Sequence[Observer] = (),
     ) -> Tensor | None:
-        """Return what the tensor is after the launches, None where an edited one has a fault.
+        """Return the tensor after the launches, or None if an edited one has a fault.
 
         Args:
             sources: edited sources.
-            programs: of the last launch those that run; None for all.
+            programs: the programs of the last launch that run; None for all.
             observers: who looks on at the last launch.
 
         Raises:
@@ -226,7 +226,7 @@ class Rerun:
         return out
 
     def run_in_fp64(self, line: tuple[str, int] | None = None) -> Tensor:
-        """Return what the tensor is where the launches compute in fp64.
+        """Return the tensor if the launches compute in fp64.
 
         Args:
             line: file and number of a line whose ops keep their own types.
@@ -323,7 +323,7 @@ class Rerun:
         return finder.found
 
     def arguments_of_last(self) -> tuple[dict[str, Any], Tensor]:
-        """Return what the last launch is given, by parameter, and the tensor in that memory.
+        """Return the last launch's inputs, by parameter, and the tensor in that memory.
 
         Tensors of a GPU are copied to host memory.
 
@@ -371,7 +371,7 @@ class Rerun:
         return deadline(self.budget, module)
 
     def _moved(self, value: Any, memory: dict[int, torch.UntypedStorage]) -> Any:
-        """A value with what is written in copies of its own."""
+        """A value whose written memory is in copies of its own."""
         if isinstance(getattr(value, "base", None), Tensor):
             described = copy.copy(value)
             described.base = self._moved(value.base, memory)

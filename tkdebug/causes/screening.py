@@ -1,9 +1,9 @@
-"""Whether an edited kernel may fix a wrong program: it runs as the Python that it is.
+"""Whether an edited kernel may fix a wrong program: the program runs as plain Python.
 
-A kernel's source runs as it stands where its tiles are torch tensors and `tl` is a module of such
-(`tile_language`). That takes a millisecond, and statements before an edit are not run again; to
-compile and to interpret takes twenty. It decides nothing: what passes is compiled, and runs as
-every launch does.
+A kernel's source runs unchanged if its tiles are torch tensors and `tl` is a module for these
+(`tile_language`). That takes a millisecond, and statements before an edit are not run again;
+compiling and interpreting takes twenty. It decides nothing: an edit that passes is compiled, and
+runs as every launch does.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Wanted:
 
     Attributes:
         flat: the allocation that is wrong, as elements.
-        values: what each element should be, in fp64.
-        known: where that is known.
+        values: the expected value of each element, in fp64.
+        known: the elements whose expected value is known.
         worst: place of the element that has to be right.
         rtol: relative tolerance.
         atol: absolute tolerance.
@@ -62,7 +62,7 @@ class Wanted:
 
     @staticmethod
     def of(comparison: Comparison, target: Tensor, *, is_now: bool = False) -> Wanted:
-        """Return what a comparison wants of a tensor, or what it holds now."""
+        """Return the values that a comparison wants of a tensor, or the tensor's present ones."""
         with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
             flat = flat_of(target)
             places = torch.arange(flat.numel()).as_strided(
@@ -82,11 +82,11 @@ class Screening:
 
     Args:
         function: the kernel.
-        source: of it.
+        source: the kernel's source.
         arguments: by the names of its parameters, tensors as they are before the launch.
         program: its number along x, y and z.
         grid: programs along x, y and z.
-        wanted: what it should store.
+        wanted: the elements that it should store.
 
     Raises:
         MissingError: the kernel does what cannot be run like that.
@@ -116,14 +116,14 @@ class Screening:
         self._language.be_strict()
 
     def agrees(self, values: Tensor) -> bool:
-        """Whether the program as it is stores what the launch has stored, about.
+        """Whether the unchanged program stores about what the launch has stored.
 
-        What one that leaves its memory reads there is not known.
+        Values that a program reads outside of its memory are not known.
         """
         return self._language.has_left_memory or self._is_right(values, 1e-2, 1e-2)
 
     def may_fix(self, function: FunctionType, edit: Edit) -> bool:
-        """Whether the edited program stores what it should, or cannot be run like this."""
+        """Whether the edited program stores the wanted values, or cannot be run like this."""
         try:
             return self._fixes(function, edit)
         except MissingError:
@@ -135,7 +135,7 @@ class Screening:
         """Return the wrong element as the program computes it, for autograd.
 
         Args:
-            leaf: gives what is taken for an allocation of floats.
+            leaf: replaces an allocation of floats.
 
         Returns:
             the element, and the allocations that the parameters point into.
@@ -184,7 +184,7 @@ class Screening:
         environment: dict[str, Any],
         states: list[_State] | None = None,
     ) -> None:
-        """Run statements; `states` gets what there is before each."""
+        """Run statements; `states` gets the state before each."""
         with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
             self._run_codes(codes, environment, states)
 
@@ -309,12 +309,12 @@ class _Tree:
     """A function's statements, as Python that runs.
 
     Args:
-        source: of the function.
+        source: the source of the function.
         is_kernel: whether it runs statement by statement.
 
     Attributes:
-        codes: of its statements; of a function that is called, one that defines it.
-        names: of its module that it reads.
+        codes: the code of its statements; for a function that is called, code that defines it.
+        names: the names of its module that it reads.
     """
 
     def __init__(self, source: KernelSource, *, is_kernel: bool) -> None:
@@ -331,10 +331,10 @@ class _Tree:
         self.codes = [self._compiled(source.lines, first, end) for first, end in places]
 
     def edited(self, edit: Edit) -> tuple[CodeType, int, int]:
-        """Return the code of the statements that an edit changes, the first and the last of them.
+        """Return the code of the statements that an edit changes, with the first and the last.
 
         Raises:
-            SyntaxError: it does not parse.
+            SyntaxError: the edited source does not parse.
         """
         touched = [
             at
@@ -348,7 +348,7 @@ class _Tree:
         return self._compiled(edit.lines(self._source), first, last), first, last
 
     def _compiled(self, lines: Sequence[str], first: int, last: int) -> CodeType:
-        """The code of some statements, where they are in a source that may be edited."""
+        """The code of some statements, if they are in a source that may be edited."""
         begin = self._spans[first][0][0] - self._source.first_line
         more = len(lines) - len(self._source.lines)
         end = self._spans[last][1][0] - self._source.first_line + 1 + more

@@ -1,8 +1,7 @@
 """Edits that fix a launch: each is tried on a program that was wrong, then on the whole launch.
 
-An edit counts where the whole launch, run again with it in the source, agrees with what was
-expected; or comes near, and agrees in fp64, so that only rounding is left. Nothing else is said to
-be a cause.
+An edit counts if the whole launch, run again with it in the source, agrees with the expected
+tensor. Nothing else is called a cause.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Tried:
     Attributes:
         fixes: the likeliest first.
         tried: how many edits were tried.
-        is_whole: whether all that there are were tried, or one was found.
+        is_whole: whether all edits were tried, or one was found.
         screening: the wrong program as Python, where it runs as such.
     """
 
@@ -94,8 +93,8 @@ class Search:
 
     Args:
         rerun: the launches.
-        store: in the last one, of a wrong element; None where no program stores it.
-        comparison: which failed, of a tensor like the rerun's.
+        store: the store of a wrong element in the last launch; None if no program stores it.
+        comparison: the one that failed, for a tensor like the rerun's.
     """
 
     def __init__(self, rerun: Rerun, store: Store | None, comparison: Comparison) -> None:
@@ -108,7 +107,7 @@ class Search:
         return self._comparison.wrong(tensor.to(self._comparison.actual.dtype))
 
     def _screened(self) -> Screening | None:
-        """The wrong program as Python that runs, where its kernel is of what that can."""
+        """The wrong program as Python that runs, if its kernel uses only functions that can."""
         store, last = self._store, self._rerun.launches[-1]
         if store is None or not tt.Store.matches(store.op):
             return None
@@ -130,7 +129,7 @@ class Search:
         """Try edits, the likeliest first, until enough fix the launch or time is over.
 
         Args:
-            rules: whose edits are tried; None for all.
+            rules: the rules whose edits are tried; None for all.
         """
         fixes: list[Fix] = []
         tried = 0
@@ -184,7 +183,7 @@ class Search:
         return ((function, source, edit) for _, function, source, edit in found)
 
     def _line_in(self, source: KernelSource) -> int | None:
-        """The store's line, where it is one of a source."""
+        """The store's line, if it is in a source."""
         if self._store is None:
             return None
         place = self._store.op.location.primary

@@ -25,10 +25,10 @@ _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 
 
 class StatementEdits:
-    """The edits of a function's statements, and of what they compute.
+    """The edits of a function's statements, and of the values that they compute.
 
     Args:
-        text: of the function.
+        text: the text of the function.
     """
 
     def __init__(self, text: KernelText) -> None:
@@ -117,7 +117,7 @@ class StatementEdits:
     # Loops
 
     def _stale_state(self, node: ast.For | ast.While) -> Iterator[Edit]:
-        """An assignment at the end of a loop, of what the next round begins with."""
+        """An assignment, at a loop's end, to a variable that the next iteration begins with."""
         kinds = self._text.kinds
         inside = [n for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name)]
         stored = {n.id for n in inside if isinstance(n.ctx, ast.Store)}
@@ -131,7 +131,7 @@ class StatementEdits:
                     yield self._at_end(node, text, "stale", distance(name, other))
 
     def _stale_pointers(self, node: ast.For | ast.While) -> Iterator[Edit]:
-        """A pointer that goes on with each round, like another one."""
+        """A pointer that moves on with each iteration, like another one."""
         kinds = self._text.kinds
         inside = [n for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name)]
         stored = {n.id for n in inside if isinstance(n.ctx, ast.Store)}
@@ -149,7 +149,7 @@ class StatementEdits:
                     yield self._at_end(node, f"{name} += {text}", "stale", 0.5)
 
     def _as_for_another_pointer(self, node: ast.AugAssign) -> Iterator[Edit]:
-        """A pointer that goes on as another one does."""
+        """A pointer that moves on as another one does."""
         stored = {
             n.id
             for n in self._text.nodes
@@ -174,7 +174,7 @@ class StatementEdits:
         return Edit(rule, at[0], (Change(at, at, f"\n{indent}{text}"),), rank)
 
     def _pairs_of_old_and_new(self) -> list[tuple[str, str]]:
-        """Pairs of a float that a loop carries on, and what it becomes in a round."""
+        """Pairs of a float that a loop carries, and its new value in an iteration."""
         kinds = self._text.kinds
         found: dict[tuple[str, str], None] = {}
         for node in self._text.statements():
@@ -200,7 +200,7 @@ class StatementEdits:
     # Statements that go, come or move
 
     def _offsets(self, node: ast.Assign) -> Iterator[Edit]:
-        """An offset of indices that is not there: that of the program or of the round."""
+        """An offset of indices that is missing: the program's or the iteration's."""
         text, value = self._text, node.value
         if text.is_float(value, node.targets[0]) or text.is_address(value):
             return
@@ -222,7 +222,7 @@ class StatementEdits:
                 yield Edit("offset", node.lineno, (change,), rank)
 
     def _moved(self, node: ast.stmt) -> Iterator[Edit]:
-        """A statement that goes, and one that changes places with the next."""
+        """A statement left out, and one exchanged with the next."""
         if is_compound(node) or isinstance(node, ast.Return):
             return
         parent = self._text.parents.get(node)
@@ -263,7 +263,7 @@ class StatementEdits:
     # Terms
 
     def _terms(self, node: ast.expr, target: ast.expr | None = None) -> Iterator[Edit]:
-        """One factor, term or mask more, of what the kernel computes."""
+        """One factor, term or mask more, from the kernel's own expressions."""
         text = self._text
         if not text.is_float(node, target):
             return
@@ -308,7 +308,7 @@ class StatementEdits:
             yield self._term("number", 0.1 * at + later, node, text)
 
     def _rescaled(self, node: ast.expr, own: str, shape: tuple[int, ...] | None) -> Iterator[Edit]:
-        """A factor that brings what a loop has summed up to what it now subtracts."""
+        """A factor that rescales a loop's sum to the value that it now subtracts."""
         if not isinstance(node, ast.Name) or self._text.loop_of(node) is None:
             return
         called = [
@@ -341,6 +341,6 @@ class StatementEdits:
 
 
 def _is_initial(node: ast.expr) -> bool:
-    """Whether an expression is what a sum begins with."""
+    """Whether an expression is the initial value of a sum."""
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
     return isinstance(node, ast.Constant) or any(callee(n) in ("zeros", "full") for n in calls)

@@ -32,7 +32,7 @@ class Pointer:
 
     Args:
         flat: the allocation as elements of the pointer's type.
-        places: of the elements.
+        places: the places of the elements.
     """
 
     __slots__ = ("flat", "places")
@@ -54,12 +54,12 @@ class Pointer:
 
     @property
     def dtype(self) -> Any:
-        """The pointer's type, of which kernels take the element type."""
+        """The pointer's type, whose element type kernels use."""
         return _PointerType(self.flat.dtype)
 
 
 class Number(int):
-    """An integer of a launch, with what kernels ask of one."""
+    """An integer of a launch, with the attributes that kernels use."""
 
     def to(self, dtype: Any, **options: Any) -> Tensor:
         """Return it as another type."""
@@ -72,14 +72,14 @@ class _PointerType:
 
 
 class Language:
-    """The functions of the language for one program; also what its submodules hold.
+    """The functions of the language for one program; its submodules have them, too.
 
     Args:
         program: its number along x, y and z.
         grid: programs along x, y and z.
 
     Attributes:
-        stores: what it has stored: the allocation, places in it and values.
+        stores: its stores so far: the allocation, places in it and values.
         is_lenient: whether accesses may leave their allocation.
         has_left_memory: whether one did.
     """
@@ -105,12 +105,12 @@ class Language:
     # Control
 
     def be_strict(self) -> None:
-        """Take the program so far for what edited ones are like: they end, within memory."""
+        """Take the program so far as the measure for edited ones: they end, within memory."""
         self.is_lenient = False
         self._most_rounds = _TIMES_ROUNDS * self._rounds + _MORE_ROUNDS
 
     def begin_again(self, stores: list[tuple[Tensor, Any, Any]]) -> None:
-        """Have stored what was stored before a statement, and count rounds from the first."""
+        """Restore the stores before a statement, and count iterations from the first."""
         self.stores = list(stores)
         self._rounds = 0
 
@@ -132,13 +132,13 @@ class Language:
         return torch.tensor(self._program[axis])
 
     def num_programs(self, axis: int) -> Tensor:
-        """Return how many programs there are along an axis."""
+        """Return the number of programs along an axis."""
         return torch.tensor(self._grid[axis])
 
     # Memory
 
     def load(self, pointer: Any, mask: Any = None, other: Any = None, **options: Any) -> Any:
-        """Return what is in memory."""
+        """Return the values in memory."""
         if not isinstance(pointer, Pointer):
             raise WrongProgramError
         places, kept = self._kept(pointer, mask)
@@ -150,7 +150,7 @@ class Language:
         return values.masked_fill(~kept, 0 if other is None else other)
 
     def store(self, pointer: Any, value: Any, mask: Any = None, **options: Any) -> None:
-        """Note what is stored."""
+        """Note a store."""
         if not isinstance(pointer, Pointer):
             raise WrongProgramError
         places, kept = self._kept(pointer, mask)
@@ -162,7 +162,7 @@ class Language:
         self.stores.append((pointer.flat, places[kept], value))
 
     def atomic_add(self, pointer: Any, value: Any, mask: Any = None, **options: Any) -> Any:
-        """Add to what is in memory, as if no other program did; returns what was there."""
+        """Add to memory, as if no other program did; return the old values."""
         before = self.load(pointer, mask)
         self.store(pointer, before + value, mask)
         return before
@@ -177,7 +177,7 @@ class Language:
         return memory
 
     def _kept(self, pointer: Pointer, mask: Any) -> tuple[Tensor, Tensor]:
-        """The places of a pointer and which of them are not masked off, of one shape."""
+        """The places of a pointer and the mask of those that are on, of one shape."""
         places = torch.as_tensor(pointer.places)
         if places.is_floating_point():
             raise WrongProgramError
@@ -236,7 +236,7 @@ class Language:
         return x[..., 0], x[..., 1]
 
     def interleave(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the elements of two tiles in turns."""
+        """Return the elements of two tiles in turn."""
         return torch.stack((a, b), -1).flatten(-2)
 
     def flip(self, x: Tensor, dim: int = -1) -> Tensor:
@@ -258,7 +258,7 @@ class Language:
         return x.amin() if axis is None else x.amin(axis, keep_dims)
 
     def sum(self, x: Any, axis: int | None = None, keep_dims: bool = False, **options: Any) -> Any:
-        """Return the sum, of the type of what is summed."""
+        """Return the sum, of the type of its terms."""
         dtype = x.dtype if x.is_floating_point() else torch.int64
         return x.sum(dtype=dtype) if axis is None else x.sum(axis, keep_dims, dtype=dtype)
 
@@ -295,7 +295,7 @@ class Language:
         return _largest(torch.minimum, x, y)
 
     def clamp(self, x: Any, low: Any, high: Any, **options: Any) -> Any:
-        """Return what is within bounds."""
+        """Return the value limited to the bounds."""
         return self.minimum(self.maximum(x, low), high)
 
     def fma(self, x: Any, y: Any, z: Any) -> Any:
@@ -331,7 +331,7 @@ class Language:
         return _tensor(x).to(dtype)
 
     def multiple_of(self, x: Any, *rest: Any) -> Any:
-        """Return what is promised something about."""
+        """Return the value of the promise."""
         return x
 
     max_contiguous = max_constancy = multiple_of
