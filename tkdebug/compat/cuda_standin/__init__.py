@@ -18,7 +18,7 @@ __all__ = ["cuda_usable", "install"]
 
 
 class _InForce:
-    """Whether the stand-in is in force."""
+    """The switch that tells whether the stand-in is in force."""
 
     is_so = False
 
@@ -33,12 +33,12 @@ def cuda_usable() -> bool:
 
 
 def install() -> InPlace:
-    """Put the stand-in in force; where it is in force, this changes nothing.
+    """Put the stand-in in force; if it is already, this changes nothing.
 
     Taking it out makes torch the very torch it was; CUDA tensors that are left have no operators.
 
     Raises:
-        UnsupportedError: the installed torch is not as those that are known.
+        UnsupportedError: the installed torch differs from the known ones.
     """
     import torch
 

@@ -29,8 +29,8 @@ class _Attention:
 
     Attributes:
         query, key, value: the operands, with as many heads each.
-        bias: what is added to the scores.
-        diagonal: where causal masks begin; None without a mask.
+        bias: the addend of the scores.
+        diagonal: the diagonal where causal masks begin; None without a mask.
         scale: the scores' factor.
     """
 
@@ -228,7 +228,7 @@ def _flash_backward(
 
 
 def _flash_of_tokens_backward(*operands: Any, **options: Any) -> tuple[Tensor, ...]:
-    """Run the backward pass of operands of which the first five are tensors by token."""
+    """Run the backward pass of operands, the first five of which are tensors by token."""
     by_head = (each.transpose(1, 2) for each in operands[:5])
     found = _flash_backward(*by_head, *operands[5:], **options)
     return tuple(each.transpose(1, 2) for each in found if each is not None)

@@ -1,13 +1,13 @@
 # ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
 """The work of a script while a graph is captured: recorded, and then undone.
 
-A GPU runs nothing during a capture. The stand-in must, as the script wants tensors of its
+A GPU runs nothing during a capture. The stand-in must, as the script wants tensors from its
 operations; so each is run and recorded, and at the end memory that was there before the capture,
-and the state of generators, are put back to what they were. What tensors made during the capture
-hold before the first replay is undefined on a GPU: here it is what the capture computed.
+and the state of generators, are restored. The contents of tensors made during the capture are
+undefined on a GPU before the first replay: here they are the values that the capture computed.
 
-Only work on CUDA tensors is part of the graph. Which of torch's operations that is shows at the
-end: those on memory that counts as CUDA's by then, and on what was made of it.
+Only work on CUDA tensors is part of the graph. Which of torch's operations these are shows at the
+end: those on memory that counts as CUDA's by then, and on results made of it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Memory:
         self._before = self._storage.clone()  # type: ignore[no-untyped-call]
 
     def put_back(self) -> None:
-        """Make it again what it was, unless it has been given another size."""
+        """Restore its contents, unless it has been given another size."""
         if self._storage.nbytes() == self._before.nbytes():
             self._storage.copy_(self._before)
 
@@ -78,7 +78,7 @@ class Capture(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """One capture, in the thread that began it.
 
     Attributes:
-        steps: what was recorded, work on the host included until `end`.
+        steps: the recorded work, work on the host included until `end`.
         has_failed: whether something was refused.
     """
 
@@ -93,14 +93,14 @@ class Capture(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._is_inside_operation = False
 
     def begin(self, generators: list[torch.Generator]) -> None:
-        """Record from now on what this thread does."""
+        """Record the work of this thread from now on."""
         for generator in (torch.default_generator, GENERATOR, *generators):
             self._keep_state(generator)
         set_capture(self)
         self.__enter__()  # type: ignore[no-untyped-call]
 
     def end(self) -> list[Step]:
-        """Record no more, put memory and generators back, and give the steps of the graph."""
+        """Stop recording, restore memory and generators, and return the steps of the graph."""
         self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         set_capture(None)
         with torch._C.DisableTorchFunction(), torch.no_grad():
@@ -192,7 +192,7 @@ class Capture(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return keep
 
     def _note_made(self, results: Any, read: frozenset[int]) -> tuple[tuple[int, Tensor], ...]:
-        """The tensors among `results` whose memory is none of the arguments'."""
+        """Note the tensors among `results` whose memory is none of the arguments'."""
         made = []
         for position, result in enumerate(pytree.tree_leaves(results)):
             if isinstance(result, Tensor) and memory_key(result) not in read:
@@ -213,7 +213,7 @@ class Capture(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._generators[generator] = generator.get_state()
 
     def _device_steps(self) -> tuple[list[Step], set[int]]:
-        """The steps that work on CUDA memory, and the keys of what they write."""
+        """The steps that work on CUDA memory, and the keys of the memory that they write."""
         on_device = {key for key, made in self._made.items() if made.is_cuda}
         chosen: set[int] = set()
         grows = True

@@ -1,4 +1,4 @@
-"""Collectives of the stand-in: where a script asks for nccl, gloo does the work on the CPU."""
+"""Collectives of the stand-in: if a script asks for nccl, gloo does the work on the CPU."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
-"""`torch.compile` on the stand-in's device: Inductor's Triton kernels are ours, interpreted.
+"""`torch.compile` on the stand-in's device: tkdebug interprets Inductor's Triton kernels.
 
 Dynamo, autograd and Inductor see CUDA tensors, as on a machine with a GPU.
 """
@@ -121,7 +121,7 @@ def _real(value: Any) -> Any:
 
 
 def _run_untraced(patches: Replacements, code: CodeType) -> None:
-    """Have Dynamo compile neither a function nor what it calls.
+    """Have Dynamo compile neither a function nor the functions that it calls.
 
     After a graph break Python runs torch's functions, and modes see them.
     """

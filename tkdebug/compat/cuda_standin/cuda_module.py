@@ -1,6 +1,6 @@
-"""The functions and classes that take the place of those in `torch.cuda` and `torch.accelerator`.
+"""The functions and classes that replace those in `torch.cuda` and `torch.accelerator`.
 
-Nothing here touches torch; `TORCH_CUDA` and `TORCH_ACCELERATOR` are what `patches` puts in place.
+Nothing here touches torch; `patches` puts `TORCH_CUDA` and `TORCH_ACCELERATOR` in place.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def set_rng_state_all(new_states: list[torch.Tensor]) -> None:
 
 
 class DeviceScope:
-    """Stands in for `torch.cuda.device(0)`; there is nothing to switch."""
+    """Replaces `torch.cuda.device(0)`; there is nothing to switch."""
 
     def __init__(self, device: object = None) -> None:
         _checked(device)

@@ -1,7 +1,7 @@
 """The stand-in's account of device memory, and its `torch.cuda.memory`.
 
-Counted are the bytes of storages that count as CUDA's, rounded up as CUDA's allocator does. A GPU
-differs by what its libraries take, and by what never reaches Python.
+Storages that count as CUDA's are counted, in bytes rounded up as CUDA's allocator does. A GPU
+differs by its libraries' memory, and by memory that never reaches Python.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def out_of_memory(error: RuntimeError) -> RuntimeError:
 
 
 def host_memory_free_bytes() -> int:
-    """Return the bytes that the host can still give, in which the device's memory lies."""
+    """Return the bytes that the host can still give; the device's memory lies there."""
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
@@ -147,7 +147,7 @@ def caching_allocator_delete(mem_ptr: int) -> None:
 
 
 class MemPool:
-    """Stands in for `torch.cuda.MemPool`: a name, as there is one memory."""
+    """Replaces `torch.cuda.MemPool`: a name, as there is one memory."""
 
     _numbers = itertools.count(1)
 

@@ -1,7 +1,7 @@
-"""Properties of the stood-in CUDA device: one H200, as torch's properties record has it.
+"""Properties of the stand-in's CUDA device: one H200, as torch's properties record has it.
 
-The numbers are those a real device reports, so that scripts which size their launches by them
-(programs per multiprocessor, shared memory per block) take the branch they take on a GPU.
+The numbers are a real device's, so that scripts which size their launches by them (programs per
+multiprocessor, shared memory per block) take the same branch as on a GPU.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DeviceProperties:
 
     @property
     def gcnArchName(self) -> str:
-        """The name of the device, which is what torch's builds for CUDA put here."""
+        """The name of the device, which torch's builds for CUDA return here, too."""
         return self.name
 
     def __repr__(self) -> str:

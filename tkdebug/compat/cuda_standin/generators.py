@@ -29,7 +29,7 @@ _by_address: weakref.WeakValueDictionary[int, Generator] = weakref.WeakValueDict
 
 
 class Generator(torch._C.Generator):
-    """`torch.Generator`, which may be the stand-in's device's."""
+    """`torch.Generator`, also for the stand-in's device."""
 
     def __new__(cls, device: object = "cpu") -> Generator:
         """Make a generator of the CPU that may say that it is of cuda:0."""
@@ -80,10 +80,10 @@ class Generator(torch._C.Generator):
         return state.view(torch.uint8)
 
     def set_state(self, new_state: Tensor) -> Generator:
-        """Take a state over.
+        """Take over a state.
 
         Raises:
-            RuntimeError: it is none of a CUDA generator.
+            RuntimeError: it is no state of a CUDA generator.
         """
         if not self._on_cuda:
             super().set_state(new_state)
@@ -150,7 +150,7 @@ GENERATOR = _default_generator()
 
 
 def with_random_numbers(op: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel that draws from the device's generator, or from that it is given."""
+    """Return a kernel that draws from the device's generator, or from the one that it is given."""
     arguments = op._schema.arguments
     named = [at for at, each in enumerate(arguments) if "Generator" in str(each.type)]
     name = arguments[named[0]].name if named else ""
@@ -169,10 +169,10 @@ def with_random_numbers(op: Any, kernel: Callable[..., Any]) -> Callable[..., An
 
 
 def chosen(generator: Any) -> Generator:
-    """Return the generator that an operator draws from: the device's where it is given None.
+    """Return the generator that an operator draws from: the device's if it is given None.
 
     Raises:
-        RuntimeError: it is given one of another device.
+        RuntimeError: the generator is of another device.
     """
     if generator is None:
         return GENERATOR

@@ -1,7 +1,7 @@
-"""Reports that a GPU makes where the CPU makes none, by operators.
+"""Reports that a GPU makes if a script asks for them, by operators.
 
-Operators that are not deterministic there, with `torch.use_deterministic_algorithms`, those that
-wait for the GPU, with `torch.cuda.set_sync_debug_mode`, and arguments that a GPU alone refuses.
+Operators that are not deterministic there, with `torch.use_deterministic_algorithms`, and operators
+that wait for the GPU, with `torch.cuda.set_sync_debug_mode`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _REFUSED_ONLY_IF: Mapping[str, Callable[[tuple[Any, ...], Mapping[str, Any]], bo
 
 
 def deterministic(name: str, kernel: Kernel) -> Kernel:
-    """Return a kernel of an operator that refuses as a GPU's where it is not deterministic."""
+    """Return a kernel that refuses where a GPU's operator is not deterministic, as that does."""
     base = name.partition(".")[0]
     called = NOT_DETERMINISTIC.get(name, NOT_DETERMINISTIC.get(base))
     if called is None:
@@ -163,7 +163,7 @@ _LEVELS = {"default": 0, "warn": 1, "error": 2}
 
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
-    """Warn of what waits for the GPU, refuse it, or do neither.
+    """Warn of waits for the GPU, refuse them, or do neither.
 
     Raises:
         RuntimeError: there is no such mode.
@@ -238,10 +238,10 @@ def waiting(name: str, kernel: Kernel) -> Kernel:
 
 
 def report_wait() -> None:
-    """Report that a GPU is waited for, as far as that is asked for.
+    """Report that a GPU is waited for, if that is asked for.
 
     Raises:
-        RuntimeError: it is to be refused.
+        RuntimeError: waits are to be refused.
     """
     if not _SyncDebugMode.level:
         return

@@ -1,8 +1,8 @@
-"""CUDA graphs without a GPU: `torch.cuda.CUDAGraph`, `torch.cuda.graph` and what goes with them.
+"""CUDA graphs without a GPU: `torch.cuda.CUDAGraph`, `torch.cuda.graph` and related functions.
 
 A capture runs the work and records it (`capture`); a replay does the recorded steps again on the
-same tensors, so that inputs which the script has copied new values into give new values in the
-outputs. What the host computed during the capture is fixed, as on a GPU.
+same tensors, so that new values which the script has copied into inputs give new values in the
+outputs. Values that the host computed during the capture are fixed, as on a GPU.
 
 Launch hooks see launches that are captured, as in native mode, and each that a replay makes,
 which native mode does not see. Faults are reported for replays only: that is when a GPU would run
@@ -58,7 +58,7 @@ class CudaGraph:
         capture_error_mode: str = "global",
         check_input_liveness: bool = False,
     ) -> None:
-        """Record what this thread does from now on.
+        """Record the work of this thread from now on.
 
         Raises:
             CaptureError: a graph is being captured already, this one has been, or the current
@@ -87,10 +87,10 @@ class CudaGraph:
         self._capture.begin(self._generators)
 
     def capture_end(self) -> None:
-        """Record no more.
+        """Stop recording.
 
         Raises:
-            CaptureError: none was begun here, or something was refused since.
+            CaptureError: no capture was begun here, or something was refused since.
         """
         capture = self._capture
         if capture is None or capture_in_force() is not capture:
@@ -127,7 +127,7 @@ class CudaGraph:
             run_steps(steps)
 
     def reset(self) -> None:
-        """Forget what was captured; the graph may capture again."""
+        """Forget the captured steps; the graph may capture again."""
         self._steps = None
 
     def pool(self) -> tuple[int, int]:
@@ -179,7 +179,7 @@ def _unsupported(name: str) -> UnsupportedError:
 
 
 class GraphScope:
-    """Stands in for `torch.cuda.graph(g)`: what is done inside is captured."""
+    """Replaces `torch.cuda.graph(g)`: work inside is captured."""
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 
 An operator that has a kernel for the CPU gets one for CUDA, which runs the former on CPU tensors
 over the same memory and makes CUDA tensors of the results. Views are made of the CUDA tensors
-themselves. `special_kernels` has what a GPU does in another way.
+themselves. `special_kernels` has operators that a GPU computes in another way.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class _Kernel:
         return place(result) if type(result) is Tensor else _placed(result)
 
     def _of_numbers(self, *values: Any, **keywords: Any) -> Any:
-        """Run the operator with a number where it takes a tensor, whose type then counts less.
+        """Run the operator with a number in place of a tensor, whose type then counts less.
 
         torch's functions in Python alone make such tensors.
         """
@@ -268,7 +268,7 @@ class _Kernel:
         """Return a tensor that is on no CUDA device, where a GPU would take it.
 
         Raises:
-            RuntimeError: it would not.
+            RuntimeError: a GPU would not take it.
         """
         if value.dim() == 0 or self._name in MIXED or not value.is_cpu:
             return value
@@ -361,7 +361,7 @@ class _Kernel:
         values: list[Any],
         keywords: dict[str, Any],
     ) -> Any:
-        """Return what was written, the very tensors, and what was made beside."""
+        """Return the written tensors, the very objects, and the results made beside."""
         for at in self._written:
             own = _argument(self._names, at, args, kwargs)
             of_cpu = _argument(self._names, at, values, keywords)
@@ -412,7 +412,7 @@ def _types(values: Iterable[Any]) -> set[torch.dtype]:
 
 
 def _store(before: Any, after: Any) -> None:
-    """Write what was computed of a wide copy to the tensor, or the tensors, themselves."""
+    """Write the results of a wide copy to the tensor, or the tensors, themselves."""
     for one, other in zip(tensors_in([before]), tensors_in([after]), strict=True):
         if one.shape != other.shape:
             one.resize_(other.shape)

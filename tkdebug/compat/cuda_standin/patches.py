@@ -149,7 +149,7 @@ def _patch_backward(patches: Replacements) -> None:
     """Have backward passes run in the thread that asks for them.
 
     Autograd's own threads, one a device, are started with its first pass, which may have been
-    before the stand-in; and know of no graph that is being captured.
+    before the stand-in; they do not know that a graph is being captured.
     """
     run = torch.autograd.graph._engine_run_backward
 

@@ -25,7 +25,7 @@ def _zero(*arguments: Any, **keywords: Any) -> int:
 
 
 class RangeMarks:
-    """The functions behind `torch.cuda.nvtx`; nobody listens."""
+    """The functions of `torch.cuda.nvtx`; nobody listens."""
 
     rangePushA = rangePop = rangeStartA = rangeEnd = markA = staticmethod(_zero)
     deviceRangeStart = deviceRangeEnd = staticmethod(_zero)
@@ -45,7 +45,7 @@ class CudaRuntime:
 
 
 def check_error(res: int) -> None:
-    """Raise on a status that is no success, of which there is none."""
+    """Raise on a status other than success, which does not occur."""
     if res:
         raise RuntimeError(f"CUDA error ({res})")
 

@@ -46,10 +46,10 @@ class RecordedOperation:
     has_gradients: bool
 
     def run(self) -> None:
-        """Do it again: what it makes goes where it went when it was captured.
+        """Do it again: its results go where they went when it was captured.
 
         Raises:
-            CaptureError: it fails, or gives another shape than then.
+            CaptureError: it fails, or gives another shape than in the capture.
         """
         torch._C._set_grad_enabled(self.has_gradients)
         try:
@@ -90,10 +90,10 @@ Step = RecordedOperation | RecordedLaunch
 
 
 def bare(value: Any) -> Any:
-    """`value`, a tensor, by another name of its memory.
+    """`value`, a tensor, as another tensor over its memory.
 
-    It has a version of its own, so that autograd does not take a replay for a change made by the
-    script, and stays with its memory when the script gives its `.data` another.
+    It has a version of its own, so that autograd does not take a replay for a change by the script,
+    and keeps its memory when the script gives its `.data` another.
     """
     if type(value) not in (Tensor, torch.nn.Parameter):
         return value

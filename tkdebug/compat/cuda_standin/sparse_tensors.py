@@ -88,7 +88,7 @@ def _of_host(value: Any) -> Any:
 
 
 def _as_tensor(value: Any, is_wanted: bool) -> Any:
-    """Return a number as a tensor where an operator takes one: callers may give either."""
+    """Return a number as a tensor if an operator takes one: callers may give either."""
     if not is_wanted or isinstance(value, Tensor):
         return value
     return torch.scalar_tensor(value, dtype=_TYPES.get(type(value)), device="cpu")
@@ -99,7 +99,7 @@ def _placed(value: Any) -> Any:
 
 
 def _store(own: Tensor, of_cpu: Tensor) -> None:
-    """Give a CUDA tensor what was written to the CPU tensor over its memory."""
+    """Copy to a CUDA tensor the values that were written to the CPU tensor over its memory."""
     if own.layout is torch.strided:
         if own.shape != of_cpu.shape:
             tensors.replace(own, of_cpu)

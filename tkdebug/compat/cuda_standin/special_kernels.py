@@ -66,7 +66,7 @@ OF_THE_CPU_ALONE = (
 
 
 def refused(name: str) -> Kernel:
-    """Return a kernel that says that there is none without a GPU."""
+    """Return a kernel that reports that there is none without a GPU."""
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(
@@ -161,7 +161,7 @@ def _resize(self: Tensor, size: Any, memory_format: Any = None) -> Tensor:
 
 
 def _fill_unset(memory: Tensor) -> None:
-    """Fill memory as torch fills what nobody has set, for deterministic programs."""
+    """Fill memory as torch fills unset memory, for deterministic programs."""
     if memory.dtype.is_floating_point or memory.dtype.is_complex:
         memory.fill_(math.nan)
     elif memory.dtype is torch.bool:

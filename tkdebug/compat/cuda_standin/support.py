@@ -49,7 +49,7 @@ def check_installed_torch() -> None:
 
 
 def _failure() -> str:
-    """Return what the test says, in a line; "" where it passes."""
+    """Return the test's message, in a line; "" if it passes."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [sys.executable, "-W", "ignore", "-c", _TEST]
     try:
@@ -80,7 +80,7 @@ def _torch_version() -> str:
 def _verdict_paths() -> list[Path]:
     """Return the files that may have the verdict on this torch: no other build, no other place.
 
-    It is the machine's, so that a cache that is one script's own comes second.
+    The verdict is the machine's, so a cache that is one script's own comes second.
     """
     found = find_spec("torch")
     if found is None or found.origin is None:
@@ -104,7 +104,7 @@ def _read(place: Path) -> str:
 
 
 def _write(places: list[Path]) -> None:
-    """Keep the verdict where that can be written; nowhere, each process tests again."""
+    """Store the verdict where that is possible; if nowhere, each process tests again."""
     for place in places:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)

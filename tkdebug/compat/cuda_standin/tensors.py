@@ -1,9 +1,9 @@
 # ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
 """CUDA tensors of the stand-in and the host memory they are in.
 
-Each storage of a CUDA tensor has the tensor of the CPU whose memory it is as an attribute, and that
-an entry in the account of device memory. torch keeps a storage's Python object for as long as the
-storage lives, so that the entry goes with the memory.
+Each storage of a CUDA tensor has as an attribute the CPU tensor whose memory it is, and that tensor
+has an entry in the account of device memory. torch keeps a storage's Python object for as long as
+the storage lives, so that the entry goes with the memory.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def replace(tensor: Tensor, memory: Tensor) -> None:
 
 
 def resize(storage: torch.UntypedStorage, size_bytes: int) -> Tensor:
-    """Give CUDA memory another size; what it begins with stays. Return its bytes on the host."""
+    """Resize CUDA memory, keeping its beginning; return its bytes on the host."""
     memory: Tensor | None = getattr(storage, HOST_MEMORY, None)
     before = _taken_over(storage) if memory is None else memory
     with torch._C.DisableTorchFunction():

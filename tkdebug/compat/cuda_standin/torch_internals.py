@@ -4,8 +4,8 @@
 A tensor with the CUDA key over host memory comes from DLPack, with the device in the capsule
 changed. torch's C++ code asks objects for CUDA's guard (which device is current, which stream) and
 CUDA's hooks (how many devices, an allocator of pinned memory). Both get a table of functions put
-together of what the CPU's guard has: no callback, no machine code. The place of each function in
-the tables is read from the headers that torch is shipped with.
+together from the functions of the CPU's guard: no callback, no machine code. The place of each
+function in the tables is read from the headers that torch is shipped with.
 
 `self_test` uses all of it; `support` runs that in a child process, once for each installed torch.
 """
@@ -90,7 +90,7 @@ _kept: list[object] = []
 
 
 class UnknownTorchError(Exception):
-    """This torch is not built as those that are known."""
+    """This torch is not built like the known ones."""
 
 
 def with_device(tensor: Tensor, is_cuda: bool) -> Tensor:
@@ -103,10 +103,10 @@ def with_device(tensor: Tensor, is_cuda: bool) -> Tensor:
 
 
 def put_in_place(default_generator: torch.Generator) -> Callable[[], None]:
-    """Give torch's C++ code a CUDA device, in host memory; return what takes it away.
+    """Give torch's C++ code a CUDA device, in host memory; return a function that removes it.
 
     Raises:
-        UnknownTorchError: this torch is not as known.
+        UnknownTorchError: this torch is not like the known ones.
     """
     try:
         slots = (ctypes.c_void_p * (_CUDA_TYPE + 1)).in_dll(_library("c10"), _REGISTRY)
@@ -139,7 +139,7 @@ def put_in_place(default_generator: torch.Generator) -> Callable[[], None]:
 
 
 def _done_by(guard: _Table, functions: Mapping[str, str]) -> dict[str, int]:
-    """Return the addresses of functions by the names of those that are done by them."""
+    """Return the addresses of functions by the names of the functions that they implement."""
     return {name: guard.function(by) for by, names in functions.items() for name in names.split()}
 
 
@@ -154,7 +154,7 @@ class _Table:
         """Return the address of a function.
 
         Raises:
-            UnknownTorchError: there is none of that name.
+            UnknownTorchError: there is no function of that name.
         """
         if name not in self._indices:
             raise UnknownTorchError(f"its headers declare no {name}")
@@ -211,7 +211,7 @@ def _called(library: ctypes.CDLL, name: str, *arguments: Any) -> int:
 
 
 def _pointers_given(pointers: Mapping[str, int]) -> dict[str, int]:
-    """Return functions that give pointers, whatever they are asked with."""
+    """Return functions that return pointers, whatever their arguments."""
     kind = ctypes.CFUNCTYPE(ctypes.c_void_p)
     made = {}
     for name, pointer in pointers.items():
@@ -245,10 +245,10 @@ def is_pinned(storage: torch.UntypedStorage) -> bool:
 def move_memory(storage: torch.UntypedStorage, address: int, size_bytes: int) -> None:
     """Have a storage that came from DLPack say that its memory is elsewhere, and its size.
 
-    What it had is freed with it.
+    Its old memory is freed with the storage.
 
     Raises:
-        UnknownTorchError: where it keeps its address and size was not found.
+        UnknownTorchError: the place where it keeps its address and size was not found.
     """
     if not _places:
         probe = with_device(torch.empty(_PROBE_BYTES, dtype=torch.uint8), is_cuda=True)
@@ -315,7 +315,7 @@ def give_cuda_device(generator: torch.Generator) -> None:
     """Have a CPU generator say, in C++ as in Python, that it is of cuda:0.
 
     Raises:
-        UnknownTorchError: where it keeps its device was not found.
+        UnknownTorchError: the place where it keeps its device was not found.
     """
     keys = CPU_KEYS.raw_repr().to_bytes(8, "little")
     memory = (ctypes.c_char * _GENERATOR_BYTES).from_address(address_of(generator))
