@@ -42,7 +42,7 @@ class Comparison:
     Attributes:
         tolerance: the tolerance for floats, relative to the largest; 0 for bits, None for not at
             all.
-        decides: whether rounding may change elements altogether.
+        decides: whether rounding may decide a comparison, so that elements differ by any amount.
     """
 
     tolerance: float | None

@@ -305,7 +305,7 @@ class LaunchSession:
         self.go_to(moment)
 
     def go_to(self, moment: Moment) -> None:
-        """Prepare to be executed up to a moment."""
+        """Prepare another execution of the launch, up to a moment."""
         self._undo_assignments(moment)
         self.execution.rewind(moment)
 

@@ -473,7 +473,7 @@ class Fault:
     """One fault: the first offender of its (kind, op, tensor) and the number of offenders.
 
     Attributes:
-        severity: a "warning" does not make a run fail; docs/json.md says which kinds are.
+        severity: a "warning" does not make a run fail; docs/faults.md says which kinds are.
         frames: call chain, outermost first; the last frame is the faulting line.
         launch_id: the launch's number in its process; 0 for compile errors.
         column: 1-based, 0 when unknown.
@@ -486,7 +486,7 @@ class Fault:
         count: bad accesses of this (kind, op, tensor) in this launch.
         state: "ignored" by a comment in the source, "known" by the baseline, else "open".
         cause: the cause of a "mismatch", as far as it is known.
-        extent: which elements are bad, where an access was looked at element by element.
+        extent: the bad elements, if the access was checked element by element.
     """
 
     kind: Annotated[FaultKind, OPEN]

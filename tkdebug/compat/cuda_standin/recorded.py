@@ -102,7 +102,7 @@ def bare(value: Any) -> Any:
 
 
 def memory_key(tensor: Tensor) -> int:
-    """Equal for tensors that share memory."""
+    """Return a key that is equal for tensors that share memory."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):

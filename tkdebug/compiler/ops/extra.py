@@ -52,7 +52,7 @@ def _no_overload(function: Function, given: tuple[dt.dtype, ...]) -> str:
 
 
 def _with_casts(function: Function, given: tuple[dt.dtype, ...]) -> str:
-    """The call with the casts that arithmetic would make, "" where no overload is of that type."""
+    """The call with the casts that arithmetic would make, or "" if no overload has that type."""
     common = reduce(conversion.promote, given)
     if common in (dt.float16, dt.bfloat16):
         common = dt.float32

@@ -34,7 +34,7 @@ def _unary_float(name: str, op_name: OpName, doc: str) -> Builtin:
         return float_math(emit, op_name, x, name)
 
     emit_unary.__doc__ = doc
-    return Builtin(name, emit_unary, member=True, doc=doc)
+    return Builtin(name, emit_unary, member=True, doc=doc, in_math=True)
 
 
 def _emit_abs(emit: Emitter, x: object) -> tensor:
@@ -252,11 +252,11 @@ def _operator(name: str, operator: str, doc: str) -> Builtin:
 _BUILTINS: tuple[Builtin, ...] = (
     *(_unary_float(view.function, view, str(view.__doc__)) for view in _FLOAT_FUNCTIONS),
     _unary_float("sqrt_rn", tt.PreciseSqrt, "Square root to nearest even, fp32."),
-    Builtin("abs", _emit_abs, member=True),
-    Builtin("fma", _emit_fma),
-    Builtin("fdiv", _emit_fdiv),
-    Builtin("div_rn", _emit_div_rn),
-    Builtin("umulhi", _emit_umulhi),
+    Builtin("abs", _emit_abs, member=True, in_math=True),
+    Builtin("fma", _emit_fma, in_math=True),
+    Builtin("fdiv", _emit_fdiv, in_math=True),
+    Builtin("div_rn", _emit_div_rn, in_math=True),
+    Builtin("umulhi", _emit_umulhi, in_math=True),
     Builtin("maximum", _emit_maximum),
     Builtin("minimum", _emit_minimum),
     Builtin("clamp", _emit_clamp),
@@ -267,8 +267,4 @@ _BUILTINS: tuple[Builtin, ...] = (
     _operator("mul", "mul", "x * y."),
 )
 LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}
-# What `tl.math` has of them.
-MATH_MODULE = (
-    *(view.function for view in _FLOAT_FUNCTIONS),
-    *"sqrt_rn abs fma fdiv div_rn umulhi".split(),
-)
+MATH_MODULE = tuple(builtin.name for builtin in _BUILTINS if builtin.in_math)

@@ -19,12 +19,14 @@ class Builtin:
             public one. An argument is a run-time value, a tuple, or a plain Python object that is
             a constant: never a constexpr.
         member: whether it is also a method of tensors (`x.sum()`).
+        in_math: whether `tl.math` has it, too.
     """
 
     name: str
     emit: Callable[..., Any]
     member: bool = False
     doc: str = field(default="")
+    in_math: bool = False
 
     @property
     def __name__(self) -> str:

@@ -276,7 +276,7 @@ class KernelChange:
     Attributes:
         time: the change of its time, for equal launches; None if there are none.
         code_before: the needs of its machine code; None if it was not compiled natively.
-        code_after: alike.
+        code_after: the same in the later run.
     """
 
     kernel: str

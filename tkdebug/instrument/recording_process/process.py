@@ -5,9 +5,9 @@ does not reach it, and ends when the script does: once the script's process has 
 has died, however that was (a pidfd shows it; a forked child may hold the socket open for long).
 Then everything in the shared memory and in the socket is stored, and the file closed.
 
-Invariants: whatever a launch in the ring refers to is known, or the launch waits for it; of a
-script that was killed nothing is made up: its run has no end, and launches whose end did not come
-have none.
+Invariants: whatever a launch in the ring refers to is known, or the launch waits for it; the
+session of a script that was killed is not completed by guesses: its run has no end, and nor have
+launches whose end was not received.
 """
 
 from __future__ import annotations

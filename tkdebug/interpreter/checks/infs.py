@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class InfCheck(StoredValueCheck):
-    """`--check inf`."""
+    """The observer of `--check inf`."""
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
         super().__init__(module, faults)

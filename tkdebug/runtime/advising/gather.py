@@ -157,7 +157,7 @@ def _discarded(profile: LaunchProfile) -> Iterator[Discarded]:
 
 
 def _follows_dot(op: Operation) -> bool:
-    """Whether the first value of a select is a product, or little was done to it since."""
+    """Whether the first value of a select is a product, or one after few elementwise ops."""
     value = arith.Select(op).true_value
     for _ in range(6):
         maker = value.defining_op

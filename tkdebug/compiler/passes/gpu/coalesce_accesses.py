@@ -162,7 +162,7 @@ def _loops(op: Operation) -> int:
 
 
 def _order(pointers: AxisInfo) -> tuple[int, ...]:
-    """Axes by how far memory runs along them, then by how long it stays; ties: the last first."""
+    """Axes by their contiguity, then by their constancy; of equal axes the last one first."""
 
     def rank(axis: int) -> tuple[int, int, int]:
         return pointers.contiguity[axis], pointers.constancy[axis], axis

@@ -164,7 +164,7 @@ def _below(condition: Condition) -> tuple[Hashable, Hashable] | None:
 
 
 def _unwidened(text: Hashable) -> Hashable:
-    """A number before it was widened, which does not change it."""
+    """The number that a cast to a wider type was made of; any other unchanged."""
     match text:
         case (arith.ExtSI.name, _, _, _, inner):
             return _unwidened(inner)

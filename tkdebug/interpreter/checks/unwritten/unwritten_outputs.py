@@ -1,6 +1,6 @@
 """Reports fresh tensors that a launch stores to and leaves with gaps that are read.
 
-Whether they are read shows later: `gaps` holds the fault back until then.
+Whether gaps are read shows later: `gaps` holds the fault back until then.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def _plan(op: Operation) -> ScanPlan:
 
 
 class _Scan:
-    """The state between phases: blocks of 2 ** bits neighbours are done.
+    """The state between phases, when blocks of 2 ** bits neighbours are combined.
 
     Args:
         ctx: the kernel.
