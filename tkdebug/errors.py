@@ -8,6 +8,7 @@ text alone, without a traceback of tkdebug's.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ from dataclasses import dataclass
 from tkdebug.terminal.text import visible, visible_line
 
 MAX_NAMED = 20
+ERROR_SCHEMA = 1
+_PLACE = re.compile(r"(?P<file>[^\s:]*[./][^\s:]*)(?::(?P<line>\d+))?: ")
+_EXPECTATION = re.compile(r"\bgot (?P<got>.+?), expected (?P<expected>.+?)(?=; |$)")
+_CHOICES = re.compile(r"invalid choice: (?P<got>.+?) \(choose from (?P<expected>.+?)\)")
 
 
 def instead_of(name: str, known: Iterable[str]) -> str:
@@ -183,3 +188,61 @@ class CompileError(TkError):
             for frame in reversed(self.frames[:-1])
         )
         return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRecord:
+    """An error in parts; None for what it does not say.
+
+    Attributes:
+        kind: its class in a word, such as "usage" or "compile".
+        message: its whole text.
+        next: what to do.
+    """
+
+    kind: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+    got: str | None = None
+    expected: str | None = None
+    next: str | None = None
+
+    def as_json(self) -> str:
+        """Return the record as one line, as `--errors json` prints it."""
+        import json  # only where something is wrong
+
+        parts = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps({"schema": ERROR_SCHEMA, "error": parts})
+
+
+def error_record(error: TkError | str) -> ErrorRecord:
+    """Return the parts of an error, by the order that all texts of errors follow.
+
+    Args:
+        error: the error; a text for a mistake on the command line.
+    """
+    text = str(error)
+    first = text.partition("\n")[0]
+    frame = error.frames[-1] if isinstance(error, CompileError) and error.frames else None
+    place = _PLACE.match(first)
+    file, line = (place["file"], place["line"]) if place is not None else (None, None)
+    found = _EXPECTATION.search(first) or _CHOICES.search(first)
+    rest = first[found.end() :] if found is not None else first
+    after = rest.partition("; ")[2].strip()
+    return ErrorRecord(
+        kind=_kind_of(error),
+        message=text,
+        file=file if frame is None else frame.file,
+        line=(None if line is None else int(line)) if frame is None else frame.line,
+        got=None if found is None else found["got"],
+        expected=None if found is None else found["expected"],
+        next=after or None,
+    )
+
+
+def _kind_of(error: TkError | str) -> str:
+    if isinstance(error, str):
+        return "usage"
+    name = type(error).__name__.removesuffix("Error")
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() or "error"

@@ -14,12 +14,14 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
 from tkdebug import __version__
-from tkdebug.cli.command import Command, ScriptRule
-from tkdebug.errors import instead_of
+from tkdebug.cli.command import USAGE_STATUS, Command, ScriptRule
+from tkdebug.cli.options import ANSWER_FORMATS
+from tkdebug.errors import error_record, instead_of
 from tkdebug.process.named_files import open_regular
 from tkdebug.terminal.text import tell, visible_line
 
@@ -41,6 +43,7 @@ _HELP_ORDER = (
     "numerics",
     "ceilings",
     "crash",
+    "explain",
     "doctor",
     "completion",
 )
@@ -104,11 +107,19 @@ class ScriptWords:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints quote the typed words without letting them act on the terminal."""
+    """A parser whose complaints quote what was typed without letting it act on the terminal.
+
+    Attributes:
+        has_objects: whether they are objects.
+    """
+
+    has_objects = False
 
     def error(self, message: str) -> NoReturn:
         # Of plugins alone.
         message = message.replace("(choose from )", "(no plugin is installed that adds one)")
+        if self.has_objects:
+            self.exit(USAGE_STATUS, f"{error_record(visible_line(message)).as_json()}\n")
         super().error(visible_line(message))
 
 
@@ -154,7 +165,28 @@ def build_parser(
             allow_abbrev=False,
         )
         command.prepare_parser(own)
+        own.add_argument(
+            "--errors",
+            choices=ANSWER_FORMATS,
+            default="text",
+            help="how a mistake, or what cannot be read or compiled, is said on stderr; json: one "
+            "object a line",
+        )
     return parser, commands.choices
+
+
+def asks_for_objects(argv: Sequence[str]) -> bool:
+    """Whether a command line has `--errors json` before the script."""
+    name = argv[0] if argv else ""
+    if name not in command_names():
+        return False
+    own, _ = _split(argv, build_parser([name])[1][name], command_of(name).script)
+    return _has_objects(own)
+
+
+def _has_objects(own: Sequence[str]) -> bool:
+    # Not left to argparse, which may be what complains.
+    return "--errors=json" in own or ("--errors", "json") in pairwise(own)
 
 
 def parse(argv: Sequence[str]) -> tuple[Command, argparse.Namespace]:
@@ -173,6 +205,9 @@ def parse(argv: Sequence[str]) -> tuple[Command, argparse.Namespace]:
     else:
         _refuse_unknown_command(parser, known, name)
         own, program = list(argv), []
+    for each in (parser, *parsers.values()):
+        assert isinstance(each, _Parser)
+        each.has_objects = _has_objects(own)
     options, unknown = parser.parse_known_args(own)
     command, own_parser = command_of(options.command), parsers[options.command]
     if unknown:
