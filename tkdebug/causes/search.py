@@ -1,7 +1,8 @@
 """Edits that fix a launch: each is tried on a program that was wrong, then on the whole launch.
 
 An edit counts if the whole launch, run again with it in the source, agrees with the expected
-tensor. Nothing else is called a cause.
+tensor, or comes near it and agrees in fp64, so that only rounding is left. Nothing else is called a
+cause.
 """
 
 from __future__ import annotations
