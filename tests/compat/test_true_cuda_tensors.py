@@ -67,6 +67,26 @@ def test_reductions_of_types_that_a_gpu_has_none_of_are_refused(dtype):
     assert x.scatter_reduce(0, index, x, "prod").tolist() == [[27, 27], [3, 3]]
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("include_last_offset", [False, True])
+def test_bags_of_embeddings_have_the_shapes_of_a_gpus(mode, include_last_offset):
+    indices, offsets = torch.tensor([1, 2, 4, 5, 4]), torch.tensor([0, 2, 2, 5])
+    found = []
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(0)
+        weight = torch.randn(6, 3).to(device).requires_grad_()
+        given = weight, indices.to(device), offsets.to(device)
+        options = {"mode": mode, "include_last_offset": include_last_offset}
+        result = torch.nn.functional.embedding_bag(given[1], weight, given[2], **options)
+        found.append((result.cpu(), *(x.cpu() for x in torch.autograd.grad(result.sum(), weight))))
+    torch.testing.assert_close(*found)
+    rest = False, ("sum", "mean", "max").index(mode), False, None, include_last_offset
+    results = torch.ops.aten._embedding_bag(*given, *rest)
+    on_meta = torch.ops.aten._embedding_bag(*(x.to("meta") for x in given), *rest)
+    assert [x.shape for x in results] == [x.shape for x in on_meta]
+    assert results[1].tolist() == [0, 0, 2, 2, 2]
+
+
 def test_numbers_on_the_host_go_with_tensors_on_the_device():
     x = torch.ones(2, device="cuda", dtype=torch.float16)
     assert (x + torch.tensor(1.0)).tolist() == [2, 2]

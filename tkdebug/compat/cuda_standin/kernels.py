@@ -22,6 +22,7 @@ from tkdebug.compat.cuda_standin.gpu_alerts import deterministic, refusing, wait
 from tkdebug.compat.cuda_standin.sparse_tensors import KEYS, sparse_kernels
 from tkdebug.compat.cuda_standin.special_kernels import (
     AS_A_WHOLE,
+    COMPLETED,
     FOR_THE_CPU,
     MIXED,
     OF_THE_CPU_ALONE,
@@ -131,6 +132,8 @@ def _aten_kernels() -> Iterator[tuple[str, Kernel]]:
             yield name, _index(full)
         elif name.startswith(_OF_THE_CPU_ALONE):
             continue
+        elif name in COMPLETED:
+            yield name, COMPLETED[name](_of_first_call(full))
         elif _has_kernel(full, "CPU") or name in AS_A_WHOLE:
             yield name, _of_first_call(full)
         elif _has_kernel(full, "CUDA"):

@@ -311,6 +311,40 @@ def _set(op: Any) -> Kernel:
     return functools.partial(op._handle.redispatch_boxed, CPU_KEYS)
 
 
+def _bags_as_a_gpu_has(op: Any) -> Callable[[Kernel], Kernel]:
+    """Return what gives the results of sums of embeddings the shapes that a GPU's have.
+
+    The CPU leaves out the bag of each index where it needs none, and the size of an empty last bag.
+    Which shapes a GPU has differs by torch's version, and its kernel for meta tensors knows.
+    """
+
+    def complete(kernel: Kernel) -> Kernel:
+        def run(weight: Tensor, indices: Tensor, offsets: Tensor, *rest: Any) -> Any:
+            output, bags, sizes, maxima = kernel(weight, indices, offsets, *rest)
+            with torch._C.DisableTorchFunction():
+                given = (weight, indices, offsets, *rest)
+                meta = [each.to("meta") if isinstance(each, Tensor) else each for each in given]
+                shapes = [each.shape for each in op(*meta)]
+                if bags.shape != shapes[1]:
+                    places = torch.arange(len(indices), device=indices.device)
+                    found = torch.searchsorted(offsets.long(), places, right=True)
+                    bags = found.sub_(1).to(bags.dtype)
+                if sizes.shape != shapes[2]:
+                    sizes = torch.cat((sizes, sizes.new_zeros(shapes[2][0] - len(sizes))))
+                if maxima.shape != shapes[3]:
+                    maxima = maxima.new_zeros(shapes[3])
+            return output, bags, sizes, maxima
+
+        return run
+
+    return complete
+
+
+# Changes to the kernels that operators get by themselves.
+COMPLETED: Mapping[str, Callable[[Kernel], Kernel]] = {
+    "_embedding_bag": _bags_as_a_gpu_has(_ATEN._embedding_bag.default),
+    "_embedding_bag_forward_only": _bags_as_a_gpu_has(_ATEN._embedding_bag_forward_only.default),
+}
 # By the operators' names in `aten`.
 SPECIAL: Mapping[str, Kernel] = {
     "empty.memory_format": made(_ATEN.empty.memory_format),
