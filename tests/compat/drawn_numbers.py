@@ -19,7 +19,12 @@ def strided(size, fill):
 
 
 def dropped(size, dtype, p=0.3):
-    return dropout(torch.linspace(1, 2, size, device="cuda").to(dtype), p)
+    return dropout(torch.arange(size, device="cuda").remainder(7).add(1).to(dtype), p)
+
+
+def chances(size):
+    # Exact on any device.
+    return torch.arange(size, device="cuda") / 4096
 
 
 CUDA = {"device": "cuda"}
@@ -59,10 +64,8 @@ PROGRAMS = {
     "random_ of fp64": lambda: torch.zeros(3000, dtype=torch.float64, **CUDA).random_(),
     "bernoulli_": lambda: torch.zeros(3000, **CUDA).bernoulli_(0.3),
     "bernoulli_ of fp64": lambda: torch.zeros(3000, dtype=torch.float64, **CUDA).bernoulli_(0.3),
-    "bernoulli": lambda: torch.bernoulli(torch.linspace(0, 1, 3001, **CUDA)),
-    "bernoulli, strided": lambda: torch.bernoulli(
-        torch.linspace(0, 1, 1200, **CUDA).view(30, 40).t()
-    ),
+    "bernoulli": lambda: torch.bernoulli(chances(3001)),
+    "bernoulli, strided": lambda: torch.bernoulli(chances(1200).view(30, 40).t()),
     "dropout": lambda: dropped(4000, torch.float32),
     "dropout by 2": lambda: dropped(4002, torch.float32),
     "dropout by 1": lambda: dropped(4001, torch.float32),
@@ -72,9 +75,8 @@ PROGRAMS = {
     "many halves dropped": lambda: dropped(4 * MANY, torch.float16, 0.5),
     "dropout, strided": lambda: dropout(torch.ones(30, 40, **CUDA).t(), 0.5),
     "dropout with gaps": lambda: dropout(torch.ones(30, 40, **CUDA)[:, :7], 0.5),
-    "multinomial": lambda: torch.multinomial(torch.linspace(0.1, 1, 700, **CUDA), 1),
-    "multinomial of some": lambda: torch.multinomial(torch.linspace(0.1, 1, 700, **CUDA), 20),
-    "randperm": lambda: torch.randperm(100, **CUDA).sort().values,
+    "multinomial": lambda: torch.multinomial(1 + chances(700), 1),
+    "multinomial of some": lambda: torch.multinomial(1 + chances(700), 20),
 }
 
 
