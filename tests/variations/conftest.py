@@ -1,30 +1,16 @@
-"""Launches of kernels, kept as `tkdebug bisect` and `diverge` keep those of a script."""
+"""The launches that a function makes, kept."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
+from kept_launches import keeping
 
-import tkdebug
-from tkdebug.records.hook_chain import HOOKS
-from tkdebug.variations.launches import KeptLaunch, LaunchKeeper
+from tkdebug.variations.launches import KeptLaunch
 
 Keep = Callable[[Callable[[], object]], list[KeptLaunch]]
-
-
-@contextmanager
-def keeping(each: bool = False) -> Iterator[LaunchKeeper]:
-    """Keep the launches inside the `with`."""
-    keeper = LaunchKeeper(None, 1 << 28, each)
-    before, HOOKS.debugger = HOOKS.debugger, keeper
-    try:
-        with tkdebug.mode("interpret"):
-            yield keeper
-    finally:
-        HOOKS.debugger = before
 
 
 @pytest.fixture

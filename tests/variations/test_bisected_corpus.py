@@ -8,7 +8,7 @@ import runpy
 from pathlib import Path
 
 import pytest
-from conftest import keeping
+from kept_launches import keeping
 
 from tkdebug import compat
 from tkdebug.variations.bisection import bisect

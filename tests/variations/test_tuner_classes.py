@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import keeping
+from kept_launches import keeping
 
 import tkdebug
 import tkdebug.language as tl

@@ -23,7 +23,7 @@ from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.replay import Parameters
 from tkdebug.runtime.compile.compilation import compile_with_sources, note_arguments
 from tkdebug.runtime.compile.debugged_stages import passes_of, source_for_gpu
-from tkdebug.variations.bisection import bisect
+from tkdebug.variations.bisection import Culprit, bisect
 from tkdebug.variations.elements import Parting, ProgramTrace, parting, slice_of
 from tkdebug.variations.launches import KeptLaunch, extents
 from tkdebug.variations.native_levels import USUAL, native_runner
@@ -54,6 +54,9 @@ class Way:
         run: runs it in another way than by interpretation.
         is_other_source: whether it is of another version of the script.
         is_gpu: whether the module is GPU IR.
+        usual: what it is compared with; None for the launch as it is.
+        rounds_otherwise: whether the interpreter takes programs together in other numbers, which
+            changes in which order it adds up.
     """
 
     name: str
@@ -65,6 +68,8 @@ class Way:
     run: Callable[[], Outcome] | None = None
     is_other_source: bool = False
     is_gpu: bool = False
+    usual: Way | None = None
+    rounds_otherwise: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +190,22 @@ class Divergence:
         self._seconds = seconds
         self._usual = Way("as it is", launch, self.module)
         self.tolerance = Tolerance.of(self.module)
+        self._known: dict[str, Outcome] = {}
+        # By configurations: the pass that first changes a bit of their results.
+        self._bit_changers: dict[str, Culprit | None] = {}
 
     @cached_property
     def expected(self) -> Outcome:
         """The result as the script makes it."""
         return self._run(self._usual)
+
+    def _expected(self, usual: Way | None) -> Outcome:
+        """The result of what a way is compared with."""
+        if usual is None:
+            return self.expected
+        if usual.name not in self._known:
+            self._known[usual.name] = self._run(usual)
+        return self._known[usual.name]
 
     # Ways
 
@@ -222,12 +238,13 @@ class Divergence:
         parts = [range(first, min(first + step, total)) for first in range(0, total, step)]
         shuffled = [parts[int(i)] for i in torch.randperm(len(parts), generator=_generator())]
         # As it is, programs run side by side, each op for all of them.
-        yield Way("programs one by one", self.launch, self.module, tuple(parts))
-        yield Way("order reversed", self.launch, self.module, tuple(reversed(parts)))
-        yield Way("order shuffled", self.launch, self.module, tuple(shuffled))
-        half = total // 2
+        own, module, half = self.launch, self.module, total // 2
+        in_turn = Way("programs one by one", own, module, tuple(parts), rounds_otherwise=True)
+        yield in_turn
+        yield Way("order reversed", own, module, tuple(reversed(parts)), usual=in_turn)
+        yield Way("order shuffled", own, module, tuple(shuffled), usual=in_turn)
         split = (range(half), range(half, total))
-        yield Way("grid split in two", self.launch, self.module, split)
+        yield Way("grid split in two", own, module, split, rounds_otherwise=True)
 
     def _paddings(self) -> Iterator[Way | Found]:
         poison = _Poison()
@@ -334,7 +351,10 @@ class Divergence:
             tolerance = self.tolerance if beyond else Tolerance()
             return self.compare_elements(ways[1], plain, in_source, tolerance, ways[0])
         for each in ways:
-            culprit = bisect(each.launch, self.target, self._seconds, counts_bits=True).culprit
+            if each.name not in self._bit_changers:
+                looked = bisect(each.launch, self.target, self._seconds, counts_bits=True)
+                self._bit_changers[each.name] = looked.culprit
+            culprit = self._bit_changers[each.name]
             if culprit is not None and culprit.rewrite is not None:
                 at = culprit.rewrite.at
                 what = f"with {each.name}, {culprit.pass_name} changes the bits"
@@ -421,11 +441,13 @@ class Divergence:
         """Compare a way with the usual one."""
         try:
             got = self._run(way)
-            found = difference(got, self.expected, self.tolerance)
+            expected = self._expected(way.usual)
+            found = difference(got, expected, self.tolerance)
             if found is None:
-                same = difference(got, self.expected, Tolerance()) is None
-                return Found(way.name, same)
-            found = replace(found, text=found.text.replace(", it was ", f", {self._usual.name} "))
+                same = difference(got, expected, Tolerance()) is None
+                return Found(way.name, same or way.rounds_otherwise)
+            usual = self._usual.name if way.usual is None else f"with {way.usual.name}"
+            found = replace(found, text=found.text.replace(", it was ", f", {usual} "))
             if way.is_gpu:
                 return self._follow_passes(way, found)
             if way.run is not None or found.what != "value":
@@ -468,7 +490,7 @@ class Divergence:
 
         found = first_values(
             program,
-            lambda log: run(log, self._usual),
+            lambda log: run(log, way.usual or self._usual),
             lambda log: run(log, way),
             Replacements(),
             self.tolerance,
