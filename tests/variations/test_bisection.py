@@ -15,7 +15,7 @@ import tkdebug.language as tl
 from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.passes import common_subexpressions, dead_code, dots, loop_invariants
 from tkdebug.compiler.passes import unroll_loops as unrolling
-from tkdebug.compiler.passes.gpu import allocate_shared, carry_base_pointers
+from tkdebug.compiler.passes.gpu import allocate_shared, carry_base_pointers, insert_barriers
 from tkdebug.variations.bisect_report import bisect_json, bisect_text
 from tkdebug.variations.bisection import Bisected, bisect
 
@@ -149,6 +149,22 @@ def test_buffers_at_one_place_are_named(keep, monkeypatch):
     # The whole pass is one: the first value that differs says which buffer.
     assert culprit.rewrite.rule == "place"
     assert culprit.value.at.frames[-1].line == line_of(product, "acc += ")
+
+
+def test_barrier_that_is_left_out_is_missed_though_no_result_shows_it(keep, monkeypatch):
+    real = insert_barriers.InsertBarriers.run
+
+    def without_first(self, module, rewriter):
+        real(self, module, rewriter)
+        rewriter.commit()
+        barrier = next(op for op in module.walk() if op.name == "gpu.barrier")
+        barrier.erase()
+
+    monkeypatch.setattr(insert_barriers.InsertBarriers, "run", without_first)
+    culprit = found(keep, launch_product).culprit
+    assert (culprit.pass_name, culprit.how) == ("insert-barriers", "invalid")
+    assert f":{line_of(product, 'acc += ')}: " in culprit.text
+    assert "a barrier is missing" in culprit.text
 
 
 def test_pointer_that_steps_twice_is_a_fault_of_its_pass(keep, monkeypatch):

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from tkdebug.causes.rerun import Budget, OutOfTimeError
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.passes.checked_runs import Inventory, unrecorded_ops
-from tkdebug.compiler.passes.pass_run import Pass, PassRun, run_pass
+from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers, barriers_needed
+from tkdebug.compiler.passes.pass_run import ForeignPass, Pass, PassRun, run_pass
 from tkdebug.compiler.rewriting.copies import copy_module
 from tkdebug.compiler.rewriting.rewriter import BegunRewrite, RewriteCounter, RewriteRecord
 from tkdebug.compiler.verifier import verify
@@ -243,6 +244,8 @@ class _Search:
             run = _run(pass_, module)
             changed = bool(run.records) or _is_changed(before, module)
             wrong = self.difference(module, first) if changed else None
+            if wrong is None:
+                _refuse_missing_barriers(pass_, module)
         except _Wrong as error:
             self.found = Culprit(stage, pass_.name, number, error.how, str(error))
         else:
@@ -287,6 +290,21 @@ def _run(pass_: Pass, module: Module, counter: RewriteCounter | None = None) -> 
     except Exception as error:
         text = str(error).strip() or type(error).__name__
         raise _Wrong("error", f"the pass fails: {text.splitlines()[0]}") from error
+
+
+def _refuse_missing_barriers(pass_: Pass, module: Module) -> None:
+    """Look for hazards that the pass which inserts barriers leaves: no result shows them.
+
+    Raises:
+        _Wrong: there is one.
+    """
+    plain = pass_.pass_ if isinstance(pass_, ForeignPass) else pass_
+    if not isinstance(plain, InsertBarriers):
+        return
+    for op in barriers_needed(module.function, plain.scratch_bytes):
+        place = op.location.primary
+        who = f"{place.file}:{place.line}: {op.name} #{op.id}: "
+        raise _Wrong("invalid", f"{who}a barrier is missing before it, warps may meet in memory")
 
 
 def _is_changed(before: Module, after: Module) -> bool:
