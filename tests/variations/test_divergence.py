@@ -134,15 +134,26 @@ def half_written(x_ptr, y_ptr, BLOCK: tl.constexpr):
     tl.store(y_ptr + at, tl.load(x_ptr + at), at < BLOCK // 2)
 
 
-def test_output_that_keeps_what_it_held_is_found(keep):
-    def launch():
-        half_written[(1,)](torch.rand(32), torch.ones(32), BLOCK=32)
-
-    found = diverged(keep, launch, "outputs")
+def test_outputs_that_are_written_in_part_are_no_difference(keep):
+    found = diverged(keep, launch_half, "outputs")
     assert [one.way for one in found] == ["outputs filled with NaNs", "outputs filled with zeros"]
     for one in found:
-        assert one.difference.index == (16,)
-        assert "keeps what was there before" in one.note
+        assert one.same_bits
+        assert one.note == "16 elements of y_ptr are not written"
+
+
+@tkdebug.jit
+def added_up(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(y_ptr + at % 2, tl.load(x_ptr + at))
+
+
+def test_output_that_is_added_to_is_not_filled(keep):
+    def launch():
+        added_up[(2,)](torch.ones(64), torch.zeros(2), 64, BLOCK=32)
+
+    (found,) = diverged(keep, launch, "outputs")
+    assert found.refused == "no argument is only written"
 
 
 def test_block_that_covers_a_row_is_not_made_smaller(keep):
@@ -228,9 +239,8 @@ def test_reports_have_the_line_and_the_values(keep):
     ways = [*divergence.ways("outputs"), *divergence.ways("order")]
     row = Diverged(kept, [w if isinstance(w, Found) else divergence.look(w) for w in ways])
     text = "".join(diverge_text([row]))
-    assert (
-        "outputs filled with NaNs: y_ptr[16] is nan, as it is 1; 16 of 32 elements differ" in text
-    )
+    shown = "outputs filled with NaNs: the same bits (16 elements of y_ptr are not written)"
+    assert shown in text
     assert "order: left out: the grid has one program" in text
     data = json.loads("".join(diverge_json([row])))
     schema = json.loads((DOCS / "diverge.schema.json").read_text())
@@ -238,5 +248,5 @@ def test_reports_have_the_line_and_the_values(keep):
     (answer,) = data["launches"]
     assert set(answer) == set(schema["$defs"]["Diverged"]["properties"])
     assert set(answer["ways"][0]) == set(schema["$defs"]["Way"]["properties"])
-    assert [way["index"] for way in answer["ways"]] == [[16], [16], []]
-    assert row.differs(counts_bits=False)
+    assert [way["same_bits"] for way in answer["ways"]] == [True, True, False]
+    assert not row.differs(counts_bits=True)

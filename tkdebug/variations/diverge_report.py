@@ -54,7 +54,8 @@ def _found_text(one: Found) -> Iterator[str]:
         yield f"  {one.way}: left out: {one.refused}\n"
     elif one.difference is None:
         same = "the same bits" if one.same_bits else "the same, but for rounding"
-        yield f"  {one.way}: {same}\n"
+        more = f" ({one.note})" if one.note else ""
+        yield f"  {one.way}: {same}{more}\n"
     else:
         yield f"  {one.way}: {one.difference.text}\n"
         yield from _place_text(one, "as it is")

@@ -19,8 +19,9 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.passes.pass_run import run_pass
 from tkdebug.compiler.rewriting.copies import copy_module
 from tkdebug.errors import TkError
+from tkdebug.interpreter.memory_usage import written_arguments
 from tkdebug.interpreter.observers import Moments, Observer
-from tkdebug.interpreter.replay import Parameters
+from tkdebug.interpreter.replay import read_arguments
 from tkdebug.runtime.compile.compilation import compile_with_sources, note_arguments
 from tkdebug.runtime.compile.debugged_stages import passes_of, source_for_gpu
 from tkdebug.variations.bisection import Culprit, bisect
@@ -262,13 +263,11 @@ class Divergence:
 
     def only_written(self) -> frozenset[str]:
         """Return the names of the parameters that the kernel writes and does not read."""
-        known = Parameters.of(self.module)
-        if known is None:
+        written, read = written_arguments(self.module), read_arguments(self.module)
+        if written is None or read is None:
             return frozenset()
         names = tt.Func(self.module.function).arg_names
-        return frozenset(
-            name for place, name in enumerate(names) if place in known.written - known.read
-        )
+        return frozenset(name for place, name in enumerate(names) if place in written - read)
 
     def _options(self, option: str, values: Sequence[int]) -> Iterator[Way | Found]:
         now = getattr(self.launch.src.options, option)
@@ -442,10 +441,11 @@ class Divergence:
         try:
             got = self._run(way)
             expected = self._expected(way.usual)
+            note = "" if way.fill is None else self._without_unwritten(way.fill, got, expected)
             found = difference(got, expected, self.tolerance)
             if found is None:
                 same = difference(got, expected, Tolerance()) is None
-                return Found(way.name, same or way.rounds_otherwise)
+                return Found(way.name, same or way.rounds_otherwise, note=note)
             usual = self._usual.name if way.usual is None else f"with {way.usual.name}"
             found = replace(found, text=found.text.replace(", it was ", f", {usual} "))
             if way.is_gpu:
@@ -455,6 +455,26 @@ class Divergence:
             return self._follow(way, found)
         except OutOfTimeError:
             return Found(way.name, refused=f"{self._seconds:g} s are over")
+
+    def _without_unwritten(self, fill: int, got: Outcome, expected: Outcome) -> str:
+        """Take what still holds the fill for unwritten, and give it the usual run's numbers.
+
+        Returns:
+            How many elements of what that is; "" for none.
+        """
+        notes = []
+        for name in sorted(self.only_written() & got.tensors.keys()):
+            tensor = got.tensors[name]
+            size = tensor.element_size()
+            bits = tensor.contiguous().view(torch.uint8).reshape(*tensor.shape, size)
+            unwritten = (bits == fill).all(-1)
+            usual = expected.tensors[name]
+            unwritten &= self.tolerance.differing(tensor, usual)
+            count = int(unwritten.sum())
+            if count:
+                tensor[unwritten] = usual[unwritten]
+                notes.append(f"{count:,} elements of {name} are not written")
+        return "; ".join(notes)
 
     def _follow_passes(self, way: Way, found: Difference) -> Found:
         """Look for the pass that makes a difference."""
