@@ -94,6 +94,48 @@ def test_spills_are_named_with_their_share_though_memory_hides_them():
     assert "% of a program's time" in spill.message
 
 
+def test_spills_and_the_blocks_that_they_keep_out_are_one_remark():
+    facts = streaming(5280)
+    issued = facts.code[0].by_pipe["issue"]
+    full = replace(
+        facts, registers=255, spill_bytes=64, local_bytes=64, local_lines={LOAD: 0.001 * issued}
+    )
+    found = remarks_on(full)
+    assert "so that 1 block and 4 of 64 warps fit" in found["spill"].message
+    assert "low-occupancy-registers" not in found
+
+
+@pytest.mark.parametrize(("each", "is_named"), [(16, False), (512, True)])
+def test_atomics_of_a_small_launch_that_meet_are_named(each, is_named):
+    facts = streaming(each, rounds=1, blocks=8)
+    (load,) = facts.accesses
+    adds = replace(
+        load,
+        kind="atomic",
+        elements=each,
+        requests=1.0,
+        same_address=each,
+        same_sector=each,
+        sectors=1.0,
+        needed_sectors=1.0,
+        program_sectors=1.0,
+        lines=1.0,
+        footprint_bytes=32,
+    )
+    found = remarks_on(replace(facts, accesses=(adds,), waits=(), code=(), read_bytes=4096))
+    assert ("atomic-contention" in found) == is_named
+
+
+def test_what_a_loop_does_again_is_named_though_a_full_gpu_hides_it():
+    facts = streaming(16, rounds=4, blocks=16)
+    (load,) = facts.accesses
+    again = replace(load, again=4.0, executions=64, footprint_bytes=16 << 14)
+    remark = remarks_on(replace(facts, accesses=(again,)))["redundant-load"]
+    assert remark.judged == LAUNCH
+    assert remark.predicted_ns < 12e3
+    assert remark.predicted_ns / remark.better_ns > 1.3
+
+
 def test_a_short_launch_is_judged_as_if_its_like_filled_the_gpu():
     # 16 programs of a round: over before it matters how they wait; but each request is wasteful.
     facts = streaming(16, rounds=1, blocks=8)

@@ -37,6 +37,13 @@ def test_what_was_reported_ranks_first_at_its_line(file, case, size):
     assert found[:1] == [(kind, line)]
 
 
+@pytest.mark.parametrize("case", corpus.cases(corpus.SMALL_STORIES))
+def test_few_programs_and_rounds_show_it_too(case):
+    told = corpus.run(corpus.SMALL_STORIES, case, SMALL)
+    line, kind = corpus.planted_at(corpus.SMALL_STORIES, told.cost.kernel)
+    assert [(remark.kind, remark.line) for remark in told.remarks][:1] == [(kind, line)]
+
+
 @pytest.mark.parametrize(("file", "case", "size"), [*runs(("good_stories",), GOOD)])
 def test_nothing_is_said_of_kernels_as_libraries_have_them(file, case, size):
     assert corpus.run(file, case, size).remarks == ()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tkdebug.advice.facts import GATHER, AccessFacts, LineCode, WaitFacts
+from tkdebug.advice.facts import GATHER, AccessFacts, KernelFacts, LineCode, WaitFacts
 from tkdebug.advice.findings import (
     Finding,
     Launch,
@@ -48,6 +48,8 @@ _SLOW = {
     "reduction-in-loop": "each round of the loop reduces a tile only to add the result up, for "
     "which warps wait for each other; add up tiles, element by element, and reduce once after it",
 }
+# Arithmetic that is for addresses as a rule, and so comes before the loads that hide it elsewhere.
+_OF_INDICES = ("integer-division", "int64-arithmetic")
 _REPEATED, _IN_LOOP = "repeated-work", "reduction-in-loop"
 _ACROSS_WARPS = ("barrier", "shared", "shuffle")
 # LLVM and ptxas unroll loops of loads so far; measured on sums of rows.
@@ -71,8 +73,12 @@ def slow_arithmetic(launch: Launch) -> Iterator[Finding]:
         if cause == _IN_LOOP:
             work = _loads_together(launch, work)
         worst = max((line for line, _ in found), key=lambda line: line.by_cause[cause]["issue"])
-        message = text.format(worst.per_element.get(cause, 1.0))
-        yield Finding(worst.frame, cause, message + _also([one for one, _ in found], worst), work)
+        share = share_of_program(launch, work) if cause in _OF_INDICES else 0.0
+        message = (
+            f"{text.format(worst.per_element.get(cause, 1.0))}"
+            f"{_also([one for one, _ in found], worst)}{of_program(share)}"
+        )
+        yield Finding(worst.frame, cause, message, work, share)
 
 
 def _loads_together(launch: Launch, work: Work) -> Work:
@@ -246,8 +252,9 @@ def spills(launch: Launch) -> Iterator[Finding]:
         pipes=without(work.pipes, {"lsu": total, "issue": total}),
     )
     share = share_of_program(launch, kept)
-    if share >= _FULL_SHARE and "registers" in facts.occupancy.limited_by:
-        # Smaller tiles leave room for other programs, too.
+    is_full = "registers" in facts.occupancy.limited_by
+    if is_full and (share >= _FULL_SHARE or not facts.dots):
+        # Smaller tiles leave room for other programs, too; a product's sums are best kept.
         kept = replace(kept, blocks=2 * kept.blocks, warps=2 * kept.warps)
     # Programs of smaller tiles are more, and each has less to do.
     parts = 2 ** math.ceil(math.log2(1 + facts.local_bytes / (4 * facts.registers)))
@@ -257,14 +264,20 @@ def spills(launch: Launch) -> Iterator[Finding]:
     )
     better = min(kept, split, key=lambda work: grid_s(work, launch.machine))
     message = (
-        f"{facts.spill_bytes} bytes a thread are spilled to memory ({facts.registers} registers), "
-        f"most of it here{of_program(share)}; smaller tiles or more warps than "
-        f"{facts.num_warps} hold less a thread"
+        f"{facts.spill_bytes} bytes a thread are spilled to memory ({facts.registers} registers"
+        f"{_few_blocks(facts) if is_full else ''}), most of it here{of_program(share)}; smaller "
+        f"tiles or more warps than {facts.num_warps} hold less a thread"
     )
     yield Finding(frame, "spill", message, better, share)
 
 
-# The share of a program's time: with so many spills their number keeps other programs out.
+def _few_blocks(facts: KernelFacts) -> str:
+    fits = facts.occupancy
+    blocks = "1 block" if fits.blocks == 1 else f"{fits.blocks} blocks"
+    return f", so that {blocks} and {fits.warps} of {fits.max_warps} warps fit"
+
+
+# The share of a program's time: products with so many spills keep other programs out, too.
 _FULL_SHARE = 0.05
 _OTHER_SHAPE = "another tile shape or order of axes"
 _OTHER_INDICES = (

@@ -44,7 +44,7 @@ from tkdebug.advice.rules import RULES, look_at
 # Launching alone takes a good part of a launch that is shorter.
 _SHORT_LAUNCH_S = 12e-6
 # With next to nothing to do, a launch is a test's unless it takes so many times as long.
-_TINY_FACTOR = 3
+_TINY_FACTOR = 2
 # The time to combine the results of programs that share the work of one: half a launch.
 _COMBINING_S = 3e-6
 # The share of the gains that the parts of a grid rule promise.
@@ -115,9 +115,16 @@ _LEAST_OF_KIND = {
     "small-product-tiles": 1.25,
     "small-tiles": 1.2,
 }
+# What a loop waits for or does again in each round counts in short launches, too: the programs of
+# a full GPU hide it from each other where rounds are as few as a test's.
+_OF_ROUNDS = frozenset(
+    ("dependent-loads", "serial-loop", "redundant-load", "repeated-work", "reduction-in-loop")
+)
+_LEAST_OF_ROUNDS = 1.3
 # The share of a program's time from which certain causes are named, with their share, even where
 # other programs run meanwhile.
 _LEAST_SHARE = 0.005
+_LEAST_SHARE_OF_KIND = {"integer-division": 0.2, "int64-arithmetic": 0.2, "dependent-loads": 0.25}
 # A launch that is shorter is judged as if the GPU were full alone: it takes as long to launch it.
 SHORT_LAUNCH_S = 12e-6
 _S_TO_NS = 1e9
@@ -197,7 +204,9 @@ def _remark(launch: Launch, finding: Finding, now: Times, launch_id: int) -> Rem
         better = Times(better.filled_s, better.filled_s)
     launched, filled = now.launched_s / better.launched_s, now.filled_s / better.filled_s
     counts = not now.is_small or now.launched_s >= SHORT_LAUNCH_S
-    is_named = finding.share >= _LEAST_SHARE
+    if not counts and finding.kind in _OF_ROUNDS:
+        counts, least = launched >= _LEAST_OF_ROUNDS, min(least, _LEAST_OF_ROUNDS)
+    is_named = finding.share >= _LEAST_SHARE_OF_KIND.get(finding.kind, _LEAST_SHARE)
     if not (filled >= least or (counts and launched >= least) or is_named):
         return None
     judged = LAUNCH if not now.is_small or (counts and launched >= filled) else FILLED

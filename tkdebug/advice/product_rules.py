@@ -212,11 +212,11 @@ def _growth(dot: DotFacts, loads: Mapping[int, AccessFacts], waves: float) -> tu
 
 
 def _read_again(loads: Mapping[int, AccessFacts], op_id: int | None) -> float:
-    """Return how many times each element of an operand is read in the launch."""
+    """Return how many programs read each element of an operand."""
     load = loads.get(op_id) if op_id is not None else None
     if load is None or not load.footprint_bytes:
         return 1.0
-    return load.elements * load.element_bytes / load.footprint_bytes
+    return load.elements * load.element_bytes / load.footprint_bytes / max(1.0, load.again)
 
 
 def _kept(dot: DotFacts, taller: int, wider: int) -> Iterator[tuple[int, float]]:

@@ -27,6 +27,8 @@ from tkdebug.advice.waiting_rules import atomics, barriers, occupancy, pipelinin
 # A next power of two may leave up to half of a tile masked off.
 _MASKED_SHARE = 0.5
 _WARP = 32
+# Programs, each of several small ones put together, that make small tiles worth a remark.
+_FEWEST_TOGETHER = 16
 
 _SORT = "sort or group the indices, or gather whole rows of 32 bytes or more"
 _ALONG = "let the last axis of the tile run along the stride of 1, or lay the tensor out so"
@@ -125,14 +127,14 @@ def _bytes(count: int) -> str:
 
 def small_tiles(launch: Launch) -> Iterator[Finding]:
     """Programs that have fewer elements than threads."""
-    facts, machine, work = launch.facts, launch.machine, launch.work
+    facts, work = launch.facts, launch.work
     threads = facts.num_warps * _WARP
     elements = facts.widest_tile
     if not elements or elements >= threads:
         return
     times = threads / elements
     rounds = max((a.executions for a in facts.accesses), default=0) / facts.programs
-    if facts.programs * max(1.0, rounds) < times * machine.sms:
+    if facts.programs * max(1.0, rounds) < _FEWEST_TOGETHER * times:
         return  # so little that there is nothing to put together
     better = replace(
         work,

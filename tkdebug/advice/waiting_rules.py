@@ -30,6 +30,8 @@ from tkdebug.errors import Frame
 
 # Copies of an address that every program adds to once.
 _COPIES = 32
+# Fewer atomics on an address are the partial results of a few programs.
+_MEETING = 128
 # Rounds that loads of a loop run ahead where nothing else is asked for.
 _USUAL_AHEAD = 2
 _ONE_STAGE = "num_stages is 1"
@@ -96,7 +98,8 @@ def _dependent(launch: Launch, access: AccessFacts) -> Finding:
             f"line {lines}, so each round waits twice, once after the other; load the indices of "
             "all rounds, or of the next one, ahead of the round that needs them"
         )
-    return Finding(access.frame, "dependent-loads", message, work)
+    share = share_of_program(launch, work)
+    return Finding(access.frame, "dependent-loads", message + of_program(share), work, share)
 
 
 def _waiting_products(launch: Launch) -> Iterator[Finding]:
@@ -220,6 +223,8 @@ def occupancy(launch: Launch) -> Iterator[Finding]:
         else f"{facts.shared_bytes} bytes of shared memory a block"
     )
     is_of_registers = by[0] == "registers"
+    if is_of_registers and facts.spill_bytes:
+        return  # one cause, which the remark on spills names
     if facts.dots and not facts.spill_bytes:
         # A product's sums are best kept in registers, and its stages in shared memory.
         faster = steady_s(launch.work, launch.machine) / steady_s(work, launch.machine)
@@ -272,7 +277,8 @@ def atomics(launch: Launch) -> Iterator[Finding]:
     """Atomics that meet at one address."""
 
     def meets(access: AccessFacts) -> bool:
-        return access.kind == "atomic" and (access.same_address > 1000 or meeting(access) >= 2)
+        often = access.same_address >= _MEETING
+        return access.kind == "atomic" and (often or meeting(access) >= 2)
 
     for (frame, _), accesses in accesses_by_line(launch, meets).items():
         access = max(accesses, key=lambda a: a.same_address)

@@ -154,11 +154,12 @@ def _needs_before(loop: Operation) -> Frame | None:
     """Return the places where an iteration computes what the next one needs.
 
     Sums and extremes do not count: their terms may be computed in any order, and combined after the
-    loop. So may the parts of a loop with products, whose iterations rescale the sums.
+    loop. So may the parts of a loop with products, or of a softmax, whose iterations rescale the
+    sums.
     """
     if not scf.For.matches(loop):
         return loop.location.frames[-1]
-    if any(tt.Dot.matches(op) for op in loop.walk()):
+    if any(tt.Dot.matches(op) for op in loop.walk()) or _rescales(loop):
         return None
     carried = next((a for a in iter_args(loop) if _is_recurrence(a)), None)
     if carried is None:
@@ -168,8 +169,7 @@ def _needs_before(loop: Operation) -> Frame | None:
 
 def _is_recurrence(carried: IterArg) -> bool:
     """Whether a carried number is more than a sum that is read after the loop."""
-    element = element_of(carried.argument.type)
-    if not isinstance(element, ScalarType) or not element.name.startswith(("f", "bf")):
+    if not _is_float(carried.argument):
         return False
     maker = carried.yielded.defining_op
     if maker is None or maker.block is None or carried.yielded is carried.argument:
@@ -180,6 +180,60 @@ def _is_recurrence(carried: IterArg) -> bool:
     is_combined = users == [maker] and maker.name in _COMBINES
     used_after = [user for user in carried.yielded.uses if not scf.Yield.matches(user)]
     return not is_combined or bool(used_after)
+
+
+def _is_float(value: Value) -> bool:
+    element = element_of(value.type)
+    return isinstance(element, ScalarType) and element.name.startswith(("f", "bf"))
+
+
+def _rescales(loop: Operation) -> bool:
+    """Whether all floats that a loop carries are extremes, and sums rescaled as these change.
+
+    Parts of such a loop are combined by rescaling each part's sums once, if nothing is stored
+    before its end.
+    """
+    if any(PointerAccess.matches(op) and not tt.Load.matches(op) for op in loop.walk()):
+        return False
+    floats = [a for a in iter_args(loop) if _is_float(a.argument)]
+    extremes = {a.argument for a in floats if _is_extreme(a)}
+    sums = {a.argument for a in floats} - extremes
+    return bool(extremes and sums) and all(
+        _is_rescaled_sum(a, extremes, sums) for a in floats if a.argument in sums
+    )
+
+
+def _is_extreme(carried: IterArg) -> bool:
+    maker = carried.yielded.defining_op
+    return arith.FloatExtremum.matches(maker) and carried.argument in maker.operands
+
+
+def _is_rescaled_sum(carried: IterArg, extremes: set[Value], sums: set[Value]) -> bool:
+    """Whether a carried value is scaled by what only extremes decide, and then added to."""
+    users = list(carried.argument.uses)
+    if len(users) != 1 or not arith.MulF.matches(users[0]):
+        return False
+    scaled = users[0].result
+    maker = carried.yielded.defining_op
+    if maker is None or not arith.AddF.matches(maker) or scaled not in maker.operands:
+        return False
+    factors = [value for value in users[0].operands if value is not carried.argument]
+    needed = _needed_by(factors)
+    terms = _needed_by([value for value in maker.operands if value is not scaled])
+    return not needed.isdisjoint(extremes) and sums.isdisjoint(needed | terms)
+
+
+def _needed_by(values: list[Value]) -> set[Value]:
+    """Return the values, and all that they are computed from."""
+    found, left = set[Value](), list(values)
+    while left:
+        value = left.pop()
+        if value in found:
+            continue
+        found.add(value)
+        if value.defining_op is not None:
+            left += value.defining_op.operands
+    return found
 
 
 def accumulated_reductions(tile: Module, executions: Executions) -> Mapping[int, float]:

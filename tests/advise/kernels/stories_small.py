@@ -1,0 +1,167 @@
+"""Slow kernels of the kinds in `stories.py` that a test's few programs and rounds did not show."""
+
+import torch
+import triton
+import triton.language as tl
+
+DEVICE = "cuda"
+
+
+# A sparse matrix by rows times a dense one, an entry a round.
+@triton.jit
+def csr_times_dense(indptr, indices, values, b, out, n, BN: tl.constexpr):
+    row = tl.program_id(0)
+    c = tl.program_id(1) * BN + tl.arange(0, BN)
+    begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
+    acc = tl.zeros((BN,), tl.float32)
+    for j in range(begin, end):
+        col = tl.load(indices + j)
+        v = tl.load(values + j)
+        acc += v * tl.load(b + col * n + c, mask=c < n, other=0.0)  # <- dependent-loads
+    tl.store(out + row * n + c, acc, mask=c < n)
+
+
+# A dot product of rows, reduced in each round.
+@triton.jit
+def gemv_rows(a, x, out, k, BM: tl.constexpr, BK: tl.constexpr):
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    acc = tl.zeros((BM,), tl.float32)
+    for first in range(0, k, BK):
+        rk = first + tl.arange(0, BK)
+        w = tl.load(a + rm[:, None] * k + rk[None, :]).to(tl.float32)
+        v = tl.load(x + rk).to(tl.float32)
+        acc += tl.sum(w * v[None, :], axis=1)  # <- reduction-in-loop
+    tl.store(out + rm, acc)
+
+
+# Decoding with one program a head.
+@triton.jit
+def decode_whole(q, k, v, out, tokens, scale, B: tl.constexpr, D: tl.constexpr):  # <- small-grid
+    h = tl.program_id(0)
+    d = tl.arange(0, D)
+    x = tl.load(q + h * D + d).to(tl.float32)
+    m, total = -float("inf"), 0.0
+    acc = tl.zeros((D,), tl.float32)
+    for first in range(0, tokens, B):
+        t = first + tl.arange(0, B)
+        keys = tl.load(k + (h * tokens + t[:, None]) * D + d[None, :]).to(tl.float32)
+        s = tl.sum(keys * x[None, :], axis=1) * scale
+        new = tl.maximum(m, tl.max(s, 0))
+        p = tl.exp(s - new)
+        alpha = tl.exp(m - new)
+        values = tl.load(v + (h * tokens + t[:, None]) * D + d[None, :]).to(tl.float32)
+        acc = acc * alpha + tl.sum(p[:, None] * values, axis=0)
+        total = total * alpha + tl.sum(p, 0)
+        m = new
+    tl.store(out + h * D + d, acc / total)
+
+
+# An embedding's gradient: popular tokens meet.
+@triton.jit
+def embedding_grad(dy, index, dw, D: tl.constexpr):
+    t, d = tl.program_id(0), tl.arange(0, D)
+    row = tl.load(index + t)
+    tl.atomic_add(dw + row * D + d, tl.load(dy + t * D + d))  # <- atomic-contention
+
+
+# A norm of everything by one atomic a program and element.
+@triton.jit
+def sum_of_squares(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n, other=0.0)
+    tl.atomic_add(out, tl.sum(v * v))  # <- atomic-contention
+
+
+# One row of 32 a program, of four warps.
+@triton.jit
+def tiny_rows(x, w, out, N: tl.constexpr):  # <- small-tiles
+    row = tl.program_id(0)
+    c = tl.arange(0, N)
+    v = tl.load(x + row * N + c)
+    v = v * tl.rsqrt(tl.sum(v * v) / N + 1e-6)
+    tl.store(out + row * N + c, v * tl.load(w + c))
+
+
+# Heads of 64, a token and a head each.
+@triton.jit
+def rope_by_head(x, cos, sin, out, heads, HALF: tl.constexpr):  # <- small-tiles
+    t, h = tl.program_id(0), tl.program_id(1)
+    d = tl.arange(0, HALF)
+    c, s = tl.load(cos + t * HALF + d), tl.load(sin + t * HALF + d)
+    at = (t * heads + h) * 2 * HALF
+    a, b = tl.load(x + at + d), tl.load(x + at + HALF + d)
+    tl.store(out + at + d, a * c - b * s)
+    tl.store(out + at + HALF + d, b * c + a * s)
+
+
+def _ones(*shape, dtype=torch.float32):
+    return torch.ones(shape, dtype=dtype, device=DEVICE)
+
+
+def _halves(*shape):
+    return _ones(*shape, dtype=torch.float16)
+
+
+def _csr(rows, per, cols):
+    indptr = torch.arange(0, (rows + 1) * per, per, dtype=torch.int32, device=DEVICE)
+    indices = torch.randint(0, cols, (rows * per,), device=DEVICE).to(torch.int32)
+    return indptr, indices, _ones(rows * per)
+
+
+def csr_dense(form, size):
+    rows, n = (8192, 256) if size > 1024 else (64, 64)
+    indptr, indices, values = _csr(rows, 64 if size > 1024 else 16, rows)
+    b, out = _ones(rows, n), _ones(rows, n)
+    bn = 128 if size > 1024 else 64
+    return lambda: csr_times_dense[(rows, n // bn)](indptr, indices, values, b, out, n, BN=bn)
+
+
+def gemv_row(form, size):
+    m, k = (8192, 8192) if size > 1024 else (128, 512)
+    a, x, out = _halves(m, k), _halves(k), _ones(m)
+    return lambda: gemv_rows[(m // 4,)](a, x, out, k, BM=4, BK=128, num_warps=4)
+
+
+def decodes(form, size):
+    heads, tokens = (32, 16384) if size > 1024 else (4, 512)
+    q, out = _halves(heads, 128), _ones(heads, 128)
+    k, v = _halves(heads, tokens, 128), _halves(heads, tokens, 128)
+    return lambda: decode_whole[(heads,)](q, k, v, out, tokens, 0.1, B=64, D=128)
+
+
+def embedding_grads(form, size):
+    tokens = 65536 if size > 1024 else 512
+    index = torch.zeros(tokens, dtype=torch.int64, device=DEVICE)
+    index[::4] = torch.randint(0, 1000, (tokens // 4,), device=DEVICE)
+    dy, dw = _ones(tokens, 128), torch.zeros(1000, 128, device=DEVICE)
+    return lambda: embedding_grad[(tokens,)](dy, index, dw, D=128, num_warps=4)
+
+
+def squares(form, size):
+    n = 1 << 25 if size > 1024 else 1 << 16
+    x, out = _ones(n), torch.zeros(1, device=DEVICE)
+    return lambda: sum_of_squares[(n // 256,)](x, out, n, BLOCK=256)
+
+
+def tinies(form, size):
+    rows = 1 << 18 if size > 1024 else 256
+    x, w, out = _ones(rows, 32), _ones(32), _ones(rows, 32)
+    return lambda: tiny_rows[(rows,)](x, w, out, N=32)
+
+
+def ropes(form, size):
+    tokens, heads = (8192, 32) if size > 1024 else (64, 4)
+    x, out = _halves(tokens, heads, 64), _halves(tokens, heads, 64)
+    cos, sin = _ones(tokens, 32), _ones(tokens, 32)
+    return lambda: rope_by_head[(tokens, heads)](x, cos, sin, out, heads, HALF=32)
+
+
+CASES = {
+    "csr_dense": csr_dense,
+    "gemv_row": gemv_row,
+    "decodes": decodes,
+    "embedding_grads": embedding_grads,
+    "squares": squares,
+    "tinies": tinies,
+    "ropes": ropes,
+}
