@@ -22,8 +22,11 @@ _SECTIONS = {
     kind: text
     for kind, text in re.findall(r"^### `([\w-]+)`\n(.*?)(?=^##+ |\Z)", PAGE, flags=re.M | re.S)
 }
+# By the name of its file: the kind, and the number of the example of a section that has several.
 _EXAMPLES = {
-    kind: match.groups() for kind, text in _SECTIONS.items() if (match := _EXAMPLE.search(text))
+    kind if number == 1 else f"{kind}-{number}": match.groups()
+    for kind, text in _SECTIONS.items()
+    for number, match in enumerate(_EXAMPLE.finditer(text), 1)
 }
 
 
@@ -35,9 +38,9 @@ def test_each_kind_has_a_section_and_a_row_in_one_order() -> None:
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return what `tkdebug run` prints of all examples, each a file named after its kind."""
+    """Return what `tkdebug run` prints of all examples, each a file of its name."""
     folder = tmp_path_factory.mktemp("examples")
-    names = [f"{kind.replace('-', '_')}.py" for kind in _EXAMPLES]
+    names = [f"{example.replace('-', '_')}.py" for example in _EXAMPLES]
     for name, (code, _) in zip(names, _EXAMPLES.values(), strict=True):
         (folder / name).write_text(_IMPORTS + code, encoding="utf-8")
     script = (
@@ -58,8 +61,8 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return re.sub(r"by launch \d+", "by launch 1", process.stderr)
 
 
-@pytest.mark.parametrize("kind", _EXAMPLES)
-def test_example_prints_the_quoted_fault(kind: str, printed: str) -> None:
-    quoted = _EXAMPLES[kind][1]
-    assert f" {kind} " in quoted
+@pytest.mark.parametrize("example", _EXAMPLES)
+def test_example_prints_the_quoted_fault(example: str, printed: str) -> None:
+    quoted = _EXAMPLES[example][1]
+    assert f" {re.sub(r'-[0-9]+$', '', example)} " in quoted
     assert quoted in printed

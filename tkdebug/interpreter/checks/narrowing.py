@@ -1,8 +1,9 @@
 """Follows losses of conversions to a narrower type to where they are stored, or lead an access.
 
 That is a float that is outside the integers of its target, an integer whose upper bits are cut off,
-and a finite number that becomes Inf. Until one happens this looks at nothing but conversions. Lost
-elements that no unmasked lane stores are of no concern.
+a finite number that becomes Inf, and a sum, difference or product of 8 or 16 bits that wraps before
+it is made wider. Until one happens this looks at nothing but these. Lost elements that no unmasked
+lane stores are of no concern.
 
 Integers are cut on purpose in hashes, random numbers and packed words. So conversions of results of
 bit operations or large factors are left alone, and so are conversions that only bit operations use;
@@ -24,11 +25,11 @@ from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects.interfaces import Cast, accessed
 from tkdebug.compiler.faults.facts import Offender
-from tkdebug.compiler.faults.messages import FaultText, place_of
+from tkdebug.compiler.faults.messages import FaultText, op_text, place_of
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
-from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded, incoming
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.shadow_flow import (
     all_united,
@@ -62,11 +63,17 @@ BIT_OPS = names_of(
 )
 # Factors of hashes; those of offsets are smaller as a rule.
 _HASH_FACTOR = 1 << 15
+# Of these a kernel may mean what becomes of the lost value.
+_WARNINGS = TO_FLOAT | names_of(arith.WrappingBinary)
+_HANDING_ON = names_of(tt.Rearrangement, arith.Select)
 _RESHAPING = names_of(tt.ExpandDims, tt.Reshape, tt.Broadcast, tt.Splat, tt.Trans)
 
 
 def may_lose(op: Operation) -> bool:
     """Whether a run of `op` may lose a value that is not meant to be lost."""
+    if arith.WrappingBinary.matches(op):
+        is_narrow = bits_of(op.result) in (8, 16) and is_in_kernel(op)
+        return is_narrow and not _is_of_bits(op.result) and widened_by(op.result) is not None
     if arith.IntegerToFloat.matches(op) and str(ir.element_of(op.result.type)) != "f16":
         return False  # any other float takes all integers
     if op.name in TO_INTEGER or op.name in TO_FLOAT:
@@ -77,6 +84,31 @@ def may_lose(op: Operation) -> bool:
     if any(user.name in BIT_OPS for user in source.uses):
         return False  # a word that is taken apart
     return not (_is_of_bits(source) or _is_widened_sum(source, bits_of(op.result)))
+
+
+_WIDENING = names_of(arith.ExtSI, arith.ExtUI, arith.SIToFP, arith.UIToFP)
+_SIGNED_WIDENING = names_of(arith.ExtSI, arith.SIToFP)
+
+
+def widened_by(value: Value) -> Operation | None:
+    """Return what makes a narrow integer wider, after more arithmetic of its width or in a loop."""
+    seen, left = {value}, [value]
+    while left:
+        for user in left.pop().uses:
+            if user.name in BIT_OPS:
+                return None  # a word that is taken apart
+            if user.name in _WIDENING:
+                return user
+            passed: Iterable[Value] = ()
+            if user.name in CONTROL_FLOW or not user.results:
+                passed = [target for source, target in forwarded(user) if source in seen]
+            elif arith.WrappingBinary.matches(user) or user.name in _HANDING_ON:
+                passed = user.results
+            for one in passed:
+                if one not in seen:
+                    seen.add(one)
+                    left.append(one)
+    return None
 
 
 def _is_too_large_itself(op: Operation) -> bool:
@@ -220,6 +252,9 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
         """A conversion has run."""
+        if arith.WrappingBinary.matches(op):
+            self._wrapped(op, operands, results[0])
+            return results
         if op.name in TO_FLOAT:
             bad = lost = self._infinite(op, operands[0], results[0])
         elif op.name in TO_INTEGER:
@@ -236,6 +271,28 @@ class NarrowingTracker(ShadowValues[Narrowed]):
             self.set_shadow(op.result, known)
         run.attend(self, bool(self.shadows))
         return results
+
+    def _wrapped(self, op: Operation, operands: Sequence[TileValue], result: TileValue) -> None:
+        """Follow what a narrow sum, difference or product has lost.
+
+        A sum that leaves the type a second time has come back to its value.
+        """
+        ev, type_ = self._ev, op.result.type
+        low, high = _range(bits_of(op.result), _is_wrapping_unsigned(op))
+        left, right = (_as_integers(ev.dense(tile, type_), low, high) for tile in operands)
+        sign = arith.WrappingBinary(op).sign
+        exact = left * right if sign == "*" else left + right if sign == "+" else left - right
+        bad = self.of_active((exact < low) | (exact > high))
+        known = dict(self.shadows.get(op.result, {}))
+        for key, (origin, shadow) in list(known.items()):
+            if arith.WrappingBinary.matches(key) and sign != "*":
+                known[key] = (origin, shadow & ~bad)
+                bad = bad & ~shadow
+        if bool(bad.any()):
+            place = ev.full(bad, type_)
+            known[op] = (Narrowed(op, place, (left, right), place), bad)
+        self.set_shadow(op.result, known)
+        self._ev.attend(self, bool(self.shadows))
 
     def _infinite(self, op: Operation, value: TileValue, result: TileValue) -> Tensor | None:
         if _is_finite(result):
@@ -335,7 +392,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
             f"{_narrowing_text(origin, at, is_unsigned)}; the result is stored",
             Offender(stored.program_id, at[1:], stored.index),
             count,
-            severity="warning" if origin.op.name in TO_FLOAT else "error",
+            severity="warning" if origin.op.name in _WARNINGS else "error",
             store=access.op,
             tensor=buffer.name,
             hint=_hint(origin.op),
@@ -354,6 +411,17 @@ def _is_signed(op: Operation) -> bool:
 def _is_unsigned(op: Operation) -> bool:
     """Whether the result of a conversion is converted on to a float, as an unsigned integer."""
     return any(arith.UIToFP.matches(user) for user in op.result.uses) and not _is_signed(op)
+
+
+def _is_wrapping_unsigned(op: Operation) -> bool:
+    """Whether a narrow integer is made wider as an unsigned one."""
+    widening = widened_by(op.result)
+    return widening is not None and widening.name not in _SIGNED_WIDENING
+
+
+def _as_integers(values: Tensor, low: int, high: int) -> Tensor:
+    """Return the numbers of a narrow type in int64, from `low` to `high` as the type is read."""
+    return (values.to(torch.int64) - low) % (high - low + 1) + low
 
 
 def _is_finite(tile: TileValue) -> bool:
@@ -379,6 +447,12 @@ def _narrowing_text(origin: Narrowed, at: tuple[int, ...], is_unsigned: bool = F
     op = origin.op
     value = element_at(origin.operands[0], at).item()
     bits = bits_of(op.result)
+    if arith.WrappingBinary.matches(op):
+        is_unsigned = _is_wrapping_unsigned(op)
+        low, high = _range(bits, is_unsigned)
+        shown = op_text(op, tuple(str(int(element_at(side, at))) for side in origin.operands))
+        name = f"{'u' if is_unsigned else ''}int{bits}"
+        return f"`{shown}` does not fit {name} ({low} to {high}) and wraps before it is made wider"
     if op.name in TO_FLOAT:
         if arith.UIToFP.matches(op) and value < 0:
             value += 1 << bits_of(Cast(op).source)
@@ -401,6 +475,11 @@ def _range(bits: int, is_unsigned: bool) -> tuple[int, int]:
 
 
 def _hint(op: Operation) -> str:
+    if arith.WrappingBinary.matches(op):
+        return (
+            "convert an operand first, as in x.to(tl.int32); a Python int, and an operand of the "
+            "same type, keep the narrow type"
+        )
     if op.name in TO_FLOAT:
         return "scale or clamp before the conversion, or keep the wider type"
     if op.name in TO_INTEGER:

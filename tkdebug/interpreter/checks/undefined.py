@@ -6,8 +6,9 @@ in elements that are masked off, or that `tl.where` drops. So each is followed t
 it, and reported when a store writes it, or when an access, a branch or a loop depends on it. Until
 one occurs, only divisors, the amounts of shifts, and masks are looked at.
 
-Offsets that wrapped are followed in the same way, and reported if an access uses them; negative
-remainders are reported if they lead an access before the tensor. `row * stride` in int32 wraps
+Offsets that wrapped are followed in the same way, and reported if an access uses them. Negative
+remainders are reported if an access uses them as they are; those to which the divisor, or a
+constant such as a halo's, was added, if they lead before the tensor. `row * stride` in int32 wraps
 where a tensor has more than 2**31 elements, and the access goes elsewhere in the same tensor as
 often as outside it. A wrapped value is no fault by itself: hashes wrap on purpose, and take a
 remainder or some bits before they address anything. So sums, differences and products count only if
@@ -26,12 +27,14 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.analysis import offset_arithmetic
+from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.dialects.interfaces import accessed
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.faults.messages import op_text
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.shadow_flow import shadows_of_results, united
@@ -142,7 +145,16 @@ def _bounds(tile: TileValue) -> tuple[int, int]:
     return int(least), int(most)
 
 
+_NEGATIVE = ("remainder", "corrected")
+# What hands a remainder on as it is.
+_KEEPING = names_of(arith.ExtSI, arith.Select, tt.Rearrangement)
 _OFFSET_CARRIERS = offset_arithmetic.CARRIERS | tt.AddPtr.names
+
+
+def _is_constant(value: Value) -> bool:
+    return constant_value(traced(value, tt.Rearrangement.names)) is not None
+
+
 _LEAVING = names_of(scf.Yield, scf.Condition)
 _DECISIONS = {
     scf.If.name: "decides a branch",
@@ -160,15 +172,21 @@ class UndefinedOrigin(Origin):
 
     Attributes:
         kind: "undefined", or for offsets: "wrapped"; "hashed", wrapped, but only remainders are
-            made of them; "remainder", negative as `op` was, or because it wrapped.
+            made of them; "remainder", negative as `op` was, or because it wrapped;
+            "corrected", a remainder to which something was added for it.
     """
 
-    kind: Literal["undefined", "wrapped", "hashed", "remainder"] = "undefined"
+    kind: Literal["undefined", "wrapped", "hashed", "remainder", "corrected"] = "undefined"
 
     @property
     def is_wrapped(self) -> bool:
         """Whether the elements themselves, and not remainders of them, have wrapped."""
         return self.kind in ("wrapped", "hashed")
+
+    @property
+    def is_plain_remainder(self) -> bool:
+        """Whether it is negative as its left operand was, and nothing was added for it."""
+        return self.kind == "remainder" and self.op.name == offset_arithmetic.REMAINDER
 
     def shown(self, at: tuple[int, ...]) -> str:
         """The op at an element, such as "7 // 0"; "" for a load."""
@@ -322,11 +340,16 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
         if not results or not any(each):
             return results
         merged = [self._merged(shadows) for shadows in each]
-        origins = {key: of for shadows in each if shadows for key, (of, _) in shadows.items()}
+        origins: dict[Operation, UndefinedOrigin] = {}
+        for key, (origin, _) in (item for shadows in each if shadows for item in shadows.items()):
+            if key not in origins or origin.kind == "corrected":
+                origins[key] = origin
         lost = self._cancelled(op)
         for key, origin in origins.items():
             if origin.kind != "undefined" and op.name not in _OFFSET_CARRIERS:
                 continue  # bits or a limit: it was meant
+            if origin.is_plain_remainder and self._corrects(op, operands, origin):
+                origin = replace(origin, kind="corrected")
             shadows = [found[key][1] if found and key in found else None for found in each]
             flowed = shadows_of_results(self._ev, op, operands, shadows, merged)
             for result, shadow in zip(results, flowed, strict=True):
@@ -335,6 +358,32 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
                 if shadow is not None and any_true(shadow):
                     result[key] = (origin, shadow)
         return results
+
+    def _corrects(
+        self, op: Operation, operands: Sequence[TileValue], origin: UndefinedOrigin
+    ) -> bool:
+        """Whether `op` adds the divisor to a negative remainder, or a constant, or subtracts it."""
+        if tt.AddPtr.matches(op):
+            before = traced(tt.AddPtr(op).pointer, tt.Rearrangement.names).defining_op
+            if tt.AddPtr.matches(before) and _is_constant(tt.AddPtr(before).offset):
+                return True
+        elif not arith.AddI.matches(op):
+            return not (arith.MulI.matches(op) or op.name in _KEEPING)
+        divisor = traced(arith.RemSI(origin.op).rhs, tt.Rearrangement.names)
+        for value, tile in zip(op.operands, operands, strict=True):
+            if origin.op in self.shadows.get(value, {}) or isinstance(tile, PointerTile):
+                continue
+            added = traced(value, tt.Rearrangement.names)
+            maker = added.defining_op
+            choices = (added, *(maker.operands if arith.Select.matches(maker) else ()))
+            if _is_constant(added) or divisor in (
+                traced(choice, tt.Rearrangement.names) for choice in choices
+            ):
+                return True
+            if maker is None:  # an argument, as a rule, of the divisor's value
+                values = self._ev.dense(tile, value.type)
+                return bool((values == origin.operands[1].reshape(-1)[0]).all())
+        return False
 
     def _cancelled(self, op: Operation) -> Tensor | None:
         """Return where both operands of a difference wrapped: it may be right all the same."""
@@ -380,7 +429,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
                 if origin.kind == "hashed" or (origin.kind != "undefined" and place > 0):
                     continue
                 used = shadow if value is mask else shadow & allowed
-                if origin.kind == "remainder":
+                if origin.kind in _NEGATIVE and not origin.is_plain_remainder:
                     used = used & self._before_tensor(op, operands[0])
                 how = use
                 if origin.kind != "undefined" and isinstance(operands[0], PointerTile):
@@ -433,7 +482,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
             tensor = pointer.buffer.name
             index = self._offset(op, pointer, program, lane)
         count = int(used.sum())
-        is_negative = origin.kind == "remainder" and origin.op.name == offset_arithmetic.REMAINDER
+        is_negative = origin.op.name == offset_arithmetic.REMAINDER and origin.kind in _NEGATIVE
         self._faults.undefined(
             origin.op, offender, origin.shown(at), op, use, tensor, index, count, is_negative
         )
