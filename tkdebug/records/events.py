@@ -28,6 +28,7 @@ FaultKind = Literal[
     "unwritten-output",
     "coverage",
     "row-overrun",
+    "loop-state",
     "thread-order",
     "division-by-zero",
     "shift-range",

@@ -42,6 +42,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "unwritten-output": "A launch leaves gaps in a fresh tensor that it stores to.",
     "coverage": "A launch leaves out, or adds up twice, elements of an input that it is to read.",
     "row-overrun": "An access leaves its row for the next one of the same tensor.",
+    "loop-state": "A loop is meant to move a load along its tensor, and does not.",
     "thread-order": "Threads of one program access the same memory, and nothing orders them.",
     "division-by-zero": "The result of an integer division by zero is used.",
     "shift-range": "The result of a shift by the width of its type or more is used.",

@@ -364,8 +364,10 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
     ) -> bool:
         """Whether `op` adds the divisor to a negative remainder, or a constant, or subtracts it."""
         if tt.AddPtr.matches(op):
-            before = traced(tt.AddPtr(op).pointer, tt.Rearrangement.names).defining_op
-            if tt.AddPtr.matches(before) and _is_constant(tt.AddPtr(before).offset):
+            before = tt.AddPtr.cast(
+                traced(tt.AddPtr(op).pointer, tt.Rearrangement.names).defining_op
+            )
+            if before is not None and _is_constant(before.offset):
                 return True
         elif not arith.AddI.matches(op):
             return not (arith.MulI.matches(op) or op.name in _KEEPING)
@@ -374,13 +376,15 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
             if origin.op in self.shadows.get(value, {}) or isinstance(tile, PointerTile):
                 continue
             added = traced(value, tt.Rearrangement.names)
-            maker = added.defining_op
-            choices = (added, *(maker.operands if arith.Select.matches(maker) else ()))
+            choice = arith.Select.cast(added.defining_op)
+            choices = [added]
+            if choice is not None:
+                choices += [choice.true_value, choice.false_value]
             if _is_constant(added) or divisor in (
-                traced(choice, tt.Rearrangement.names) for choice in choices
+                traced(one, tt.Rearrangement.names) for one in choices
             ):
                 return True
-            if maker is None:  # an argument, as a rule, of the divisor's value
+            if added.defining_op is None:  # an argument, as a rule, of the divisor's value
                 values = self._ev.dense(tile, value.type)
                 return bool((values == origin.operands[1].reshape(-1)[0]).all())
         return False

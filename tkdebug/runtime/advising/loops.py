@@ -205,7 +205,9 @@ def _rescales(loop: Operation) -> bool:
 
 def _is_extreme(carried: IterArg) -> bool:
     maker = carried.yielded.defining_op
-    return arith.FloatExtremum.matches(maker) and carried.argument in maker.operands
+    if maker is None or not arith.FloatExtremum.matches(maker):
+        return False
+    return carried.argument in maker.operands
 
 
 def _is_rescaled_sum(carried: IterArg, extremes: set[Value], sums: set[Value]) -> bool:
