@@ -96,7 +96,7 @@ class _CountedRounds(Observer):
 
 
 class _Rounds:
-    """What changes from one round of a loop to the next.
+    """Changes from one round of a loop to the next.
 
     Attributes:
         loads: of it, those in no loop within.
