@@ -6,7 +6,8 @@ from launching import fault, launch
 
 import tkdebug
 from tkdebug.errors import Frame, UsageError
-from tkdebug.instrument.home.pictures import Box, tile_values_picture
+from tkdebug.instrument.home.kernel_pictures import tile_values_picture
+from tkdebug.instrument.home.pictures import Box
 from tkdebug.instrument.home.svg import to_svg
 from tkdebug.instrument.notebook import FoundFault, Kernel, Run, Timeline
 from tkdebug.instrument.recorder import Recorder

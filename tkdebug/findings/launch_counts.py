@@ -27,6 +27,18 @@ class LaunchCounts:
         return LaunchCounts(self.checked - before.checked, self.captured - before.captured)
 
 
+@stored("run_checks")
+@dataclass(frozen=True, slots=True)
+class RunChecks:
+    """Checks of a run.
+
+    Attributes:
+        not_looked_for: kinds of faults that interpreted launches were not checked for.
+    """
+
+    not_looked_for: tuple[str, ...]
+
+
 @stored("kernel_checks")
 @dataclass(frozen=True, slots=True)
 class KernelChecks:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.instrument.analyses.watched_values import recorded_values
+from tkdebug.instrument.home.kernel_pictures import tile_values_picture
 from tkdebug.instrument.home.model import model_of, short_names
-from tkdebug.instrument.home.pictures import Picture, tile_values_picture
+from tkdebug.instrument.home.pictures import Picture
 from tkdebug.instrument.home.records import (
     FaultModel,
     KernelModel,

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tkdebug.cli.command import INTERRUPTED_STATUS
 from tkdebug.cli.runs.next_step import note_error
-from tkdebug.cli.runs.outcome import Outcome, conclude
+from tkdebug.cli.runs.outcome import Outcome, conclude, not_looked_for
 from tkdebug.cli.runs.progress import progress_line
 from tkdebug.cli.runs.request import RunRequest
 from tkdebug.cli.script.execution import Ending, Program, run_debugged_program, run_program
 from tkdebug.fault_printing.processes import printing_faults
 from tkdebug.findings.baseline import load
+from tkdebug.findings.launch_counts import RunChecks
 from tkdebug.findings.reporting import used_baseline
 from tkdebug.instrument.launch_listeners.nvtx_ranges import nvtx_ranges
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
@@ -148,6 +149,7 @@ def _run_recorded(
         ):
             if KNOBS.baseline is not None:
                 HOOKS.record(used_baseline(KNOBS.baseline, load(KNOBS.baseline)))
+            HOOKS.record(RunChecks(not_looked_for(request)))
             if request.pane_socket is not None:
                 ending = _run_beside_pane(program, request.pane_socket, request.waits_for_pane)
             else:

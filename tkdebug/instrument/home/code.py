@@ -7,12 +7,21 @@ take time.
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tkdebug.instrument.home.layouts import layout_picture, layouts_of
 from tkdebug.instrument.home.pictures import TIMES
-from tkdebug.instrument.home.records import Code, PassAtLine, PassModel, Place, StageModel
+from tkdebug.instrument.home.records import (
+    Code,
+    LayoutModel,
+    PassAtLine,
+    PassModel,
+    Place,
+    StageModel,
+)
 from tkdebug.instrument.passes.diff import PassDiff, StageOps, text_diff
 from tkdebug.instrument.passes.kernel_passes import KernelPasses, load_kernel_passes
 from tkdebug.instrument.passes.stage_lines import (
@@ -35,6 +44,8 @@ _MOST_DIFF_LINES = 160
 # Longer texts are not compared: that takes as long as all else.
 _MOST_COMPARED = 2_500
 _MOST_GROUPS = 40
+_MOST_LAYOUTS = 8
+_LAYOUT_NAME = re.compile(r"#(\w+)")
 # Rows of PTX that are of no instruction and of no one's interest.
 _PTX_NOISE = (".loc", ".file", ".section", "//", "{", "}", ".b8", ".b16", ".b32", ".b64", ".4byte")
 
@@ -74,12 +85,23 @@ def code_of(session: Session, kernel: RecordedKernel, table: LineTable | None) -
     passes = load_kernel_passes(session, kernel)
     models, by_line = ((), {}) if passes is None else _passes(passes)
     note = "" if passes is None else passes.note
-    code = Code(tuple(chains), tuple(stages), models, note)
+    layouts = tuple(_layouts(session, kernel))
+    code = Code(tuple(chains), tuple(stages), models, layouts, note)
     chars = sum(len(row) + 8 for stage in stages for row in stage.text)
     chars += sum(len(row) for one in models for row in (*one.diff, *one.changes))
     return CodeOfVariant(
         code, {place: dict(found) for place, found in rows.items()}, by_line, chars
     )
+
+
+def _layouts(session: Session, kernel: RecordedKernel) -> Iterator[LayoutModel]:
+    """Yield the layouts that GPU IR names most often."""
+    stage = next((name for name in reversed(kernel.stages) if name.startswith("gpu-ir")), None)
+    text = "" if stage is None else session.artifact(kernel.hash, stage) or ""
+    uses = Counter(_LAYOUT_NAME.findall(text))
+    found = sorted(layouts_of(text), key=lambda layout: -uses[layout.name])
+    for layout in found[:_MOST_LAYOUTS]:
+        yield LayoutModel(layout.name, layout_picture(layout))
 
 
 def _chosen(names: Sequence[str]) -> list[str]:

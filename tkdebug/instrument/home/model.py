@@ -16,12 +16,14 @@ from pathlib import PurePath
 
 from tkdebug.advice.records import LaunchCost, LineTime, Remark
 from tkdebug.errors import shown_path
+from tkdebug.findings.launch_counts import RunChecks
 from tkdebug.instrument.analyses.advice import advice_of, launch_costs, line_costs
 from tkdebug.instrument.analyses.compiled_models import model_times
 from tkdebug.instrument.analyses.kernel_names import activity_name, differing_parts
 from tkdebug.instrument.analyses.stalls import recorded_stalls
 from tkdebug.instrument.analyses.timelines import recorded_timelines
 from tkdebug.instrument.home.code import CodeOfVariant, code_of
+from tkdebug.instrument.home.kernel_pictures import occupancy_picture, roofline, warps_picture
 from tkdebug.instrument.home.launches import (
     Launches,
     LaunchFields,
@@ -37,8 +39,6 @@ from tkdebug.instrument.home.pictures import (
     fault_pictures,
     index_of,
     mismatch_picture,
-    occupancy_picture,
-    roofline,
     shape_text,
 )
 from tkdebug.instrument.home.records import (
@@ -179,7 +179,12 @@ class _ModelOfRun:
             basis=self.basis if kernels else "",
             machine=self.costs[0].machine if self.costs else "",
             ceilings=self.costs[0].ceilings if self.costs else "",
+            not_looked_for=self._not_looked_for(),
         )
+
+    def _not_looked_for(self) -> tuple[str, ...]:
+        found = self.session.records(RunChecks, limit=1)
+        return found[0].event.not_looked_for if found and "interpret" in self.run.mode else ()
 
     def _others(self) -> tuple[OtherModel, ...]:
         _, totals = self.session.other_totals()
@@ -271,21 +276,24 @@ class _ModelOfRun:
         return keys[0] if len(keys) == 1 else ""
 
     def _remarks(self) -> Iterator[RemarkModel]:
-        hashes: dict[tuple[str, str, int, str], str] = {}
+        hashes: dict[tuple[str, str, int, str], list[str]] = defaultdict(list)
         for row in self.session.records(Remark):
             one = row.event
-            hashes.setdefault((one.kernel, one.file, one.line, one.kind), one.kernel_hash)
+            hashes[one.kernel, one.file, one.line, one.kind].append(one.kernel_hash)
         found = advice_of(self.session)
         if len(found) > MOST_REMARKS:
             self.left_out.append(f"{MOST_REMARKS} of {len(found):,} remarks are shown")
-        of_kernel = {cost.kernel: cost.kernel_hash for cost in reversed(self.costs)}
+        for cost in self.costs:
+            hashes[cost.kernel, "", 0, ""].append(cost.kernel_hash)
         for number, advice in enumerate(found[:MOST_REMARKS]):
             key = advice.kernel, advice.file, advice.line, advice.kind
-            hash_ = hashes.get(key) or of_kernel.get(advice.kernel, "")
+            found_in = hashes[key] or hashes[advice.kernel, "", 0, ""]
+            variants = tuple(dict.fromkeys(self.variants.key_of(one) for one in found_in if one))
             yield RemarkModel(
                 number,
                 advice.kernel,
-                self.variants.key_of(hash_) if hash_ else "",
+                variants[0] if variants else "",
+                variants,
                 Place(advice.file, advice.line),
                 advice.kind,
                 advice.message,
@@ -527,6 +535,8 @@ class _Kernels:
             occupancy = occupancy_picture(table.resources.occupancy)
             if occupancy is not None:
                 yield occupancy
+        for timeline in self._records[variant.key].timelines[:1]:
+            yield warps_picture(timeline)
 
     def _table(self, build: RecordedKernel | None) -> LineTable | None:
         if build is None or not self._run.code or self._chars > MOST_CODE_CHARS:
@@ -556,7 +566,7 @@ def _by_variant(
     for one in found:
         if one.place is None:
             continue
-        for key in one.variants if isinstance(one, FaultModel) else (one.variant,):
+        for key in one.variants:
             by_variant[key][one.place].append(one.number)
     return by_variant
 

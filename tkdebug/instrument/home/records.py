@@ -83,6 +83,7 @@ class RunFacts:
         total_ns: of all kernels, as `basis` says.
         machine: the GPU that predictions are for, "" without any.
         ceilings: the source of that GPU's figures.
+        not_looked_for: kinds of faults that interpreted launches were not checked for.
     """
 
     script: str
@@ -98,6 +99,7 @@ class RunFacts:
     basis: Basis
     machine: str
     ceilings: str
+    not_looked_for: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,17 +300,27 @@ class PassModel:
 
 
 @dataclass(frozen=True, slots=True)
+class LayoutModel:
+    """A layout of a kernel's tiles, by its name in GPU IR."""
+
+    name: str
+    picture: Picture
+
+
+@dataclass(frozen=True, slots=True)
 class Code:
     """Texts of one specialisation: stages and passes.
 
     Attributes:
         chains: call chains of rows, each from the kernel inwards.
+        layouts: those that most of GPU IR's rows name.
         note: why something is missing, "" where nothing is.
     """
 
     chains: tuple[tuple[Place, ...], ...]
     stages: tuple[StageModel, ...]
     passes: tuple[PassModel, ...]
+    layouts: tuple[LayoutModel, ...] = ()
     note: str = ""
 
 
@@ -424,6 +436,7 @@ class RemarkModel:
     """A remark of `advise`, ranked.
 
     Attributes:
+        variants: keys of all specialisations that it is of.
         gain: share of the run's time that is saved, 0 to 1; 0 where nothing is predicted.
         speedup: of the kernel.
         weighed: whose times it is weighed by.
@@ -432,6 +445,7 @@ class RemarkModel:
     number: int
     kernel: str
     variant: str
+    variants: tuple[str, ...]
     place: Place
     kind: str
     message: str

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from tkdebug.instrument.home.pictures import Box, Dot, Line, Mark, Picture, Text
+from tkdebug.instrument.home.pictures import SERIES, Box, Dot, Line, Mark, Picture, Role, Text
 from tkdebug.instrument.home.records import TimeStrip
 from tkdebug.terminal.text import visible
 
 _INK, _MUTED, _GROUND = "var(--tkd-fg, #1a2028)", "var(--tkd-mut, #57626f)", "var(--tkd-bg, #fff)"
 _BAD, _BLUE = "var(--tkd-bad, #c8372d)", "var(--tkd-acc, #0b5cad)"
-_FILLS = {
+_FILLS: dict[Role, str] = {
     "frame": f'fill="{_GROUND}" stroke="{_MUTED}"',
     "bad": f'fill="{_BAD}"',
     "meant": f'fill="{_BLUE}"',
@@ -24,7 +24,7 @@ _FILLS = {
     "ink": f'fill="{_INK}"',
     "grid": 'fill="var(--tkd-line, #e1e5ea)"',
 }
-_STROKES = {
+_STROKES: dict[Role, str] = {
     "frame": _INK,
     "bad": _BAD,
     "meant": _BLUE,
@@ -36,6 +36,9 @@ _STROKES = {
 # Of kernels, in order of their share; all further ones, and others' kernels, are grey.
 KERNEL_COLOURS = ("#1f6fb5", "#e08fbf", "#0a7d5c", "#dda01a", "#58b3e6")
 _GREY = "#9aa4af"
+_SERIES = dict(zip(SERIES, (*KERNEL_COLOURS, _GREY), strict=True))
+_FILLS |= {role: f'fill="{colour}"' for role, colour in _SERIES.items()}
+_STROKES |= _SERIES
 _FONT = 'font-family="system-ui, sans-serif" font-size="10"'
 
 

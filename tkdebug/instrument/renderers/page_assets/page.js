@@ -126,14 +126,15 @@ function header() {
   $('#verdict').className = 'verdict ' + v.level; put('#verdict', `${glyph} ${v.text}`);
   put('#sum', h('b', null, fmt(run.launches)), ' launches of ', h('b', null, fmt(M.kernels.length)), ` kernel${M.kernels.length === 1 ? '' : 's'}`,
     run.exit_status ? ` · exit status ${run.exit_status}` : null,
-    run.total_ns ? [' · ', h('b', null, dur(run.total_ns)), run.basis === 'predicted' && run.machine ? ` on an ${run.machine} ` : ' in kernels ', tag(run.basis, run.basis === 'predicted' ? `${HOW.predicted}, for an ${run.machine} ${run.ceilings}` : null)] : null,
-    RUNS.length > 1 ? [' ', h('span.runs', {role: 'group', 'aria-label': 'run'}, ['after', 'before'].map((t, i) => h('button', {'aria-pressed': S.run === i, data: {run: i}}, t)))] : null);
+    run.total_ns ? [' · ', h('b', null, dur(run.total_ns)), run.basis === 'predicted' && run.machine ? ` on an ${run.machine} ` : ' in kernels ', tag(run.basis, run.basis === 'predicted' ? `${HOW.predicted}, for an ${run.machine} ${run.ceilings}` : null)] : null);
+  $('#runs').hidden = RUNS.length < 2; put('#runs', RUNS.map((_, i) => h('button', {'aria-pressed': S.run === i, data: {run: i}}, ['after', 'before'][i])));
   const steps = M.steps.map(s => {
     const c = {mismatch: ['✖', 'bad'], fault: ['✖', 'bad'], warning: ['▲', 'warn'], advice: ['◆', 'adv']}[s.kind];
     const key = s.place ? keyOf(s.place) : '';
     return h('button', {data: {variant: s.variant ?? '', key, fault: s.kind === 'advice' ? '' : s.number}}, h('span.' + c[1], {'aria-hidden': 'true'}, c[0]), h('span.t', null, key ? [h('b', null, nameOf(key)), ' '] : null, s.text, s.gain ? `, saves ${share(s.gain)} of the run` : null));
   });
-  put('#next', h('h2', null, 'Next'), steps.length ? steps : h('span.mut', null, M.remarks.length || M.run.mode?.includes('native') ? 'Nothing was found.' : ticked('Nothing was found. `tkdebug run --check all` looks for more, `--advise` for what would be faster.')));
+  const missing = (run.not_looked_for ?? []).join(', ');
+  put('#next', h('h2', null, 'Next'), steps.length ? steps : h('span.mut', null, missing ? ticked(`Nothing was found. Not looked for: ${missing} (\`--check all\` does).`) : M.remarks.length || M.run.mode?.includes('native') ? 'Nothing was found.' : ticked('Nothing was found. `tkdebug run --check all` looks for more, `--advise` for what would be faster.')));
   const passes = code()?.passes?.length ?? 0, watched = (V()?.lines ?? []).some(l => l.watches);
   const tabs = [['home', 'Source'], COMPARED && ['compare', 'Compare'], ['launches', 'Launches', M.run.launches], M.faults.length && ['faults', 'Faults', M.faults.length], M.remarks.length && ['advice', 'Advice', M.remarks.length], passes && ['passes', 'Passes', passes], watched && ['values', 'Values'], (M.others?.length || M.model_lines?.length) && ['others', 'Others'], ['output', 'Output']].filter(Boolean);
   put('#tabs', tabs.map(([view, text, n]) => h('button', {role: 'tab', 'aria-selected': S.view === view, tabindex: S.view === view ? 0 : -1, data: {view}}, text, n ? h('sup', null, fmt(n)) : null)));
@@ -160,7 +161,7 @@ function left() {
   put('#findings', all.slice(0, 40).map(f => h('button.fnd', {title: nameOf(f.key), data: {variant: f.variant ?? '', kernel: f.kernel, key: f.key, fault: f.type === 'fault' ? f.n : ''}},
     h('span.' + (f.type === 'advice' ? 'adv' : f.f.severity === 'error' ? 'bad' : 'warn'), {'aria-hidden': 'true'}, f.type === 'advice' ? '◆' : f.f.severity === 'error' ? '✖' : '▲'),
     h('span.w', null, f.type === 'fault' ? f.f.kind : f.r.kind, h('span.mut', null, ' :' + lineOf(f.key))), h('span.mut', null, f.type === 'fault' ? (M.byFile.get(fileOf(f.key))?.name ?? '').replace(/\.py$/, '') : share(f.r.gain)))),
-  !all.length ? h('p.empty', null, ticked('None. `tkdebug run --check all` looks for more.')) : null);
+  !all.length ? h('p.empty', null, M.run.not_looked_for ? ticked(`None. Not looked for: ${M.run.not_looked_for.join(', ')} (\`--check all\` does).`) : 'None.') : null);
   roof();
 }
 function roof() {
@@ -355,6 +356,8 @@ function defSections() {
   const k = K(), v = V(), c = v?.costs?.[0], o = v?.pictures?.find(p => p.kind === 'occupancy'), out = [];
   out.push(c ? section('Bound', 'predicted', h('div.big', null, dur(v.predicted_ns), ' ', h('small', null, `a launch, by ${c.launched_bound || c.bound}`)), bars(Object.entries(c.resources_ns).filter(x => x[1] > 0).sort((a, b) => b[1] - a[1]).slice(0, 6), c.predicted_ns)) : section('Bound', '', h('p.mut', null, ticked('Nothing is predicted: `tkdebug run --advise --target sm_90a` does, without a GPU, too.'))));
   if (o) out.push(h('section.f', null, h('h3', null, 'Occupancy ', tag('compiled')), h('div.pics', null, figure(o)), h('p.small.mut', null, `${v.resources.registers} registers, ${size((v.resources.static_shared_bytes ?? 0) + (v.resources.dynamic_shared_bytes ?? 0))} shared, spills ${size(v.resources.spill_store_bytes ?? 0)}`)));
+  const warps = v?.pictures?.find(p => p.kind === 'warps');
+  if (warps) out.push(wide(section('Warps in time', 'timeline', h('figure', null, picture(warps), h('figcaption.mut.small', null, warps.caption)))));
   if (v?.error) out.unshift(wide(section('Did not compile', '', h('p.bad', null, v.error))));
   if (v?.arguments) out.push(wide(section('Arguments of the first launch', '', h('table', null, h('tbody', null, v.arguments.map(a => h('tr', null, h('td', null, h('code', null, a.name)), h('td.mut', null, h('code', null, a.type)), h('td.r0', null, a.shape ? [a.shape.join(' × ') || '()', h('span.mut', null, ` strides ${(a.strides ?? []).join(', ')}`)] : String(a.value ?? '')))))))));
   const lines = (M.model_lines ?? []).filter(m => m.kernel === k.name);
@@ -404,17 +407,26 @@ function facts() {
   out.push(...(l.watches ?? []).map(watchSection), elsewhere(key));
   out.push(...ad.map(r => wide(section('◆ ' + r.kind.replaceAll('-', ' '), 'predicted', h('p', null, ticked(r.message)), r.gain ? h('p.mut.small', null, `${num(+r.speedup.toFixed(2))}× as fast; saves ${share(r.gain)} of the run`) : null))));
   if (calls.length && !S.unfold.has(key)) out.push(wide(section('Inlined here', '', h('p', null, h('button.acc', {data: {un: key}}, `${fnOf(keyOf(calls[0]))}, ${many(calls.length, 'line')}: unfold`)))));
+  out.push(isDef ? null : layouts(key));
   const passes = code()?.passes, ps = l.passes ?? [];
   if (ps.length) out.push(wide(section('What passes did', 'compiled', ps.slice(0, 40).map(p => h('div.pass', null, h('span.mut', null, p.number), h('span', null, passes?.[p.number]?.name ?? ''), h('span', {title: p.rule}, `${p.count > 1 ? p.count + ' × ' : ''}${p.kind}`), h('span.mono', null, p.what, p.detail ? h('span.mut', null, ' ' + p.detail) : null))))));
   if (!out.filter(Boolean).length) out.push(wide(section('Nothing runs at this line', '', h('p.mut', null, ticked('It is no part of the kernel, was folded at compile time, or the kernel was not compiled: `tkdebug run --target sm_90a` compiles it, too.')))));
   put('#facts', out);
 }
 
+/* Layouts that the line's rows of GPU IR name. */
+function layouts(key) {
+  const c = code(), s = c?.stages?.find(q => q.name === 'gpu-ir'); if (!s || !c.layouts) return null;
+  const names = new Set(); s.text.forEach((t, i) => { if (s.chains[i] >= 0 && c.chains[s.chains[i]].some(p => keyOf(p) === key)) for (const m of t.matchAll(/#(\w+)/g)) names.add(m[1]); });
+  const found = c.layouts.filter(l => names.has(l.name));
+  return found.length ? wide(section('Layouts', 'compiled', h('div.pics', null, found.slice(0, 4).map(l => h('figure', null, picture(l.picture), h('figcaption', null, h('b', null, '#' + l.name + '. '), l.picture.caption)))))) : null;
+}
+
 /* ---- stages ---- */
 let chains = [], texts = [];
 function stage() {
   const c = code(), stages = c?.stages ?? [];
-  if (!stages.some(s => stageId(s) === S.stage)) S.stage = stages.length ? stageId(stages.at(-1)) : '';
+  if (CODES[S.run] && !stages.some(s => stageId(s) === S.stage)) S.stage = stages.length ? stageId(stages.at(-1)) : '';
   chains = (c?.chains ?? []).map(x => x.map(keyOf));
   const s = stages.find(q => stageId(q) === S.stage);
   if (!s) { put('#ir', h('p.empty', null, CODES[S.run] ? ticked('Not compiled. `tkdebug run --target sm_90a` compiles it, too, without a GPU.') : 'unpacking …')); put('#stages'); put('#mini'); put('#stgnote'); texts = []; return; }
@@ -470,7 +482,7 @@ const VIEWS = {
     return [h('p.notes', null, (M.left_out ?? []).find(t => t.includes('launches are listed')) ?? ''), grid_([['#', 'r0', 1], ['kernel', '', 1], ['grid', 'r0', 1], ['time', 'r0', 1], ['rank', 'r0'], ['process', 'r0']], rows, 'launches')];
   },
   faults() {
-    return [grid_([['kind', '', 1], ['line', '', 1], ['kernel', '', 1], ['what', 'wide'], ['times', 'r0', 1], ['launches', 'r0', 1], ['state', '', 1]], M.faults.map(f => ({by: [f.kind, f.place ? nameOf(keyOf(f.place)) : '', f.kernel, '', f.count, f.launches, f.state], data: {go: 1, variant: f.variant ?? '', kernel: f.kernel, key: f.place ? keyOf(f.place) : ''}, cells: [h('span.' + (f.severity === 'error' ? 'bad' : 'warn'), null, (f.severity === 'error' ? '✖ ' : '▲ ') + f.kind), f.place ? h('code', null, nameOf(keyOf(f.place))) : '', h('code', null, f.kernel), f.at && f.of ? [h('code', null, f.at), ' of ' + f.of] : ticked(f.message), fmt(f.count), fmt(f.launches), f.state]})), 'faults')];
+    return [M.run.not_looked_for ? h('p.notes', null, ticked(`Not looked for: ${M.run.not_looked_for.join(', ')}. \`tkdebug run --check all\` looks for them.`)) : null, grid_([['kind', '', 1], ['line', '', 1], ['kernel', '', 1], ['what', 'wide'], ['times', 'r0', 1], ['launches', 'r0', 1], ['state', '', 1]], M.faults.map(f => ({by: [f.kind, f.place ? nameOf(keyOf(f.place)) : '', f.kernel, '', f.count, f.launches, f.state], data: {go: 1, variant: f.variant ?? '', kernel: f.kernel, key: f.place ? keyOf(f.place) : ''}, cells: [h('span.' + (f.severity === 'error' ? 'bad' : 'warn'), null, (f.severity === 'error' ? '✖ ' : '▲ ') + f.kind), f.place ? h('code', null, nameOf(keyOf(f.place))) : '', h('code', null, f.kernel), f.at && f.of ? [h('code', null, f.at), ' of ' + f.of] : ticked(f.message), fmt(f.count), fmt(f.launches), f.state]})), 'faults')];
   },
   advice() {
     return [grid_([['saves', 'r0', 1], ['faster', 'r0', 1], ['line', '', 1], ['kind', '', 1], ['why', 'wide']], M.remarks.map(r => ({by: [r.gain, r.speedup, nameOf(keyOf(r.place)), r.kind], data: {go: 1, variant: r.variant ?? '', kernel: r.kernel, key: keyOf(r.place)}, cells: [r.gain ? share(r.gain) : '', r.speedup > 1 ? r.speedup.toFixed(2) + ' ×' : '', h('code', null, nameOf(keyOf(r.place))), h('span.adv', null, '◆ ' + r.kind), ticked(r.message)]})), 'advice')];
@@ -486,8 +498,8 @@ const VIEWS = {
   output() { return [(M.left_out ?? []).map(t => h('p.notes', null, 'left out: ' + t)), M.output ? h('pre', null, M.output.replace(/\x1b\[[0-9;]*[A-Za-z]/g, '')) : h('p.empty', null, 'The script printed nothing, or its output was not recorded.')]; },
   compare() {
     const C = COMPARED, time = x => x == null ? '' : dur(x), faults = (title, list, c) => list?.length ? [h('h2', null, title), grid_([['kind'], ['line'], ['kernel'], ['what', 'wide']], list.map(f => ({cells: [h('span.' + c, null, '✖ ' + f.kind), f.file ? h('code', null, `${f.file.split('/').at(-1)}:${f.line}`) : '', h('code', null, f.kernel), ticked(f.message)]})), title)] : null;
-    const word = {slower: 'bad', faster: 'ok', same: 'mut', unknown: 'mut'};
-    return [h('h2', null, 'Kernels, before and after'), grid_([['kernel', '', 1], ['launches', 'r0'], ['mean before', 'r0', 1], ['mean after', 'r0', 1], ['after / before', 'r0', 1], ['verdict']], (C.kernels ?? []).map(k => ({by: [k.kernel, 0, k.before_ns ?? 0, k.after_ns ?? 0, k.ratio ?? 0], data: {go: 1, kernel: k.kernel, variant: '', key: ''}, cells: [h('code', null, k.kernel), `${fmt(k.launches[0])}, ${fmt(k.launches[1])}`, time(k.before_ns), time(k.after_ns), k.ratio ? k.ratio.toFixed(2) + ' ×' : '', h('span.' + word[k.verdict], null, k.verdict === 'unknown' ? '' : k.verdict)]})), 'compare'), h('p.notes', null, C.note), moved_(), faults('New faults', C.new_faults, 'bad'), faults('Faults that are gone', C.gone_faults, 'ok'), h('p.notes', null, `${many(C.kept_faults ?? 0, 'fault')} in both.`)];
+    const judged = C.kernels?.some(k => k.verdict !== 'unknown'), word = {slower: 'bad', faster: 'ok', same: 'mut', unknown: 'mut'};
+    return [h('h2', null, 'Kernels, before and after'), grid_([['kernel', '', 1], ['launches', 'r0'], ['mean before', 'r0', 1], ['mean after', 'r0', 1], ['after / before', 'r0', 1], ...(judged ? [['verdict']] : [])], (C.kernels ?? []).map(k => ({by: [k.kernel, 0, k.before_ns ?? 0, k.after_ns ?? 0, k.ratio ?? 0], data: {go: 1, kernel: k.kernel, variant: '', key: ''}, cells: [h('code', null, k.kernel), `${fmt(k.launches[0])}, ${fmt(k.launches[1])}`, time(k.before_ns), time(k.after_ns), k.ratio ? k.ratio.toFixed(2) + ' ×' : '', ...(judged ? [h('span.' + word[k.verdict], null, k.verdict === 'unknown' ? 'not known' : k.verdict)] : [])]})), 'compare'), h('p.notes', null, C.note), moved_(), faults('New faults', C.new_faults, 'bad'), faults('Faults that are gone', C.gone_faults, 'ok'), h('p.notes', null, `${many(C.kept_faults ?? 0, 'fault')} in both.`)];
   },
 };
 function table() {
