@@ -65,6 +65,7 @@ def test_report_into_a_file(session, run_main, tmp_path):
         ("out.json", '{"schema": 1'),
         ("out.SARIF", '{"$schema"'),
         ("out.xml", "<?xml"),
+        ("out.html", "<!doctype html>"),
         ("out.txt", ""),
         ("out", ""),
     ],
@@ -78,10 +79,10 @@ def test_report_file_has_the_format_that_its_name_says(session, run_main, tmp_pa
 
 
 def test_report_file_whose_name_says_no_format_is_refused(session, run_main, tmp_path):
-    status, _, err = run_main("report", session, "-o", tmp_path / "out.html")
+    status, _, err = run_main("report", session, "-o", tmp_path / "out.pdf")
     assert status == 2
-    assert "expected one of .txt, .json, .sarif, .xml, .csv, or --format text|json|" in err
-    assert not (tmp_path / "out.html").exists()
+    assert "expected one of .txt, .json, .sarif, .xml, .csv, .html, or --format text|json|" in err
+    assert not (tmp_path / "out.pdf").exists()
 
 
 def test_run_report_has_the_format_that_is_asked_for_or_its_name_says(
