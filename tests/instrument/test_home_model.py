@@ -1,6 +1,7 @@
 """The model of a run: joined by one key, bounded in size, and what to look at next."""
 
 import json
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -278,3 +279,20 @@ def test_numbers_that_json_lacks_are_their_names():
         "b": "inf",
         "c": 0.123457,
     }
+
+
+def test_streams_of_several_processes_are_rows_of_their_own(tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path, script="k.py", output=False):
+        launch(start_ns=5_000, duration_ns=100)
+        launch(start_ns=5_050, duration_ns=100)
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE launches SET process = process + 1 WHERE seq = 2")
+    strip = model(path).strip
+    assert [len(track.spans) for track in strip.tracks] == [1, 1]
+    assert len({track.name for track in strip.tracks}) == 2
+    # Of one process, what is queued waits for its turn.
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE launches SET process = 7")
+    (track,) = model(path).strip.tracks
+    assert [(span.start_ns, span.duration_ns) for span in track.spans] == [(0, 100), (100, 100)]

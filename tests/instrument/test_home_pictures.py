@@ -98,7 +98,9 @@ def test_a_roof_is_that_of_the_prediction_s_ceilings():
     picture = roofline(COST, "k", None)
     assert picture is not None
     # 2 flops a byte at 2 TB/s allow 4 TFLOP/s; 4,000 flops in 20 ns are 0.2.
-    assert picture.caption.startswith("5 % of its roof: 0.2 of 4 TFLOP/s at 2 flop a byte")
+    assert picture.caption.startswith(
+        "5 % of its roof, predicted: 0.2 of 4 TFLOP/s at 2 flop a byte"
+    )
     assert any(isinstance(mark, Dot) for mark in picture.marks)
     assert roofline(replace(COST, ceilings_per_s={}), "k", None) is None
 

@@ -60,8 +60,9 @@ def roofline(cost: LaunchCost, name: str, measured_ns: float | None) -> Picture 
         Text("frame", 2, 11, "TFLOP/s"),
         Text("frame", 194, 148, "flop / byte", "end"),
     ]
+    how = "measured" if measured_ns else "predicted"
     caption = (
-        f"{100 * rate / top:.0f} % of its roof: {_tera(rate)} of {_tera(top)} TFLOP/s at "
+        f"{100 * rate / top:.0f} % of its roof, {how}: {_tera(rate)} of {_tera(top)} TFLOP/s at "
         f"{intensity:.3g} flop a byte; memory moves {bandwidth / 1e3:.3g} TB/s."
     )
     return Picture("roofline", 200, 152, f"{name}: {caption}", caption, tuple(marks))

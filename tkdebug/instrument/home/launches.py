@@ -24,6 +24,8 @@ MOST_BUCKETS = 48
 MOST_LISTED = 1_000
 _FIRST_STEP_NS = 1_000
 Grid = tuple[int, int, int]
+# Name, basis, and process of a row of the strip.
+_TrackKey = tuple[str, Basis, int]
 
 
 class LaunchFields(NamedTuple):
@@ -208,8 +210,8 @@ def read_launches(
     by_kernel: dict[str, Totals] = {}
     by_hash: dict[str, Totals] = {}
     numbers: dict[str, int] = {}
-    tracks: dict[tuple[str, Basis], _Spans] = {}
-    free_ns: dict[str, int] = {}
+    tracks: dict[_TrackKey, _Spans] = {}
+    free_ns: dict[tuple[str, int], int] = {}
     first: list[LaunchFields] = []
     slowest: list[tuple[int, int, LaunchFields]] = []
     hashes: dict[tuple[int, int], str] = {}
@@ -234,8 +236,8 @@ def read_launches(
 
 
 def _add_span(
-    tracks: dict[tuple[str, Basis], _Spans],
-    free_ns: dict[str, int],
+    tracks: dict[_TrackKey, _Spans],
+    free_ns: dict[tuple[str, int], int],
     launch: LaunchFields,
     kernel: int,
 ) -> None:
@@ -247,18 +249,18 @@ def _add_span(
     else:
         # Launches are queued before the GPU gets to them, and a stream runs them in turn.
         name = "on the CPU" if launch.mode == "interpret" else f"stream {launch.stream}"
-        name += f", rank {launch.rank}" if launch.rank else ""
-        start_ns = max(launch.start_ns, free_ns.get(name, 0))
-        free_ns[name] = start_ns + launch.duration_ns
+        queue = name, launch.process
+        start_ns = max(launch.start_ns, free_ns.get(queue, 0))
+        free_ns[queue] = start_ns + launch.duration_ns
     span = Span(start_ns, launch.duration_ns, kernel, 0, launch.seq, 1, launch.duration_ns)
-    tracks.setdefault((name, launch.basis), _Spans()).add(span)
+    tracks.setdefault((name, launch.basis, launch.process), _Spans()).add(span)
 
 
 def _stream_name(device: int, stream: int) -> str:
     return f"GPU {device}, stream {stream}"
 
 
-def _add_others(session: Session, tracks: dict[tuple[str, Basis], _Spans]) -> tuple[str, ...]:
+def _add_others(session: Session, tracks: dict[_TrackKey, _Spans]) -> tuple[str, ...]:
     """Add what others ran on the GPU; the result are its names, "" the first."""
     names: dict[str, int] = {"": 0}
     for activity in recorded_activities(session):
@@ -268,17 +270,18 @@ def _add_others(session: Session, tracks: dict[tuple[str, Basis], _Spans]) -> tu
         if text not in names and len(names) >= MOST_LISTED:
             text = activity.kind
         number = names.setdefault(text, len(names))
-        track = _stream_name(activity.device, activity.stream), "measured"
+        track = _stream_name(activity.device, activity.stream)
         duration_ns = activity.duration_ns
         span = Span(activity.start_ns, duration_ns, -1, number, 0, 1, duration_ns)
-        tracks.setdefault((track[0], "measured"), _Spans()).add(span)
+        tracks.setdefault((track, "measured", activity.process), _Spans()).add(span)
     return tuple(names)
 
 
-def _strip(
-    tracks: Mapping[tuple[str, Basis], _Spans], names: tuple[str, ...], begin_ns: int
-) -> TimeStrip:
-    """Return the strip, from its first span on: what came before was the script's start."""
+def _strip(tracks: Mapping[_TrackKey, _Spans], names: tuple[str, ...], begin_ns: int) -> TimeStrip:
+    """Return the strip, from its first span on: what came before was the script's start.
+
+    Streams of the GPU come first, those with launches of tkdebug's before the others.
+    """
     spans = {key: one.spans for key, one in tracks.items()}
     step_ns = max((one.step_ns for one in tracks.values()), default=0)
     first_ns = min((found[0].start_ns for found in spans.values() if found), default=begin_ns)
@@ -287,10 +290,17 @@ def _strip(
         for key, found in spans.items()
     }
     end_ns = max((s.start_ns + s.duration_ns for found in moved.values() for s in found), default=0)
-    ordered = sorted(moved.items(), key=lambda item: (item[0][1] != "measured", item[0][0]))
-    return TimeStrip(
-        end_ns, tuple(Track(name, basis, found) for (name, basis), found in ordered), names, step_ns
+    processes = Counter(name for name, _, _ in moved)
+
+    def order(item: tuple[_TrackKey, tuple[Span, ...]]) -> tuple[bool, bool, str, int]:
+        (name, basis, process), found = item
+        return basis != "measured", not any(s.kernel >= 0 for s in found), name, process
+
+    shown = tuple(
+        Track(f"{name}, process {process}" if processes[name] > 1 else name, basis, found)
+        for (name, basis, process), found in sorted(moved.items(), key=order)
     )
+    return TimeStrip(end_ns, shown, names, step_ns)
 
 
 def left_out(launches: Launches) -> Iterator[str]:

@@ -166,7 +166,7 @@ function left() {
 }
 function roof() {
   const p = V()?.pictures?.find(q => q.kind === 'roofline');
-  put('#hr', 'Roofline ', tag(p ? 'predicted' : ''));
+  put('#hr', 'Roofline ', tag(p ? (/, measured/.test(p.caption) ? 'measured' : 'predicted') : ''));
   put('#roof', p ? h('figure', null, picture(p), h('figcaption', null, p.caption)) : h('p.small.mut', null, V()?.costs?.length ? 'Its flops, its bytes, or the ceilings of the GPU are not known.' : ticked('`tkdebug run --advise` predicts what a kernel could reach.')));
   current();
 }
@@ -347,7 +347,7 @@ function faultSection(f) {
   const said = f.at && f.of && verb ? [h('code', null, f.at), ` ${verb}, and `, h('code', null, f.tensor), /element/.test(f.of) ? ' has ' : ' is ', f.of, '.'] : ticked(f.message);
   const program = f.program ? `First in program ${f.program.length && f.program.slice(1).some(x => x) ? '(' + f.program.join(', ') + ')' : f.program[0]}` : '';
   const lane = f.lane?.length ? `, element [${f.lane.join(', ')}] of the tile` : '';
-  return h('section.f.w.flt' + (f.severity === 'error' ? '' : '.mild'), {'aria-label': 'fault'}, h('h3.' + (f.severity === 'error' ? 'bad' : 'warn'), null, f.severity === 'error' ? '✖ ' : '▲ ', f.kind, ' ', tag(f.basis), f.state !== 'open' ? tag(f.state) : null), h('div.what', null, said),
+  return h('section.f.w.flt' + (f.severity === 'error' ? '' : '.mild'), {'aria-label': 'fault'}, h('h3.' + (f.severity === 'error' ? 'bad' : 'warn'), null, f.severity === 'error' ? '✖ ' : '▲ ', f.kind, ' ', tag(f.basis === 'measured' ? 'on a GPU' : f.basis), f.state !== 'open' ? tag(f.state) : null), h('div.what', null, said),
     (f.pictures ?? []).length ? h('div.pics' + (f.pictures.length > 2 ? '.three' : ''), null, f.pictures.map(figure)) : null, cause(f.cause), f.hint ? h('p.hint', null, ticked(f.hint)) : null,
     h('p.mut.small', null, program, lane, program ? '. ' : '', f.count > 1 || f.launches > 1 ? `${fmt(f.count)} elements in ${many(f.launches, 'launch').replace('launchs', 'launches')}.` : ''),
     (f.calls ?? []).length > 1 ? h('p.small', null, 'Called from ', f.calls.slice(0, -1).reverse().map((p, i) => [i ? ', ' : '', h('button.acc.mono', {data: {key: keyOf(p), variant: f.variant ?? '', kernel: f.kernel}}, nameOf(keyOf(p)))])) : null, command(f.replay));
