@@ -112,7 +112,7 @@ class DotFacts:
         passes: products that one is made of: 3 for tf32x3.
         widened: the narrower type that both operands were cast from, "" if they were not.
         tile: rows, columns and elements of a sum, in one execution.
-        loads: ops of the loads that bring its operands; None where one is computed.
+        loads: ops of the loads that bring its operands; None if one is computed.
     """
 
     op_id: int

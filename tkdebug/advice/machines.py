@@ -132,7 +132,7 @@ class Ceiling:
         lowest: the lowest of the repeats.
         highest: the highest of the repeats.
         repeats: how many there were.
-        sm_mhz: clock of the multiprocessors while they ran, None where NVML does not say.
+        sm_mhz: clock of the multiprocessors while they ran, None if NVML does not say.
     """
 
     rate: float

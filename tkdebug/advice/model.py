@@ -186,7 +186,7 @@ def tensor_dram_bytes(facts: KernelFacts) -> float:
 
 
 def awaited_loads(facts: KernelFacts, machine: Machine) -> list[AccessFacts]:
-    """Loads whose data a program waits for; none where they run ahead of their use.
+    """Loads whose data a program waits for; none if they run ahead of their use.
 
     Of loads that are made together, only the last to come is waited for.
     """

@@ -99,7 +99,7 @@ class SnapshotRecorder:
         self.snapshots.append(Snapshot(name, text, frames, ids))
 
     def _note_pass(self, run: PassRun, module: Module | None) -> None:
-        """Note one pass; `module` is None where it left nothing else than before."""
+        """Note one pass; `module` is None if it left nothing else than before."""
         facts = self._facts if module is None else module_facts(module, self._aliases)
         known = self._facts
         changed = {id_: op for id_, op in facts.items() if known.get(id_) != op}

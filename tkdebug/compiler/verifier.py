@@ -160,7 +160,7 @@ class _Verifier:
 
 
 def _yielded_types(op: Operation, region: Region) -> list[Type] | None:
-    """The types that the terminator of `region` must have, None where any will do."""
+    """The types that the terminator of `region` must have, None if any will do."""
     results = [value.type for value in op.results]
     match op.name:
         case scf.For.name | scf.If.name:

@@ -50,7 +50,7 @@ class Comparison:
 
     @classmethod
     def of(cls, code: DebugCode, launched: Module) -> Comparison | None:
-        """Return how a debugger's run compares with a launch's; None where runs may differ."""
+        """Return how a debugger's run compares with a launch's; None if runs may differ."""
         if Parameters.of(launched) is None or Parameters.of(code.module) is None:
             return None
         decides = _decides(code.module)

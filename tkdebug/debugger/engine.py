@@ -379,7 +379,7 @@ class Debugger:
     def _code_to_stop(
         self, kernel: InterpretedKernel, values: tuple[object, ...]
     ) -> DebugCode | None:
-        """The code of a kernel, None where nothing may stop its launch."""
+        """The code of a kernel, None if nothing may stop its launch."""
         enabled = [one for one in self.breakpoints if one.is_enabled]
         if not (enabled or self._stops_at_next or kernel.breakpoints):
             return None

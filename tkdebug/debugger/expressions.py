@@ -294,7 +294,7 @@ class Scope:
     Args:
         inspection: the inspection of the stop.
         frame: 0 for the innermost.
-        positions: the positions of the programs in the batch; None where the launch has ended.
+        positions: the positions of the programs in the batch; None if the launch has ended.
         of_ir: names of values of the IR.
         asks_alone: whether a variable that has no value for all programs together is looked for
             program by program, which may execute the launch again for each.

@@ -274,7 +274,7 @@ class Finder:
         raise Rewind
 
     def _first_with(self, fault: Fault) -> frozenset[int] | None:
-        """Return the first program with the fault, to select it; None where all have it."""
+        """Return the first program with the fault, to select it; None if all have it."""
         if fault.program_id is None:
             return None
         x, y, z = fault.program_id

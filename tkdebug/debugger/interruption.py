@@ -100,7 +100,7 @@ class Interruptible:
             self._enter(thread, before)
 
     def interrupt(self) -> bool:
-        """Interrupt what runs; False where nothing does. From any thread or signal handler."""
+        """Interrupt what runs; False if nothing does. From any thread or signal handler."""
         with self._lock:
             for thread in self._running:
                 if thread == threading.get_ident():

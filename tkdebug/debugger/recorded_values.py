@@ -117,7 +117,7 @@ def _place_of(frames: Iterable[Frame]) -> _Place:
 
 
 def _lines_passed(inspection: Inspection) -> list[Passed]:
-    """The lines that the batch has begun before now, in order; none where the log is cut."""
+    """The lines that the batch has begun before now, in order; none if the log is cut."""
     log, here = inspection.execution.passed, inspection.here
     assert here is not None
     if len(log) == log.maxlen:

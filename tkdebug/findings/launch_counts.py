@@ -57,7 +57,7 @@ class KernelChecks:
 
     @property
     def text(self) -> str:
-        """Return the text `add: of 5 checked launches, 2 for race`; "" where all got all."""
+        """Return the text `add: of 5 checked launches, 2 for race`; "" if all got all."""
         counts: dict[int, list[str]] = {}
         for check, launches in sorted(self.by_check.items()):
             if launches != self.checked:
@@ -154,7 +154,7 @@ def access_tests(tests: Iterable[str]) -> AccessTests:
 
 
 def total_counts(counts: Iterable[LaunchCounts]) -> LaunchCounts | None:
-    """Add up the counts of a run's processes; None where no launches were to be checked."""
+    """Add up the counts of a run's processes; None if no launches were to be checked."""
     found = list(counts)
     if not found:
         return None

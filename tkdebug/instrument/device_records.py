@@ -136,7 +136,7 @@ class LostActivities:
     """A loss: records that CUPTI could not record or deliver.
 
     Attributes:
-        count: records that it dropped since the last time; 0 where recording ended.
+        count: records that it dropped since the last time; 0 if recording ended.
         reason: why, in one line.
     """
 

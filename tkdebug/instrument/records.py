@@ -202,7 +202,7 @@ class RecordedKernel:
 
     Attributes:
         stages: names of its artifacts, in compile order.
-        error: why it failed to compile, None when it did not.
+        error: why it failed to compile, None if it did not.
     """
 
     seq: int
@@ -253,7 +253,7 @@ class RecordedPass:
         after: a stage; that before it where it changed nothing.
         error: why it failed, "" when it did not.
         rewrites: rule, ids of the ops before and after, places that no op has any more.
-        op_ids: the ops after it, in program order; None where nothing changed.
+        op_ids: the ops after it, in program order; None if nothing changed.
         ops: the present facts of ops that came or changed, by id.
     """
 

@@ -304,7 +304,7 @@ class Session:
         return self._page(RecordedKernel, "seq", since, MAX_SEQ)
 
     def artifact(self, kernel_hash: str, stage: str) -> str | None:
-        """The text of one stage of a kernel, None when it was not recorded."""
+        """The text of one stage of a kernel, None if it was not recorded."""
         return self._text(
             "artifacts", "content", "WHERE kernel_hash = ? AND stage = ?", kernel_hash, stage
         )
@@ -353,7 +353,7 @@ class Session:
         return found[0] if found else None
 
     def source_text(self, file: str) -> str | None:
-        """The text of a source file as it was when it was recorded, None when it was not."""
+        """The text of a source file as it was when it was recorded, None if it was not."""
         return self._text("sources", "content", "WHERE file = ?", file)
 
     def source_line(self, file: str, line: int) -> str | None:

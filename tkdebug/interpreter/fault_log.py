@@ -234,7 +234,7 @@ class FaultLog:
         Args:
             op: a division, a shift, or a load without `other`.
             offender: the element that is undefined.
-            shown: the op at that element, "" of a load.
+            shown: the op at that element, "" for a load.
             user: the op that uses it.
             use: what `user` does with it.
             tensor: the tensor that it is stored to, None for elsewhere.

@@ -82,7 +82,7 @@ def _block_peak(block: Block) -> int:
 
 
 def written_arguments(module: Module) -> frozenset[int] | None:
-    """Positions of the parameters that may be written through; None when it is not known."""
+    """Positions of the parameters that may be written through; None if it is not known."""
     origin = pointer_origins(module)
     written: set[int] = set()
     for op in module.function.walk():

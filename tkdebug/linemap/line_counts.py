@@ -35,7 +35,7 @@ class LineCounts:
         kinds: how many of each kind.
         widths: (kind, bits that a thread moves) -> how many; of memory accesses.
         max_live_registers: the most 32-bit registers in use at one of them, as nvdisasm's data-flow
-            analysis finds them; None where it was not asked.
+            analysis finds them; None if it was not asked.
         spilled_values: values made on this line that spills store, an estimate; 0 if the stores to
             local memory are no spills.
     """

@@ -55,7 +55,7 @@ class Instruction:
 
     @property
     def opcode(self) -> str:
-        """Its name without operands; "" where its text is not known."""
+        """Its name without operands; "" if its text is not known."""
         return sass.opcode(self.text)
 
     @property

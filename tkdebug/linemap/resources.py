@@ -43,7 +43,7 @@ class Resources:
         stack_bytes: local memory of a thread, spills included.
         spill_store_bytes: spills of a thread; None if only the assembler's log has them.
         spill_load_bytes: alike.
-        occupancy: None where the target's limits or the block's size are not known.
+        occupancy: None if the target's limits or the block's size are not known.
     """
 
     registers: int

@@ -67,7 +67,7 @@ class Looker:
 
     Attributes:
         found: what was measured, in the order of launches.
-        unfit: why the reference could not be used, "" where it could.
+        unfit: why the reference could not be used, "" if it could.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ def look(
 
 
 def _obstacle(module: Module) -> str:
-    """Why a launch is not looked at, "" where it is."""
+    """Why a launch is not looked at, "" if it is."""
     if spin_loops(module):
         return "its programs wait for each other; it was not looked at"
     if written_arguments(module) is None:

@@ -75,7 +75,7 @@ class LineErrors:
 
     Attributes:
         text: the line itself.
-        local: the root mean square of the relative errors that its ops make; None where none
+        local: the root mean square of the relative errors that its ops make; None if none
             computes floats.
         carried: the same of the errors that their operands bring.
         amplified: the most by which a sum of it lets relative errors grow.
@@ -96,7 +96,7 @@ class Finding:
     """A line that an output's error comes from.
 
     Attributes:
-        as_fp32: the error that the output has where the line computes in fp32, measured; None where
+        as_fp32: the error that the output has where the line computes in fp32, measured; None if
             it does, or would change nothing.
     """
 

@@ -32,7 +32,7 @@ class MemoryBeside:
         return buffer is not None and _key(buffer) in self._flats
 
     def begin(self, run: Evaluator, pointer: TileValue) -> bool:
-        """Copy the memory of a pointer in fp64, once; False where it is not known or no floats."""
+        """Copy the memory of a pointer in fp64, once; False if it is not known or no floats."""
         buffer = _buffer(pointer)
         if buffer is None or not _is_of_floats(buffer):
             return False

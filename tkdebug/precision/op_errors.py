@@ -339,7 +339,7 @@ def _mean_square(error: Tensor, exact: Tensor, least: float = _FLOOR) -> float:
 
 
 def _difference(a: Tensor, b: Tensor) -> Tensor:
-    """Return a - b, 0 where both are the same infinity or NaN."""
+    """Return a - b, 0 if both are the same infinity or NaN."""
     difference = a - b
     if bool(torch.isfinite(difference.sum())):
         return difference

@@ -59,7 +59,7 @@ class Answers:
     """The answers of a reference to one launch.
 
     Attributes:
-        unfit: why it could not be compared with an output, "" where it could.
+        unfit: why it could not be compared with an output, "" if it could.
     """
 
     def __init__(self, reference: Reference, tensors: Mapping[str, Tensor]) -> None:
@@ -88,7 +88,7 @@ class Answers:
         return cls(reference, first)
 
     def fitting(self, name: str, output: Tensor, others: int) -> Tensor | None:
-        """Return what the reference says of an output; None where it says nothing that fits.
+        """Return what the reference says of an output; None if it says nothing that fits.
 
         Args:
             name: of the output's parameter.

@@ -97,7 +97,7 @@ def source_lines(file: str, module_globals: Mapping[str, Any] | None = None) -> 
 
 
 def source_line(file: str, line: int) -> str:
-    """Return one line (1-based) of a source file with its newline, "" where it cannot be had."""
+    """Return one line (1-based) of a source file with its newline, "" if it cannot be had."""
     lines = source_lines(file)
     return lines[line - 1] if 1 <= line <= len(lines) else ""
 

@@ -34,7 +34,7 @@ class SuspendingFront:
 
     Args:
         console: who is asked.
-        capture: pytest's; None where nothing is captured.
+        capture: pytest's; None if nothing is captured.
     """
 
     def __init__(self, console: Console, capture: Capture | None) -> None:

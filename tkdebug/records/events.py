@@ -409,7 +409,7 @@ class LoopRound:
     """The round of a loop in which something happened.
 
     Attributes:
-        name: of the loop's variable, "" where it has none.
+        name: of the loop's variable, "" if it has none.
         value: of that variable.
         number: of the round, from 0.
         line: of the loop.
@@ -437,7 +437,7 @@ class FaultExtent:
         high: the highest.
         tile: shape of what is accessed, () for one element.
         tile_start: offset of the tile's first element.
-        tile_steps: offsets between its elements by axis; () where they are not the same.
+        tile_steps: offsets between its elements by axis; () if they are not the same.
         boxes: of bad elements in the tile: (first, end) by axis.
         is_exact: whether the boxes hold nothing else.
         bad_elems: of the tile.

@@ -128,7 +128,7 @@ class Scopes:
         self.tracking = bool(self._watchers) or self._keepers > 0
 
     def enter(self, name: str, metrics: Metrics | None = None) -> Scope | None:
-        """Enter a scope; None where scopes are not followed.
+        """Enter a scope; None if scopes are not followed.
 
         Raises:
             TkError: a watcher does not take the metrics; the scope is not entered then.

@@ -110,7 +110,7 @@ class OpenFault(Message):
 
 
 class PassesLoaded(Message):
-    """The passes that the passes pane asked for; None when none were recorded.
+    """The passes that the passes pane asked for; None if none were recorded.
 
     Attributes:
         kernel_hash: the hash of their kernel.

@@ -106,8 +106,8 @@ class Culprit:
         how: "value", "fault", "failure" (it cannot be interpreted), "invalid" (against the rules
             of the IR) or "error" (the pass failed).
         text: in words.
-        rewrite: that does it; None where none could be named.
-        value: None where none could be found.
+        rewrite: that does it; None if none could be named.
+        value: None if none could be found.
     """
 
     stage: str
@@ -131,9 +131,9 @@ class Bisected:
     Attributes:
         target: the architecture.
         passes: how many passes were looked at.
-        culprit: None where each leaves the result as it is.
-        note: why not all was looked at; "" where all was.
-        below: what is known of the levels below tkdebug's IR; None where they were not looked at.
+        culprit: None if each leaves the result as it is.
+        note: why not all was looked at; "" if all was.
+        below: what is known of the levels below tkdebug's IR; None if they were not looked at.
     """
 
     launch: KeptLaunch
@@ -190,7 +190,7 @@ class _Search:
         passes: how many ran.
         found: the pass, as soon as it is known.
         note: what could not be looked at.
-        below: what is known of the levels below; None where they were not looked at.
+        below: what is known of the levels below; None if they were not looked at.
     """
 
     def __init__(self, launch: KeptLaunch, target: str, budget: Budget, counts_bits: bool) -> None:
@@ -340,7 +340,7 @@ class _Narrowing:
         self.value: DifferingValue | None = None
 
     def rewrite(self) -> Rewrite | None:
-        """Return the rewrite that changes the result; None where none can be named."""
+        """Return the rewrite that changes the result; None if none can be named."""
         counter = RewriteCounter()
         copied = copy_module(self._before)
         records: tuple[RewriteRecord, ...] = ()

@@ -146,7 +146,7 @@ class Tolerance:
     """The differences that arithmetic explains.
 
     Attributes:
-        relative: of floats; 0.0 where each bit counts.
+        relative: of floats; 0.0 if each bit counts.
     """
 
     relative: float = 0.0

@@ -41,7 +41,7 @@ class WatchedValue:
         mean: the mean of the finite elements; NaN if there are none.
         histogram: finite elements other than 0: (e, how many) for magnitudes from 2**e up to 2**(e
             + 1); the first and last possible e, -32 and 31, include all beyond, too.
-        tile: the elements in row-major order as fp64, packed by `packed`; empty where the summary
+        tile: the elements in row-major order as fp64, packed by `packed`; empty if the summary
             alone was asked for.
     """
 

@@ -134,7 +134,7 @@ class _Launch:
         self._runs = False
 
     def is_wanted(self) -> bool:
-        """Wait until the script is to run; False where the client leaves before."""
+        """Wait until the script is to run; False if the client leaves before."""
         self._decided.wait()
         return self._runs
 

@@ -237,7 +237,7 @@ def _check_gpu(request: RunRequest) -> None:
 
 
 def _core_dumps_by(request: RunRequest) -> str | None:
-    """Return what switches core dumps on; None where nothing does."""
+    """Return what switches core dumps on; None if nothing does."""
     if request.hang_timeout_s is not None:
         return "--hang-timeout"
     if request.coredump:

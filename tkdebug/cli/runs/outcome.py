@@ -59,7 +59,7 @@ class Outcome:
         ending: how the script ended.
         path: the session.
         kept: whether it stays.
-        stopped: why recording stopped before the script did, None when it did not.
+        stopped: why recording stopped before the script did, None if it did not.
         printed: the faults that were printed when they happened.
     """
 
@@ -159,7 +159,7 @@ def _tell_compiled(session: Session, asked: str, kept_as: Path | None) -> None:
     Args:
         session: the run.
         asked: the architecture.
-        kept_as: the session file, None when it is a temporary one.
+        kept_as: the session file, None if it is a temporary one.
     """
     from tkdebug.compiler.targets.registered_backends import backend_of, target_of
 
@@ -204,7 +204,7 @@ def print_summary(
     Args:
         session: the run.
         faults: its faults, in groups.
-        kept_as: the session file to name, None when it is a temporary one.
+        kept_as: the session file to name, None if it is a temporary one.
         is_printed: whether a fault has been printed in full already.
         missing: the checks that the run did without.
     """

@@ -52,7 +52,7 @@ def run_here(
         crashes: the watch for crashes and hangs on the GPU.
 
     Returns:
-        The exit status, and the signal that ended the script; None where none did.
+        The exit status, and the signal that ended the script; None if none did.
     """
     owner = os.getpid()
     # The progress line receives a fault first: it makes room for the report of it.

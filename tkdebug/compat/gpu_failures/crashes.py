@@ -46,7 +46,7 @@ class CrashWatch:
     """Looks for core dumps of this process, and makes faults of them.
 
     Args:
-        pattern: file name as the driver expands it: %p, %h, %t; "" where it writes no dump.
+        pattern: file name as the driver expands it: %p, %h, %t; "" if it writes no dump.
         owned: whether the files are tkdebug's, to be deleted once they are read.
     """
 

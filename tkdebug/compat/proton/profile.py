@@ -97,7 +97,7 @@ def start(
         hook: "triton" for names and metrics that kernels give by `launch_metadata`.
 
     Returns:
-        The session's number, None where profiling is switched off.
+        The session's number, None if profiling is switched off.
 
     Raises:
         ProfileError: an argument is none of those.

@@ -33,7 +33,7 @@ Rule = Callable[[Operation, Infos], AxisInfo]
 
 
 def infer(op: Operation, operands: Infos) -> AxisInfo | None:
-    """The facts about each result of `op`; None when nothing is known."""
+    """The facts about each result of `op`; None if nothing is known."""
     folded = _fold(op, operands)
     if folded is not None:
         return folded

@@ -206,7 +206,7 @@ MAX_ACCESS_BYTES = 16
 
 
 def mask_of(op: Operation) -> Value | None:
-    """The mask of an access; None when it has none."""
+    """The mask of an access; None if it has none."""
     access = MaskedAccess.cast(op)
     return None if access is None else access.mask
 

@@ -60,7 +60,7 @@ class Binary(Elementwise, LikeFirst):
 
     Attributes:
         sign: the op's operator in Python, "" for a function.
-        combination: name of a reduction by it, "" where there is none.
+        combination: name of a reduction by it, "" if there is none.
         identity: the value that leaves the other operand as it is, signs of zero and NaN included,
             on the right and, if the op commutes, on the left; None for none, or if it depends on
             the type.

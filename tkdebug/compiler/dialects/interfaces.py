@@ -98,7 +98,7 @@ class FloatOp(Elementwise, LikeFirst):
     the type of the tensors that it gets, which may be wider than the op's own.
 
     Attributes:
-        torch: the function of torch that computes it, "" where a rule of the interpreter does.
+        torch: the function of torch that computes it, "" if a rule of the interpreter does.
     """
 
     torch: ClassVar[str] = ""

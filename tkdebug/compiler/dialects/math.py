@@ -18,7 +18,7 @@ class FloatFunction(FloatOp):
     Attributes:
         function: its name in `tl` and `tl.math`.
         libdevice: the function of libdevice that computes it natively, without the `f` of fp32;
-            "" where a rule of the lowering does.
+            "" if a rule of the lowering does.
         reduces_range: whether its code has a slow path, for operands of many periods.
     """
 

@@ -85,7 +85,7 @@ def bad_access(
     Args:
         op: the access.
         kind: "oob-load", "oob-store", "oob-atomic" or "between-elements".
-        accessed: the tensor; None where the address belongs to none.
+        accessed: the tensor; None if the address belongs to none.
         offender: the first bad element; its index is an address where there is no tensor.
         mask: the mask of the access.
         grid: the grid of the launch.

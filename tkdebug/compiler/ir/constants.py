@@ -8,7 +8,7 @@ from tkdebug.compiler.ir.core import Operation, Value
 
 
 def constant_value(value: Value) -> int | float | bool | None:
-    """The number that `value` is in every element, None when it is no constant."""
+    """The number that `value` is in every element, None if it is no constant."""
     op = value.owner
     if isinstance(op, Operation) and op.name == "arith.constant":
         number = op.attributes.get("value")

@@ -42,7 +42,7 @@ class Edge:
 
     Attributes:
         branch: the op at its entry, or the terminator that it leaves a region by.
-        target: the region that it enters; None where it leaves the op.
+        target: the region that it enters; None if it leaves the op.
         operands: the forwarded values.
         values: the values they become: arguments of the region, or results of the op.
     """

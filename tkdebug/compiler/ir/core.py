@@ -43,7 +43,7 @@ class Value:
 
     @property
     def parent_block(self) -> Block | None:
-        """The block in which this is defined; None where its operation is in none."""
+        """The block in which this is defined; None if its operation is in none."""
         return self.owner.block if isinstance(self.owner, Operation) else self.owner
 
     def replace_all_uses_with(self, other: Value) -> None:

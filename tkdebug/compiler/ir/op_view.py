@@ -386,7 +386,7 @@ class OpView(metaclass=_WithoutDict):
 
     @classmethod
     def cast(cls: type[V], op: Operation | None) -> V | None:
-        """The view of `op`, None where `op` is of another op."""
+        """The view of `op`, None if `op` is of another op."""
         return cls(op) if op is not None and op.name in cls.names else None
 
     @classmethod

@@ -40,7 +40,7 @@ class ShuffleRound:
     """One shuffle; every tuple is indexed by lane.
 
     Args:
-        source_register: register that the lane offers; None when it is not read.
+        source_register: register that the lane offers; None if it is not read.
         source_lane: lane that the lane reads from.
         target_register: register that the lane puts the read value into; None for nowhere.
     """

@@ -42,7 +42,7 @@ class Span:
         return True
 
     def solve(self, vector: int) -> int | None:
-        """The mask of added vectors whose sum is `vector`, or None when it lies outside."""
+        """The mask of added vectors whose sum is `vector`, or None if it lies outside."""
         rest, combination = self._reduce(vector)
         return combination if rest == 0 else None
 

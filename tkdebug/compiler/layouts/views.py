@@ -96,7 +96,7 @@ def concatenate(layout: LinearLayout) -> LinearLayout:
 def split_source(layout: LinearLayout) -> LinearLayout | None:
     """The layout that `tl.split(x)` needs of x: `layout`, its registers taking turns by halves.
 
-    None when not registers but threads run over the last dimension, which has size 2.
+    None if not registers but threads run over the last dimension, which has size 2.
     """
     bit = 1 << (layout.out_bits - 1)
     registers = layout.packed_bases(REGISTER)

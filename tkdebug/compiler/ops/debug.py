@@ -85,7 +85,7 @@ def _emit_debug_barrier(emit: Emitter) -> None:
 
 
 def _emit_expect_zero(emit: Emitter, x: object, mask: object) -> tensor:
-    """`x`, which is to be 0 where `mask` holds; asserted by kernels compiled for debugging."""
+    """`x`, which is to be 0 if `mask` holds; asserted by kernels compiled for debugging."""
     value = conversion.to_tensor(emit, x)
     limit = conversion.cast(emit, conversion.to_tensor(emit, mask), dt.int1)
     if emit.options.debug:

@@ -429,7 +429,7 @@ class SelectTensorMaps:
     def _reason(
         self, function: Operation, place: int, argument: Value, infos: Mapping[Value, AxisInfo]
     ) -> str | None:
-        """Why this parameter is no tensor map; None when it can be one."""
+        """Why this parameter is no tensor map; None if it can be one."""
         type_ = argument.type
         assert isinstance(type_, DescriptorType)
         if not self.target.has(TMA):

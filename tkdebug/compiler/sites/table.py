@@ -17,7 +17,7 @@ Symptoms are signs of faults that only a closer look can judge: a NaN that is st
 input's, a division by zero whose result nobody uses is no fault, nor is a product that wraps and is
 masked off. A kernel notes for each of these kinds whether there was one, and in which program
 first; the interpreter judges that program. All symptoms of a kernel have one slot, of a layout of
-its own. After `count` is a word for each kind: the complement of the least program's place, 0 where
+its own. After `count` is a word for each kind: the complement of the least program's place, 0 if
 there is no symptom. A place is `z << 48 | y << 32 | x`: no kernel has to work out a program's
 number, and the least place is that of the least program. `count` is for the host, which sees it
 while the launch runs.

@@ -75,7 +75,7 @@ class WatchSite:
         programs: boxes of programs, () for all.
         condition: text, "" for always.
         is_whole: whether the whole tile is kept.
-        plugin: the instrumentation that wants it; "" of a watch.
+        plugin: the instrumentation that wants it; "" for a watch.
         op_id: the op that it is an operand of, for a plugin.
         operand: the number of the value among those that the plugin wants of the op.
     """

@@ -262,7 +262,7 @@ class Backend(Protocol):
     def unsupported(self, asked: object) -> str | None:
         """The sentence for a GPU of its kind that it does not compile for.
 
-        None where `asked` is no GPU of its kind.
+        None if `asked` is no GPU of its kind.
         """
         ...
 

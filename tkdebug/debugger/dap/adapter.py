@@ -354,7 +354,7 @@ class Adapter:
         self._connection.event("output", {"category": category, "output": text})
 
     def ended(self, status: int | None) -> None:
-        """The script has ended with this exit status, None where it never ran."""
+        """The script has ended with this exit status, None if it never ran."""
         self._has_ended = True
         if status is not None:
             self._connection.event("exited", {"exitCode": status})

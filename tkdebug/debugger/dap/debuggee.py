@@ -41,7 +41,7 @@ class At:
     """A frame that a client was shown.
 
     Attributes:
-        program: linear number; None where no program is meant.
+        program: linear number; None if no program is meant.
         frame: 0 for the kernel's innermost, the script's after those; below 0 for a frame of a
             launch that has ended.
     """
@@ -177,7 +177,7 @@ class Debuggee:
                 _fail(self._answer, UsageError(_INTERRUPTED))
 
     def is_answered(self, timeout_s: float) -> bool:
-        """Wait until nothing that was asked runs, which was interrupted; False where it goes on."""
+        """Wait until nothing that was asked runs, which was interrupted; False if it goes on."""
         return self._ends(self._asked, timeout_s)
 
     def _ends(self, asked: Future[Any] | None, timeout_s: float) -> bool:

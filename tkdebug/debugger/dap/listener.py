@@ -53,7 +53,7 @@ class Listening:
     attached: threading.Event
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until a client has attached and set its breakpoints; False where none came."""
+        """Wait until a client has attached and set its breakpoints; False if none came."""
         return self.attached.wait(timeout_s)
 
 

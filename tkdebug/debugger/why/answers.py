@@ -37,7 +37,7 @@ class Why:
 
     Attributes:
         what: a sentence with the element and its origin.
-        program: linear number; None where no program wrote it.
+        program: linear number; None if no program wrote it.
         computed: the lines that its value was computed at, the last one first.
         addressed: the lines that only the addresses of its loads, or masks, were computed at.
         inputs: the arguments that took part as numbers.

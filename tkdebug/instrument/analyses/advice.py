@@ -68,7 +68,7 @@ class Advice:
 
     @property
     def saved(self) -> str:
-        """The predicted gain as people read it; "" where nothing is predicted."""
+        """The predicted gain as people read it; "" if nothing is predicted."""
         percent = round(100 * self.predicted_gain)
         return f"{percent or '<1'} %" if self.predicted_gain > 0 else ""
 

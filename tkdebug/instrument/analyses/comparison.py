@@ -299,14 +299,14 @@ class KernelChange:
 
     @property
     def mean_ratio(self) -> float | None:
-        """Mean time after, over that before; None where either is not known."""
+        """Mean time after, over that before; None if either is not known."""
         if self.before is None or self.after is None:
             return None
         return self.after.mean_ns / self.before.mean_ns if self.before.mean_ns else None
 
     @property
     def min_ratio(self) -> float | None:
-        """Least time after, over that before; None where either is not known."""
+        """Least time after, over that before; None if either is not known."""
         if self.before is None or self.after is None or not self.after.finished:
             return None
         return self.after.min_ns / self.before.min_ns if self.before.min_ns else None

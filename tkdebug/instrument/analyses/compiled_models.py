@@ -122,7 +122,7 @@ def uncompiled_graphs(session: Session) -> Iterator[Recorded[UncompiledGraph]]:
 
 
 def uncompiled_count(session: Session) -> str:
-    """Return `2 graphs ran uncompiled`, or "" where all were compiled."""
+    """Return `2 graphs ran uncompiled`, or "" if all were compiled."""
     number = sum(1 for _ in uncompiled_graphs(session))
     return f"{counted(number, 'graph')} ran uncompiled" if number else ""
 

@@ -49,7 +49,7 @@ class InstructionStalls:
     """Samples at one instruction.
 
     Attributes:
-        instruction: None where the line table has none at that place.
+        instruction: None if the line table has none at that place.
         reasons: samples by stall reason.
     """
 

@@ -221,7 +221,7 @@ class PrimaryContexts:
         return self._held
 
     def gpu(self, device: int) -> str:
-        """The UUID of a device, "" where the driver does not say."""
+        """The UUID of a device, "" if the driver does not say."""
         ordinal, identity = ctypes.c_int(), (ctypes.c_ubyte * 16)()
         driver = self._driver
         if driver is None or driver.cuDeviceGet(ctypes.byref(ordinal), device):

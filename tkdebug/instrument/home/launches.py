@@ -52,7 +52,7 @@ class LaunchFields(NamedTuple):
 
     @property
     def basis(self) -> Basis:
-        """Return how its time was obtained; "" where it has none."""
+        """Return how its time was obtained; "" if it has none."""
         if self.duration_ns is None or self.time_source == "none":
             return ""
         return "interpreted" if self.mode == "interpret" else "measured"

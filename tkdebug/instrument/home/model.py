@@ -151,7 +151,7 @@ class _ModelOfRun:
         )
 
     def variant_of(self, process: int, launch_id: int) -> str:
-        """The key of a launch's specialisation, "" where the launch is not known."""
+        """The key of a launch's specialisation, "" if the launch is not known."""
         launch = self._launch(process, launch_id)
         return "" if launch is None else self.variants.key_of(launch.kernel_hash)
 
@@ -639,7 +639,7 @@ def _fault(
 
 
 def _replay(fault: Fault, run: RunInfo, names: Mapping[str, str]) -> str:
-    """Return the command that stops at a fault, "" where none does."""
+    """Return the command that stops at a fault, "" if none does."""
     if not fault.frames or not run.script.endswith(".py") or fault.kind == "compile-error":
         return ""
     name = names.get(fault.file or "", fault.file)

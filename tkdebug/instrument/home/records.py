@@ -176,7 +176,7 @@ class CodeCounts:
         widths: "kind, bits" -> how many.
         live_registers: most at one of them.
         spilled_values: values made there that are spilled.
-        executed: instructions of warps that a launch executes; None where it was not counted.
+        executed: instructions of warps that a launch executes; None if it was not counted.
     """
 
     instructions: int
@@ -285,7 +285,7 @@ class PassModel:
         ops: after it.
         summary: its changes, counted.
         changes: the same in groups, a line each.
-        diff: of the texts, cut where it is long; () where nothing changed.
+        diff: of the texts, cut where it is long; () if nothing changed.
     """
 
     number: int
@@ -313,8 +313,7 @@ class Code:
 
     Attributes:
         chains: call chains of rows, each from the kernel inwards.
-        layouts: those that most of GPU IR's rows name.
-        note: why something is missing, "" where nothing is.
+        note: why something is missing, "" if nothing is.
     """
 
     chains: tuple[tuple[Place, ...], ...]
@@ -369,7 +368,7 @@ class KernelModel:
     """A kernel: its specialisations, and times of all its launches.
 
     Attributes:
-        file: "" where its source is not known.
+        file: "" if its source is not known.
         line: of its first line, with decorators.
         end_line: its last line.
         share: of the time of all kernels, 0 to 1.
@@ -436,8 +435,7 @@ class RemarkModel:
     """A remark of `advise`, ranked.
 
     Attributes:
-        variants: keys of all specialisations that it is of.
-        gain: share of the run's time that is saved, 0 to 1; 0 where nothing is predicted.
+        gain: share of the run's time that is saved, 0 to 1; 0 if nothing is predicted.
         speedup: of the kernel.
         weighed: whose times it is weighed by.
     """
@@ -495,7 +493,7 @@ class TimeStrip:
 
     Attributes:
         names: of others' kernels and copies.
-        step_ns: spans that are nearer than this were put together; 0 where none were.
+        step_ns: spans that are nearer than this were put together; 0 if none were.
     """
 
     end_ns: int

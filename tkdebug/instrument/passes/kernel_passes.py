@@ -97,7 +97,7 @@ class LineLife:
 
 
 def load_kernel_passes(source: PassSource, kernel: RecordedKernel) -> KernelPasses | None:
-    """The passes of `kernel`, None when none were recorded.
+    """The passes of `kernel`, None if none were recorded.
 
     Raises:
         SessionError: the session cannot be read.

@@ -135,7 +135,7 @@ class GpuRecording:
         Args:
             make_buffers: makes memory for CUPTI.
             process: joins its records; None for this process.
-            profiler_has_cupti: whether torch's profiler has CUPTI; None where it never had.
+            profiler_has_cupti: whether torch's profiler has CUPTI; None if it never had.
         """
         self._owner = os.getpid()
         self._here = _Here()

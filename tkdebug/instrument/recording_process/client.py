@@ -69,7 +69,7 @@ class RecordingProcess:
         CannotStart: it cannot be started.
 
     Attributes:
-        error: why recording stopped before `close`, None where it did not.
+        error: why recording stopped before `close`, None if it did not.
         ring: memory for launches.
         number: the process id of the recording process.
     """

@@ -138,7 +138,7 @@ class RingWriter:
         self.put(_PLAIN.pack(*fields))
 
     def put_end(self, launch: int, duration_ns: int, source: str) -> bool:
-        """Report how a launch ended; False where no slot can hold it."""
+        """Report how a launch ended; False if no slot can hold it."""
         try:
             how = TIME_SOURCES.index(source)
             self.put_fields(ENDED, 0, launch, 0, 0, 0, 0, 0, duration_ns, 0, 0, how)

@@ -23,7 +23,7 @@ def offender_text(group: FaultGroup) -> str:
 
 
 def fault_source(session: Session, group: FaultGroup) -> str | None:
-    """The faulting line as it was when the script ran, None when that is not known."""
+    """The faulting line as it was when the script ran, None if that is not known."""
     fault = group.fault
     if fault.file is None or fault.line is None:
         return None
@@ -31,7 +31,7 @@ def fault_source(session: Session, group: FaultGroup) -> str | None:
 
 
 def source_line(session: Session, file: str, line: int) -> str | None:
-    """Return a line as it was when the script ran, None when that is not known."""
+    """Return a line as it was when the script ran, None if that is not known."""
     return session.source_line(file, line) or _kernel_line(session, file, line)
 
 

@@ -163,7 +163,7 @@ def _fix(session: Session, edit: SourceEdit) -> dict[str, object] | None:
     """Return an edit as an editor applies it, whole lines.
 
     Returns:
-        None where its lines are not as they were, or the indents of the new ones are not known.
+        None if its lines are not as they were, or the indents of the new ones are not known.
     """
     places = range(edit.line, edit.line + len(edit.before))
     lines = [source_line(session, edit.file, place) or "" for place in places]

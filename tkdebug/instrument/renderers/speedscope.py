@@ -104,7 +104,7 @@ class Track:
     """One stream of one process.
 
     Attributes:
-        device: None where the GPU's clock did not time it.
+        device: None if the GPU's clock did not time it.
         mode: the mode of its launches, "" if the GPU's clock timed them.
     """
 

@@ -33,7 +33,7 @@ class ClearedLaunches:
 
     @classmethod
     def of(cls, module: Module, check: type[Observer]) -> ClearedLaunches | None:
-        """Return the cleared launches of a check; None where memory may decide on addresses."""
+        """Return the cleared launches of a check; None if memory may decide on addresses."""
         name = cls, check
         if name not in module.derived:
             module.derived[name] = cls() if _is_decided_by_arguments(module) else None

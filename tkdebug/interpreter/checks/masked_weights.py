@@ -55,7 +55,7 @@ class Mask:
     moves: tuple[Operation, ...]
 
     def elements(self, run: Evaluator) -> Tensor | None:
-        """Return which elements of the weight it masks; None where its value is gone."""
+        """Return which elements of the weight it masks; None if its value is gone."""
         tile = run.values.get(self.condition)
         if tile is None:
             return None

@@ -36,7 +36,7 @@ _NOTED = "ignore comments"
 
 
 def observers_in_force(module: Module, faults: FaultLog) -> list[Observer]:
-    """The checks of a launch of `module`; none where its kernel is not to be checked."""
+    """The checks of a launch of `module`; none if its kernel is not to be checked."""
     if KNOBS.only_kernels and not is_checked(faults.kernel):
         return []
     checks = checks_in_force()

@@ -52,7 +52,7 @@ def _is_given(value: Value) -> bool:
 
 
 def all_finite(tile: TileValue) -> bool:
-    """Whether a float tile has neither Inf nor NaN; False where that takes a closer look."""
+    """Whether a float tile has neither Inf nor NaN; False if that takes a closer look."""
     if isinstance(tile, BoxTile):
         return all_finite(tile.data) and all_finite(tile.fill)
     if not isinstance(tile, Tensor):

@@ -209,7 +209,7 @@ class _Open:
         return cls(access.op, key, codes, least, most, is_shared, is_store)
 
     def of_others(self, programs: Tensor) -> _Open | None:
-        """Return the access without some programs; None where nothing is left."""
+        """Return the access without some programs; None if nothing is left."""
         stays = ~torch.isin(self.codes >> _PLACE_BITS, programs)
         if not bool(stays.any()):
             return None

@@ -96,7 +96,7 @@ class RecomputedFaults:
             kind: the kind of the faults; None for each site's own.
 
         Returns:
-            Them; none where an argument that they depend on is not known.
+            Them; none if an argument that they depend on is not known.
         """
         key = facts, tuple(site.number for site in sites), kind
         if key in self._known:

@@ -217,7 +217,7 @@ def _add(log: FaultLog, plan: CheckPlan, report: Report, launch: ReportedLaunch)
 
 
 def _buffer_of(site: CheckSite, report: Report, launch: ReportedLaunch) -> Buffer | None:
-    """The tensor that an access should have stayed in; None where an address led to none."""
+    """The tensor that an access should have stayed in; None if an address led to none."""
     if not site.is_loaded:
         assert site.tensor is not None
         passed = launch.tensors[site.tensor].buffer(site.tensor)

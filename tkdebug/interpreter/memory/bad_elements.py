@@ -91,7 +91,7 @@ def bad_elements(
 
 
 def _steps(tile: AffineTile) -> tuple[int, ...]:
-    """Return the offsets between elements by axis; () where they are not the same all over."""
+    """Return the offsets between elements by axis; () if they are not the same all over."""
     if tile.base is not None and any(size > 1 for size in tile.base.shape[1:]):
         return ()
     return tile.coefs

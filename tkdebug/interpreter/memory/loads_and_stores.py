@@ -127,7 +127,7 @@ class _OwnBuffers:
 
     @classmethod
     def of(cls, run: Evaluator, op: Operation, pointer: AddressTile) -> _OwnBuffers | None:
-        """Return the buffers of an access; None where pointers of a tile may be unrelated."""
+        """Return the buffers of an access; None if pointers of a tile may be unrelated."""
         root = loaded_root(op)
         value = None if root is None else run.values.get(root)
         if not isinstance(value, AddressTile):

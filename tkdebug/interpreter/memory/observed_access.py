@@ -41,7 +41,7 @@ class ObservedAccess:
     observer first asks for it, once for all observers:
 
     - `hyperslabs()`: strided views of the allocation, a few for all programs together. Cheap;
-      None where the offsets are not affine, or the mask is no box;
+      None if the offsets are not affine, or the mask is no box;
     - `intervals()`: the first and the last element of each program, where each program's elements
       are one run without gaps. Cheap; None elsewhere;
     - `touch()`: one entry for each element, in order of programs, then of the tile. There is always
@@ -133,7 +133,7 @@ class ObservedAccess:
         return self._slabs  # type: ignore[return-value]
 
     def intervals(self) -> Intervals | None:
-        """Its elements as one run per program; None where some program has gaps."""
+        """Its elements as one run per program; None if some program has gaps."""
         if self._intervals is _UNKNOWN:
             access = self._access
             self._intervals = None if access is None else intervals_of(self._run, access)

@@ -63,7 +63,7 @@ class Hyperslab:
         start: the place of the first element, from the start of the allocation, in elements.
         sizes: the sizes of one or two axes of programs, then of the box along each axis of the
             tile.
-        strides: in elements, one for each size, none negative; 0 where an axis does not move.
+        strides: in elements, one for each size, none negative; 0 if an axis does not move.
         programs: linear program ids (n,), in the order of the axes of programs.
         box: positions along each axis of the tile, the first and past the last.
         flips: axes of the tile along which the last position comes first.
@@ -234,7 +234,7 @@ def _of_programs(tile: AffineTile, chosen: Tensor) -> AffineTile:
 
 
 def _slab(tile: AffineTile, programs: Tensor, box: Box, storage_offset: int) -> Hyperslab | None:
-    """A legal tile as one view; None where its programs are not evenly spaced."""
+    """A legal tile as one view; None if its programs are not evenly spaced."""
     pattern = _pattern(tile.base, programs.shape[0])
     if pattern is None:
         return None

@@ -72,7 +72,7 @@ class Reader:
         return modes[asked.pop()] if asked else default
 
     def immediate(self, text: str) -> float | int | None:
-        """A literal as a number; hexadecimal floats as floats; None when it is no literal."""
+        """A literal as a number; hexadecimal floats as floats; None if it is no literal."""
         if match := re.fullmatch(r"0[fF]([0-9a-fA-F]{8})", text):
             return float(struct.unpack(">f", bytes.fromhex(match.group(1)))[0])
         if match := re.fullmatch(r"0[dD]([0-9a-fA-F]{16})", text):

@@ -43,7 +43,7 @@ class IndexAlgebra:
     # Affine forms, and exact sums and multiples of them
 
     def affine(self, value: TileValue, shape: tuple[int, ...]) -> AffineTile | None:
-        """`value` as an affine tile, or None when it is not an integer tile or too dense."""
+        """`value` as an affine tile, or None if it is not an integer tile or too dense."""
         if isinstance(value, AffineTile):
             return value
         if isinstance(value, int):
@@ -185,7 +185,7 @@ class IndexAlgebra:
     # Division
 
     def divsi(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
-        """Signed quotient toward zero; 0 where the divisor is 0 (undefined on the GPU)."""
+        """Signed quotient toward zero; 0 if the divisor is 0 (undefined on the GPU)."""
         bits, shape = self._bits(op), self._shape(op)
         if isinstance(a, int) and isinstance(b, int):
             return wrap(truncated_division(a, b), bits)

@@ -234,7 +234,7 @@ class ProgramPattern:
         return ProgramPattern(self.start * factor, self.sizes, steps)
 
     def plus(self, other: ProgramPattern) -> ProgramPattern | None:
-        """The sums of two regular patterns in program order, None where they nest differently."""
+        """The sums of two regular patterns in program order, None if they nest differently."""
         if self.sizes != other.sizes:
             return None
         steps = tuple(a + b for a, b in zip(self.steps, other.steps, strict=True))

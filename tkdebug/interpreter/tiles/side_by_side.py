@@ -25,7 +25,7 @@ class SideBySide:
 
     Attributes:
         actual: what the kernel has.
-        exact: what it would have in fp64; None where that is `actual`, bit for bit.
+        exact: what it would have in fp64; None if that is `actual`, bit for bit.
         worlds: what it would have in fp64 if nothing but one cause made errors, by cause; those
             that are missing have `exact`.
     """

@@ -39,7 +39,7 @@ class AffineTile:
     Attributes:
         const: the constant part.
         base: per-program (or denser) part, None for zero.
-        coefs: one per tile axis; 0 where the axis has extent 1.
+        coefs: one per tile axis; 0 if the axis has extent 1.
         shape: the tile's shape, programs not counted.
     """
 
@@ -152,7 +152,7 @@ Bound = Union[int, "Tensor"]
 
 
 class BoxMask:
-    """True where low <= position < high along every axis; bounds are ints or (P,) int64."""
+    """True if low <= position < high along every axis; bounds are ints or (P,) int64."""
 
     __slots__ = ("bounds", "shape")
 

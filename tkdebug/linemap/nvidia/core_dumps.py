@@ -111,8 +111,8 @@ class Stop:
         text: the exception, in words.
         pc: address of the instruction, None if the dump has none.
         sm: number of the multiprocessor.
-        grid: None where the warp has gone.
-        block: index of the block in the grid; None where the warp has gone.
+        grid: None if the warp has gone.
+        block: index of the block in the grid; None if the warp has gone.
         cluster: index of the cluster in the grid, if there are clusters.
         threads: indices of the threads that the exception is of, lane by lane.
     """
@@ -132,7 +132,7 @@ class Warp:
     """One warp that was on the GPU, whether or not an exception stopped it.
 
     Attributes:
-        grid: None where the dump does not have it.
+        grid: None if the dump does not have it.
         block: index of its block in the grid.
         cluster: index of the cluster in the grid, if there are clusters.
         pcs: addresses of the instructions that its threads run next.
@@ -173,7 +173,7 @@ class CoreDump:
     multiprocessors: int = 0
 
     def place_of(self, pc: int) -> Place | None:
-        """The place of an address; None when no loaded image has it."""
+        """The place of an address; None if no loaded image has it."""
         for module, image in self.images:
             for name, section in text_sections(image):
                 if section.address <= pc < section.address + section.size:

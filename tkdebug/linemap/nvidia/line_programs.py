@@ -37,9 +37,9 @@ class Row(NamedTuple):
         function: symbol whose address the sequence begins at, "" when it names none.
         address: byte offset in that function.
         file: the path in the table, "" for file number 0.
-        line: 1-based; 0 where the table says so.
+        line: 1-based; 0 if the table says so.
         context: index into the rows of the call this row's code was inlined at, None for none.
-        callee: name of the inlined function, "" where `context` is None.
+        callee: name of the inlined function, "" if `context` is None.
         end: whether the row only ends its sequence.
     """
 

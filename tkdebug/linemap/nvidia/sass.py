@@ -104,7 +104,7 @@ class SassInstruction:
     Attributes:
         address: byte offset in its function.
         text: predicate, opcode and operands.
-        live_registers: 32-bit registers in use there; None where nvdisasm was not asked.
+        live_registers: 32-bit registers in use there; None if nvdisasm was not asked.
     """
 
     address: int

@@ -98,7 +98,7 @@ class UnreadCode:
     Attributes:
         table: the line table without instructions; `table.kernel` names the function.
         cubin: the object file.
-        op_of_line: the op of each PTX line that has code, None for code of no op; empty where the
+        op_of_line: the op of each PTX line that has code, None for code of no op; empty if the
             PTX is another compiler's, or was edited.
         entry: the call chain of the kernel's `def`, which what ptxas puts before the first op has.
     """

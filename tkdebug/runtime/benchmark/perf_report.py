@@ -59,7 +59,7 @@ class SweepTable:
     Attributes:
         columns: headings.
         rows: a value per column; None if there is none.
-        lows: smallest y of each line and row, None where the function gave none.
+        lows: smallest y of each line and row, None if the function gave none.
         highs: largest y of each line and row.
     """
 

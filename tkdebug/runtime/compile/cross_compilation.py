@@ -50,7 +50,7 @@ def cross_compile(
         seen: the specialisations that this kernel was compiled for already; added to.
 
     Returns:
-        The compile; None where there was none, or it failed.
+        The compile; None if there was none, or it failed.
 
     Raises:
         UsageError: tkdebug compiles for no such architecture.

@@ -120,7 +120,7 @@ class NativeCompilation:
 
     @property
     def tile_ops(self) -> Mapping[int, OpPlace] | None:
-        """The ops of its Tile IR; None where no hook wants to know of compiles."""
+        """The ops of its Tile IR; None if no hook wants to know of compiles."""
         return None if self._lowered is None else self._lowered.tile_ops
 
     @property

@@ -68,7 +68,7 @@ class Specialization:
 
     @cached_property
     def arg_divisibility(self) -> tuple[int, ...] | None:
-        """A known divisor of each run-time parameter, None where alignment is not noted."""
+        """A known divisor of each run-time parameter, None if alignment is not noted."""
         return None if self.alignment is None else arg_divisibility(self.specs, self.alignment)
 
     @cached_property

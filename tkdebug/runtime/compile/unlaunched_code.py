@@ -33,7 +33,7 @@ def order_of_threads(src: Specialization, module: Module) -> ThreadOrder | None:
         module: its Tile IR after the passes; not changed.
 
     Returns:
-        None where native code does not have the kernel.
+        None if native code does not have the kernel.
     """
     target, options = target_for(src.options), native_options(src)
     gpu_ir = copy_module(module)

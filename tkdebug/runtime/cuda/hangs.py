@@ -32,7 +32,7 @@ class _Waiting:
     """Warps of one grid on one line.
 
     Attributes:
-        frames: () where the code has no line.
+        frames: () if the code has no line.
         place: the place of one of their instructions; None if it is in no loaded image.
     """
 

@@ -201,7 +201,7 @@ class DeviceSpan:
                     self._timer.give_back(getattr(self, name))
 
     def __call__(self, wait: bool = False) -> int | None:
-        """The span's length in nanoseconds; None when it has not passed yet.
+        """The span's length in nanoseconds; None if it has not passed yet.
 
         Args:
             wait: until it has.

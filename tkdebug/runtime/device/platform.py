@@ -114,7 +114,7 @@ class SpanTimer(Protocol):
     """Times what runs on a device."""
 
     def start(self, stream: int) -> Span | None:
-        """Begin a span on `stream`; None where nothing is measured."""
+        """Begin a span on `stream`; None if nothing is measured."""
         ...
 
 
@@ -363,7 +363,7 @@ class Platform(Protocol):
         ...
 
     def check_memory(self, device: int) -> CheckMemory | None:
-        """Memory for checked launches on `device`; None where launches cannot be checked."""
+        """Memory for checked launches on `device`; None if launches cannot be checked."""
         ...
 
     def prestart(self) -> None:

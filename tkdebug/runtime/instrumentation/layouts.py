@@ -30,7 +30,7 @@ def gpu_ops(
         module: Tile IR, which stays as it is.
         target: architecture.
         num_warps: of a block.
-        divisibility: known divisors of the kernel's parameters; None where nothing is known.
+        divisibility: known divisors of the kernel's parameters; None if nothing is known.
     """
     copy = copy_module(module)
     _remove_watches(copy)

@@ -28,7 +28,7 @@ class Kernel:
         module: Tile IR with the ops that record operands.
         target: architecture of its GPU IR.
         num_warps: of a block.
-        divisibility: known divisors of the parameters; None where nothing is known.
+        divisibility: known divisors of the parameters; None if nothing is known.
     """
 
     module: Module

@@ -121,7 +121,7 @@ class KernelParam:
 
     @cached_property
     def declared_type(self) -> LanguageType | None:
-        """The type its annotation names, None when it names none."""
+        """The type its annotation names, None if it names none."""
         return type_named(self.annotation)
 
     @cached_property

@@ -52,7 +52,7 @@ _COMPILER_MODULES = (
 
 @cache
 def load_what_launches_import() -> None:
-    """Import the modules; one that fails is reported where it is wanted."""
+    """Import the modules; one that fails is reported if it is wanted."""
     _IMPORTS.wait()
 
 

@@ -427,7 +427,7 @@ def why_nothing(
     Args:
         phase: the state of the debugger.
         script: the state of the script.
-        view: the last stop; None where there was none.
+        view: the last stop; None if there was none.
         ahead: commands that wait for the next one.
     """
     match phase:

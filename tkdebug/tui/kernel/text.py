@@ -51,7 +51,7 @@ class KernelText:
     """The content of the kernel pane.
 
     Attributes:
-        kernel: None where only a file is known (a kernel that did not compile).
+        kernel: None if only a file is known (a kernel that did not compile).
         file: the source file shown.
         source: the source text; no lines if it was not recorded.
         stage: the name of the shown stage, None if there is none.
@@ -61,7 +61,7 @@ class KernelText:
         op_ids: by line of the stage, the op that it shows or was made of.
         files: the files that the stage's lines come from, the kernel's own first.
         stages: the stages, SASS last.
-        table: the kernel's line table; None when it has none.
+        table: the kernel's line table; None if it has none.
         note: why it has none, "" if there is nothing to say.
         costs: by line of the file shown, its counts in machine code.
         has_read_code: whether the machine code was read, or there is none.

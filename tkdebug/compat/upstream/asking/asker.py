@@ -65,7 +65,7 @@ class Answer:
         text: its error, or why it is undecided.
         frames: the place of its error, the outermost call first.
         seconds: the time that it took; 0 if it was not asked.
-        refused: why tkdebug refuses the kernel; "" where it compiles it.
+        refused: why tkdebug refuses the kernel; "" if it compiles it.
     """
 
     kernel: str

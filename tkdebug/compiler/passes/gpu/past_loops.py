@@ -128,7 +128,7 @@ def _used_between(ops: Sequence[Operation]) -> frozenset[Value]:
 def _chain(
     value: Value, before: frozenset[Operation], in_loops: frozenset[Value]
 ) -> list[Operation]:
-    """The ops on tiles that `value` is computed by, in order; none where one is not cheap."""
+    """The ops on tiles that `value` is computed by, in order; none if one is not cheap."""
     found: dict[Operation, None] = {}
 
     def visit(value: Value) -> bool:

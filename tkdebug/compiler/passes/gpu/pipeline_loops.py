@@ -113,7 +113,7 @@ class _Plan:
     Attributes:
         loads: the loads that are copied ahead.
         buffers: the number of buffers in each ring.
-        distance: how many iterations ahead; none where it is less than 1.
+        distance: how many iterations ahead; none if it is less than 1.
     """
 
     loads: list[PipelinedLoad]
@@ -130,7 +130,7 @@ class PipelineLoops:
         shared_bytes: shared memory that a program can have; rings that do not fit get fewer
             buffers. None for no limit.
         scratch_bytes: how much of it the lowering of an op needs for itself.
-        obstacle: why no loop can be pipelined; "" where nothing is in the way.
+        obstacle: why no loop can be pipelined; "" if nothing is in the way.
     """
 
     num_stages: int = 3

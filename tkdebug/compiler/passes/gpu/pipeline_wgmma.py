@@ -131,7 +131,7 @@ def rescaling(loop: Operation, dot: Operation) -> tuple[Operation, ...] | None:
     """The ops between the loop's carried value and the dot's accumulator.
 
     Returns:
-        None where the dot's result is not carried, or anything else sees it.
+        None if the dot's result is not carried, or anything else sees it.
     """
     block = loop.regions[0].block
     if dot.result.uses != {block.terminator: 1}:

@@ -149,7 +149,7 @@ def pipelined_loads(
 
 
 def _obstacle(loop: Operation, op: Operation, written: set[Value] | None) -> str:
-    """Why a load cannot be copied ahead, "" where it can."""
+    """Why a load cannot be copied ahead, "" if it can."""
     if written is None:
         return "the loop writes memory, or waits, in a way that loads must not overtake"
     if op.name != LOAD and not _is_plain(op):
@@ -196,7 +196,7 @@ def _reaches_dot(op: Operation, loop: Operation) -> bool:
 
 
 def _written(loop: Operation) -> set[Value] | None:
-    """The arguments through which the loop writes memory; None when that is not known.
+    """The arguments through which the loop writes memory; None if that is not known.
 
     Different pointer arguments are taken to point to different memory, as everywhere in the
     language: an iteration must not read through one pointer memory that an earlier one wrote

@@ -129,7 +129,7 @@ def ptx_versions(target: Target) -> tuple[int, int]:
 
 
 def find(asked: object) -> Target | None:
-    """The target of this name or compute capability; None where there is none."""
+    """The target of this name or compute capability; None if there is none."""
     capability = capability_of(asked)
     return next((t for t in TARGETS.values() if t.capability == capability), None)
 
@@ -137,7 +137,7 @@ def find(asked: object) -> Target | None:
 def unsupported(asked: object) -> str | None:
     """The sentence for an architecture that is none of `TARGETS`.
 
-    None where `asked` names no NVIDIA GPU of compute capability 5.0 or later.
+    None if `asked` names no NVIDIA GPU of compute capability 5.0 or later.
     """
     capability = capability_of(asked)
     if capability is None or capability < (5, 0):

@@ -32,7 +32,7 @@ class LLVMValue(NamedTuple):
 
     @property
     def constant(self) -> int | None:
-        """The integer it is, None when it is none or only known at run time."""
+        """The integer it is, None if it is none or only known at run time."""
         if self.type[0] != "i":
             return None
         if self.text in ("true", "false"):

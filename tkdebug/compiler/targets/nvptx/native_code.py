@@ -19,7 +19,7 @@ class PerformanceNote:
     Attributes:
         code: C7510 and its kin.
         message: the note's text.
-        ptx_line: the line it names, None where it names none.
+        ptx_line: the line it names, None if it names none.
         op_id: the op of that line.
     """
 

@@ -34,7 +34,7 @@ class Read:
     """One load of the programs from `first` on, `count` of them.
 
     Attributes:
-        tile: offsets into the buffer; None where `block` is read.
+        tile: offsets into the buffer; None if `block` is read.
         mask: the mask of the tile, None if it is no box: then it may cover more than is read.
         block: the descriptor, and where its block begins.
         shape: the shape of what is read.

@@ -142,7 +142,7 @@ class Side:
 def order_hint(
     order: HappensBefore, meanings: Mapping[Operation, Meaning], one: Side, other: Side
 ) -> str | None:
-    """Return what to change where two accesses race; None where their order is not the cause."""
+    """Return what to change where two accesses race; None if their order is not the cause."""
     if not order.events(one.program) or not order.events(other.program):
         return None
     missing = _missing_order(order, meanings, one, other)

@@ -190,7 +190,7 @@ def key_of(parts: Iterable[str]) -> str:
 
 
 def load(key: str, kernel: str) -> NativeCode | None:
-    """The kernel stored under `key`; None when there is none, or none that can be used."""
+    """The kernel stored under `key`; None if there is none, or none that can be used."""
     path = _path(key)
     try:
         data = read_private(path)

@@ -41,7 +41,7 @@ class CodegenError(CompileError):
     Attributes:
         stage: parse, libdevice, optimise, emit, assemble or worker.
         detail: the tool's message, shortened.
-        op_id: the Tile IR op it points to, None where nothing does.
+        op_id: the Tile IR op it points to, None if nothing does.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ _MAX_TRIALS = 200
 
 
 def deadly_op(llvm_ir: str, header: Mapping[str, object], timeout_s: float) -> int | None:
-    """The op of the call that a worker dies of, None where no call alone is deadly.
+    """The op of the call that a worker dies of, None if no call alone is deadly.
 
     Args:
         llvm_ir: the module a worker died of.

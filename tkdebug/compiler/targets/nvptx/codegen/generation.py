@@ -103,7 +103,7 @@ def generate(
 
 
 def emit_ptx(llvm_ir: str, kernel: str, target: Target, locations: Locations | None = None) -> str:
-    """Optimised PTX, whose `.loc` lines carry op ids, and 0 where LLVM has none.
+    """Optimised PTX, whose `.loc` lines carry op ids, and 0 if LLVM has none.
 
     Raises:
         CodegenError: LLVM refuses the text, died of it, or a function in it exists nowhere.

@@ -259,7 +259,7 @@ def _for_any_number_of_blocks(ptx: bytes) -> bytes | None:
 def _for_one_more_block(
     ptx: bytes, log: str, options: Sequence[str], shared_bytes: int, kept_share: float
 ) -> bytes | None:
-    """PTX for one more block than fits; None where too many registers would have to go."""
+    """PTX for one more block than fits; None if too many registers would have to go."""
     registers, threads = _REGISTERS.search(log), _THREADS.search(ptx)
     if registers is None or threads is None:
         return None

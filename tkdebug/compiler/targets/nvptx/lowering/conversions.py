@@ -53,7 +53,7 @@ def plan_matrix_trip(source: LinearLayout, target: LinearLayout) -> SharedTrip |
     """A trip of 16-bit elements into whose buffer `source` can be stored by `stmatrix`.
 
     Returns:
-        The trip, whose `stores` are not `source`'s; None where `source` holds no fragments of rows
+        The trip, whose `stores` are not `source`'s; None if `source` holds no fragments of rows
         that `target` reads, or copies.
     """
     if len(source.packed_bases(LANE)) != 5 or any(source.free_masks.values()):

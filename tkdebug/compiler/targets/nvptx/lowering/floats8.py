@@ -34,7 +34,7 @@ class Float8:
         mantissa: bits of the mantissa.
         bias: the bias of the exponent.
         largest: bits of the largest finite number.
-        nan: bits of the NaN that conversions give; None where there is none.
+        nan: bits of the NaN that conversions give; None if there is none.
         has_negative_zero: false where 0x80 is the only NaN.
     """
 

@@ -76,7 +76,7 @@ class LoweringObserver:
             op: the access.
             pointers: the pointers of the tile's registers; the pointers of a group follow each
                 other in memory.
-            mask: i1 of each register; None where all is accessed.
+            mask: i1 of each register; None if all is accessed.
             group: registers of one instruction.
         """
         return None

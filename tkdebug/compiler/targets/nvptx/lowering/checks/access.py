@@ -139,7 +139,7 @@ def either_way(
 
 
 def tile_is_whole(access: TestedAccess) -> LLVMValue | None:
-    """i1: whether all of the tile is the tensor's; None where only elements can show it."""
+    """i1: whether all of the tile is the tensor's; None if only elements can show it."""
     checks = access.checks
     early = checks.tested_early.get(access.op)
     if early is not None:

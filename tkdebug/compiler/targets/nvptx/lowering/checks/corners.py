@@ -164,7 +164,7 @@ def may_wrap(ctx: Lowering, carried: CarriedReaches, value: Value) -> LLVMValue 
         value: the tile, of integers.
 
     Returns:
-        None where elements have to be looked at.
+        None if elements have to be looked at.
     """
     try:
         corners = Corners(ctx, carried)
@@ -279,7 +279,7 @@ class Corners:
             self._require_no_wrap(operand)
 
     def _carried(self, value: Value) -> Reach | None:
-        """Return the reach of a tile that a loop carries; None of any other."""
+        """Return the reach of a tile that a loop carries; None for any other."""
         carried = self._carried_reaches.get(value)
         if carried is None:
             return None

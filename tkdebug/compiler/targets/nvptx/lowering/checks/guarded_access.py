@@ -206,7 +206,7 @@ def guarded_store(
         modifiers: the modifiers of the instruction.
         vector: the elements of each store instruction.
         packed: the words of each.
-        owner: i1: whether this thread stores its elements; None where all do.
+        owner: i1: whether this thread stores its elements; None if all do.
     """
     text = InlinePTX(["i32"] * result_words(access))
     ways = TwoWays(access, text, owner, by_distances=_may_go_by_distances(access, vector))
@@ -347,7 +347,7 @@ def guarded_copy(
         instruction: `cp.async` with its modifiers.
         addresses: in shared memory, i32, one for each group of the access.
         size_bytes: the size of a vector.
-        owner: i1: whether this thread copies its elements; None where all do.
+        owner: i1: whether this thread copies its elements; None if all do.
     """
     text = InlinePTX(["i32"] * result_words(access))
     ways = TwoWays(access, text, owner, by_vectors=True)

@@ -204,17 +204,17 @@ class KernelChecks:
         self.carried: dict[Value, CarriedReach] = {}
 
     def site_of(self, op: Operation) -> CheckSite | None:
-        """The site that an op is; None of any other op."""
+        """The site that an op is; None for any other op."""
         number = OpView(op).site
         return None if number is None else self._sites[number]
 
     def value_site_of(self, op: Operation) -> CheckSite | None:
-        """The site of the values that an op stores; None of any other op."""
+        """The site of the values that an op stores; None for any other op."""
         number = OpView(op).value_site
         return None if number is None else self._sites[number]
 
     def tested(self, op: Operation) -> CheckSite | None:
-        """The site of an access that is to be tested; None of any other op."""
+        """The site of an access that is to be tested; None for any other op."""
         site = self.site_of(op)
         return None if site is None or site.bound is None else site
 
@@ -232,7 +232,7 @@ class KernelChecks:
     def elements(self, site: CheckSite) -> LLVMValue | None:
         """Return the number of elements of a site's tensor from the kernel's pointer on, i32.
 
-        At most 2**31 - 1; None where the tensor is none of the kernel's arguments.
+        At most 2**31 - 1; None if the tensor is none of the kernel's arguments.
         """
         return None if site.tensor is None else self._elements[site.tensor]
 

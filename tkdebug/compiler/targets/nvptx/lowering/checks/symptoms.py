@@ -60,7 +60,7 @@ class _Values:
     Args:
         ctx: the kernel.
         groups: registers of half, bfloat, float or double.
-        masks: i1 of each group: whether it counts; None where all do.
+        masks: i1 of each group: whether it counts; None if all do.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ def any_nan(
     Args:
         ctx: the kernel.
         groups: registers of half, bfloat, float or double.
-        masks: i1 of each group: whether it counts; None where all do.
+        masks: i1 of each group: whether it counts; None if all do.
         bit: the bit to set.
     """
     values = _Values(ctx, groups, masks)
@@ -167,7 +167,7 @@ def any_not_finite(
     Args:
         ctx: the kernel.
         groups: registers of half, bfloat, float or double.
-        masks: i1 of each group: whether it counts; None where all do.
+        masks: i1 of each group: whether it counts; None if all do.
         bits: the bits for a NaN, and for a NaN or one of these infinities.
         infinities: the infinities that count.
     """

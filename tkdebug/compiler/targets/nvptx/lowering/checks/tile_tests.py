@@ -192,7 +192,7 @@ class Tile:
         size_bytes: the size of an element.
         first: address of the tensor's first byte, i64.
         end: the one after its last, i64.
-        elements: how many it has from the pointer on that the kernel got, i32; None where it got
+        elements: how many it has from the pointer on that the kernel got, i32; None if it got
             none.
     """
 
@@ -219,7 +219,7 @@ class TileTest:
 
 
 def tile_is_inside(checks: KernelChecks, tile: Tile) -> TileTest | None:
-    """The test of a tile of pointers; None where elements have to be tested."""
+    """The test of a tile of pointers; None if elements have to be tested."""
     loop = _loop_around(tile.op)
     if loop is None:
         _, inside = tiles_are_inside(checks, (tile,))
@@ -249,7 +249,7 @@ def tiles_are_inside(
 
     Returns:
         The accesses whose tiles are tested, and i1, the same in all threads: whether all of these
-        certainly lie in their tensors; None where no tile can be tested.
+        certainly lie in their tensors; None if no tile can be tested.
     """
     # LLVM may compute an address in 64 bits from a product that wraps in 32. The test is PTX: LLVM
     # would think about it for as long as about the rest of a small kernel.

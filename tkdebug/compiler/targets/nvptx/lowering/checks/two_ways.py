@@ -83,7 +83,7 @@ class LoopedWay:
         suffix: the suffix of the instruction that stores a group's words to local memory:
             `.v4.b32`.
         size_bytes: the size of these words.
-        kept: the words of each group, as one operand of an instruction; none where the loop makes
+        kept: the words of each group, as one operand of an instruction; none if the loop makes
             them.
         body: the instructions for a group.
         results: the registers for the words of each group after the loop; none if the words are not
@@ -103,7 +103,7 @@ class TwoWays:
     Args:
         access: the tested access.
         text: the PTX that they are written to.
-        owner: i1: whether this thread acts for its elements; None where all do.
+        owner: i1: whether this thread acts for its elements; None if all do.
         by_distances: whether the second way may test the distances of a thread's first element from
             the tensor's ends, and not an offset against limits. That is half of the instructions,
             if bad elements are only flagged and no word has several elements.

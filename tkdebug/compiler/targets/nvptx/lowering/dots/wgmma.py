@@ -322,7 +322,7 @@ class _Block:
     Attributes:
         op: the dot.
         shape: steps and sizes.
-        matrix_a: A in shared memory; None when it is in registers.
+        matrix_a: A in shared memory; None if it is in registers.
         matrix_b: B in shared memory.
         is_last: whether to commit.
         from_zero: whether the first step forgets the accumulators' values; it then begins with

@@ -67,7 +67,7 @@ class ReductionPlan:
         gathered: layout of the elements that threads read: parts in their lowest registers, and in
             lanes.
         part_steps: steps by shuffles, for the parts that the lanes of a warp share out.
-        spread: None where threads combine the elements they keep; else they combine different
+        spread: None if threads combine the elements they keep; else they combine different
             elements and trade them.
     """
 

@@ -51,13 +51,13 @@ class _TileCopy:
     Attributes:
         ctx: the kernel.
         pointers: the pointers of the tile's registers.
-        mask: i1 of each; None where all is copied.
+        mask: i1 of each; None if all is copied.
         fill: values written where the mask is false; None for zeros, which cp.async writes itself.
         pointee: the type that the pointers point to.
         plan: the registers that an instruction copies.
         addresses: the address in shared memory for each instruction.
         element_bytes: the size of an element.
-        owner: i1: whether this thread copies its elements; None where all do.
+        owner: i1: whether this thread copies its elements; None if all do.
     """
 
     ctx: Lowering
@@ -198,7 +198,7 @@ def _copy_or_fill(
     size_bytes: int,
     owner: LLVMValue | None,
 ) -> None:
-    """Copy where it is wanted, and write `fill` elsewhere."""
+    """Copy if it is wanted, and write `fill` elsewhere."""
     emit = ctx.emit
     elsewhere = emit.xor(wanted, integer("i1", 1))
     if owner is not None:

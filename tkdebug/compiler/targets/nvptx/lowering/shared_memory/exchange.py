@@ -112,7 +112,7 @@ def from_distance(
 
     Args:
         ctx: the kernel.
-        base: scratch of `distance_bytes`; None where the warp stays.
+        base: scratch of `distance_bytes`; None if the warp stays.
         layout: the layout of the tile.
         values: the tile's registers.
         lane_xor: the lane bits that differ.
