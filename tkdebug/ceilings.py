@@ -145,7 +145,7 @@ def loads(sms: int, capability: int, sizes: Sizes, device: str) -> Iterator[Load
     Args:
         sms: multiprocessors of the device.
         capability: compute capability times ten.
-        sizes: how much.
+        sizes: the amounts of work.
         device: the device of the tensors.
     """
     for load in (_reading, _copying, _adding_tensors):

@@ -92,7 +92,7 @@ def modules_of(names: Collection[str]) -> tuple[str, ...]:
 
 
 def not_looked_for(checks: Collection[str], ignored: Collection[str] = ()) -> tuple[str, ...]:
-    """The kinds that are not looked for with some checks in force, as lines name them."""
+    """The kinds that are not looked for with some checks in force, as messages name them."""
     seldom = f"{RACE} (but in first launches)"
     return tuple(
         seldom if name == RACE and FIRST_RACES in checks else name

@@ -75,7 +75,7 @@ class Plugin:
 
     @contextlib.contextmanager
     def _named_while_it_loads(self) -> Iterator[None]:
-        """Name it on stderr where its import takes long, is interrupted, or ends the process."""
+        """Name the plugin on stderr if its import is slow, interrupted, or ends the process."""
         place = (os.getpid(), threading.get_ident())
         end_process = os._exit
 

@@ -289,7 +289,7 @@ def _is_recorded(word: str) -> bool:
 def _refuse_unknown_command(
     parser: argparse.ArgumentParser, known: Collection[str], word: str
 ) -> None:
-    """End the process where the first word is neither a command nor an option."""
+    """End the process if the first word is neither a command nor an option."""
     if word.startswith("-"):
         return
     if word.endswith(".py"):

@@ -298,7 +298,7 @@ class tensor_descriptor_type(LanguageType):
 
     Attributes:
         padding: the value of reads outside the tensor, if it is made on the host: "zero" or "nan".
-            Blocks of both are alike, so types that differ in it are equal.
+            Blocks are the same with both, so types that differ in it are equal.
         rounds_to_tf32: whether its loads round fp32 to the nearest tf32.
         rank: dimensions of the described tensor, as many as the block's.
     """

@@ -40,7 +40,7 @@ class _Origin:
 
     Attributes:
         mark: the mark of its statement, as the front end has it.
-        copies: how it was copied, in order.
+        copies: the copies that led to it, in order.
         ahead: the pass that made it for another round of the loop around it; "".
     """
 
@@ -86,11 +86,11 @@ class Bindings:
     # As a follower
 
     def replaced(self, old: Value, new: Value) -> None:
-        """A pass has put `new` in the place of `old`."""
+        """Hear that a pass has replaced `old` by `new`."""
         self._replaced[old] = new
 
     def copied(self, op: Operation, copy: Operation, known: Mapping[Value, Value]) -> None:
-        """An op was copied."""
+        """Hear that an op was copied."""
         origin = self._origin(op)
         if origin is not None:
             made = _Copy(op.block, known)

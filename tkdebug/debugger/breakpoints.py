@@ -56,10 +56,10 @@ class Breakpoint:
             expression of a CHANGE, the variable of NAN and INF, the kernel of an END ("" for any).
         condition: a Python expression, None for always.
         is_enabled: whether it stops at all.
-        is_temporary: whether it is gone once it has stopped.
-        ignored: how many more hits do not stop.
-        hits: how often it was met with its condition true; not counted when time runs backwards
-            or again.
+        is_temporary: whether it is deleted once it has stopped.
+        ignored: the number of further hits that do not stop.
+        hits: the number of times it was met with its condition true; not counted when time runs
+            backwards or again.
         programs: ids of the programs for which it stops; None for the selected ones.
         element: the memory of a WRITE or READ, if it is no argument's.
         log: text that is printed instead of stopping, with expressions in braces; None to stop.

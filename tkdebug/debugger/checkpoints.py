@@ -24,7 +24,7 @@ class Checkpoint:
     """A moment from which a launch can be executed.
 
     Attributes:
-        op: how many ops had begun.
+        op: the number of ops that had begun.
         first: the first program of the batch.
         memory: the bytes of each storage that may be written.
         faults: the faults found until then.
@@ -54,7 +54,7 @@ class Checkpoints:
         self._taken: list[Checkpoint] = []
 
     def begin(self, launch: LaunchContext) -> None:
-        """The launch begins, or is executed again."""
+        """Hear that the launch begins, or is executed again."""
         if not self._taken:
             self._live = tuple(_written_storages(launch))
 

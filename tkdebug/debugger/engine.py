@@ -76,7 +76,7 @@ class Debugger:
         launches: the number of launches, without those of trials.
         stage: the IR in which kernels run.
         target: the architecture that GPU IR is for; None for the usual one.
-        is_detached: whether launches are left alone.
+        is_detached: whether launches are not debugged.
         tracing: traces the script's own lines again once the launch has ended.
         expressions: runs the user's code, and interrupts it.
     """
@@ -123,7 +123,7 @@ class Debugger:
             HOOKS.debugger = None
 
     def begin_again(self) -> None:
-        """The script begins again: launches are counted from 1, breakpoints stay."""
+        """Hear that the script begins again: launches are counted from 1, breakpoints stay."""
         self.attach()
         self.launches = 0
         self._launches_of.clear()
@@ -259,7 +259,7 @@ class Debugger:
 
     @property
     def selection(self) -> Selection:
-        """The programs that are meant."""
+        """The programs that commands apply to."""
         return self.at_stop.selection
 
     def select(self, selection: Selection) -> None:

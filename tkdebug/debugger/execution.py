@@ -66,7 +66,7 @@ class Passed(NamedTuple):
 
     Attributes:
         first: the first program of the batch.
-        programs: how many it has.
+        programs: the number of its programs.
         active: (programs,) bool, the programs that took part; None for all.
     """
 
@@ -145,7 +145,7 @@ class Execution(Observer):
     """A launch that is executed, and executed again.
 
     Attributes:
-        now: how many ops have begun.
+        now: the number of ops that have begun.
         faults: the faults of this execution.
         entered: for each running batch, the ops whose regions are running, outermost first, with
             the programs in them.
@@ -294,7 +294,7 @@ class Execution(Observer):
         return bool(self._assignments)
 
     def searched_from(self, until: Moment) -> Moment:
-        """Return where an execution begins that was rewound with `until`."""
+        """Return the moment at which an execution begins that was rewound with `until`."""
         return Moment(self._checkpoints.before(until).op, 0)
 
     def _plan_sleep(self) -> None:
@@ -376,7 +376,7 @@ class Execution(Observer):
         self._checkpoints.begin(launch)
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """A batch begins."""
+        """Hear that a batch begins."""
         self.begun.add(run.first)
         self.batch_programs = run.programs
         if run.scheduler is None or not self.now:

@@ -1,7 +1,7 @@
 """Finder of stops: ends of steps, breakpoints, and, backwards, the last of these.
 
-Time runs backwards by a search: the launch is executed up to the present, and each moment at which
-it would have stopped is noted. The last one is gone to.
+Going backwards is a search: the launch is executed up to the present, and each moment at which it
+would have stopped is noted. The launch then goes to the last one.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Finder:
     Attributes:
         goal: the end of the step under way.
         search: the search under way.
-        pending: the reason of the stop at the moment that is gone to.
+        pending: the reason of the stop at the moment to go to.
         is_pausing: whether to stop as soon as possible; set from any thread.
     """
 
@@ -93,7 +93,7 @@ class Finder:
         self._interrupted: list[str] = []
 
     def begin_again(self) -> None:
-        """The launch begins again, in other code: stop at its first line."""
+        """Stop at the first line of the launch, which begins again in other code."""
         self.search = None
         self.goal = Goal(Step(StepKind.INTO))
         self.pending = Hit(Reason.ARRIVED)
@@ -103,7 +103,7 @@ class Finder:
         self.look_up()
 
     def look_up(self) -> None:
-        """The breakpoints have changed."""
+        """Hear that the breakpoints have changed."""
         enabled = [one for one in self._session.breakpoints() if one.is_enabled]
         self._by_mark: dict[Mark, list[Breakpoint]] = {}
         at_lines = [one for one in enabled if one.kind is BreakKind.LINE]
@@ -166,7 +166,7 @@ class Finder:
         self._session.go_to(moment)
 
     def arrived(self, here: Here) -> None:
-        """The moment that was gone to."""
+        """Hear that the wanted moment is reached."""
         hit, self.pending = self.pending, Hit(Reason.ARRIVED)
         self._forget_seen()
         self._stop(here, hit)

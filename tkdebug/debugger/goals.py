@@ -47,7 +47,7 @@ class Step:
 
     Attributes:
         line: the first line of UNTIL that counts; 0 for any after this one.
-        count: how many steps.
+        count: the number of steps.
     """
 
     kind: StepKind

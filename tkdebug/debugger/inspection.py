@@ -222,7 +222,7 @@ class Inspection:
         return tuple(first + place for place in self.positions.tolist())
 
     def census(self) -> Census:
-        """Return where all programs are."""
+        """Return the places of all programs."""
         execution, grid = self._execution, self.launch.grid
         total = grid[0] * grid[1] * grid[2]
         if self.here is None:

@@ -1,4 +1,4 @@
-"""Selections of programs, and where all programs of a launch are."""
+"""Selections of programs, and the places of all programs of a launch."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ class Census:
     Attributes:
         here: linear numbers of the programs at the stop.
         elsewhere: the programs that are masked off.
-        waiting: how many have begun and wait for others.
-        ended: how many have ended.
-        not_begun: how many have not begun.
+        waiting: the number of programs that have begun and wait for others.
+        ended: the number that have ended.
+        not_begun: the number that have not begun.
     """
 
     grid: Grid

@@ -46,7 +46,7 @@ class RecordedValues:
     """Values that a run's watches recorded.
 
     Args:
-        source: how messages call the run.
+        source: the name of the run in messages.
         values: the values of the run, each with a key of its process.
     """
 

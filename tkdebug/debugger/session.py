@@ -298,7 +298,7 @@ class LaunchSession:
         return next((moment for moment in found if moment <= now), now)
 
     def stay(self, moment: Moment, missing: str, reason: Reason) -> None:
-        """Prepare to be where a search began that has found nothing."""
+        """Prepare to return to the moment where a search began that has found nothing."""
         self._notes.append(f"{missing}: the launch stays where it is")
         self._stays_at_end = moment == self._ended_at
         self.finder.pending = Hit(reason)

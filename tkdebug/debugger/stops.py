@@ -13,7 +13,7 @@ class Moment(NamedTuple):
     """A moment of a launch; the same in each execution of it, and ordered by time.
 
     Attributes:
-        op: how many ops had begun, this one included, in all programs and batches.
+        op: the number of ops that had begun, this one included, in all programs and batches.
         place: the position among the marks before that op; their number for the op itself.
     """
 

@@ -35,7 +35,7 @@ class KnownFault:
 
     Attributes:
         code: the code of its line, "" if that is not known.
-        ordinal: how many lines of that code are before it in its function.
+        ordinal: the number of lines with that code before it in its function.
         tensor: "" for none.
         calls: code of the calls that lead there, outermost first.
         message: the message of a compile error, which differs by nothing else; "" for others.

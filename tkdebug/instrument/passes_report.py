@@ -94,7 +94,7 @@ def _is_asked_for(kernel: RecordedKernel, pattern: str | None) -> bool:
 
 
 def _without_doubles(kernels: Sequence[RecordedKernel]) -> list[RecordedKernel]:
-    """Drop interpreted kernels that were also compiled natively, whose passes say it all."""
+    """Drop interpreted kernels that were also compiled natively, whose passes include theirs."""
     native = {_identity(kernel) for kernel in kernels if _is_native(kernel)}
     return [k for k in kernels if _is_native(k) or _identity(k) not in native]
 

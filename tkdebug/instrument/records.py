@@ -81,7 +81,7 @@ class Launch:
             "events-at-most" (the same for a kernel so short that the host may have been slower),
             "host" (wall time of an interpreted launch), "none" (it ended without a time: it was
             made part of a CUDA graph, or no record of it came).
-        device_start_ns: when the GPU began with it, where CUPTI recorded it.
+        device_start_ns: the time at which the GPU began with it, if CUPTI recorded it.
         device: the GPU that it ran on, as CUDA numbers it, where CUPTI recorded it.
         device_stream: CUPTI's number of its stream, as activities have it.
     """
@@ -144,7 +144,7 @@ class KernelSummary:
 
     Attributes:
         finished: the number of `launches` that have ended and were timed; times are theirs.
-        untimed: how many have ended without a time.
+        untimed: the number that have ended without a time.
     """
 
     kernel: str

@@ -279,7 +279,7 @@ class FaultLog:
             kind: the kind of the fault.
             message: what happened, up to "stored".
             offender: the element of `op`; its index is the offset it was stored to.
-            count: how many were stored.
+            count: the number of stored values.
             store: the op that stored them.
             severity: the severity of the fault.
             tensor: the tensor that they were stored to.

@@ -107,7 +107,7 @@ def _factors(dot: tt.Dot) -> Iterator[Operation]:
 def _is_sum(dot: tt.Dot) -> bool:
     """Whether a dot adds to its result of the iteration before, which nothing else uses.
 
-    The loop begins with a constant: what another loop carries may be needed after this one.
+    The loop begins with a constant: another loop's carried value may be needed after this one.
     """
     block = dot.op.block
     loop = None if block is None else scf.For.cast(block.parent_op)

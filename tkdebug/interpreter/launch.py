@@ -300,7 +300,7 @@ def run_module(
             descriptor followed by its shape and strides.
         grid: programs along x, y, z.
         record: the launch being recorded, if any.
-        kernel_name: how faults name the kernel.
+        kernel_name: the kernel's name in faults.
         is_reported: whether faults are handed to the hooks, and the kernel's prints are printed.
         arguments: the kernel's arguments by name, constants too; for hints.
         observers: who looks on, beside the checks.

@@ -96,7 +96,8 @@ class LaunchProfile(Observer):
 
     Attributes:
         programs: the programs of the grid.
-        entered: how many programs entered each region of control flow, rounds of loops counted.
+        entered: the number of programs that entered each region of control flow, each iteration
+            counted.
         accesses: by op, in the order in which they first ran.
         footprints: by storage and op.
         most_per_address: by op of an atomic, most times that one address was accessed.

@@ -80,7 +80,7 @@ class Observer:
         keeps_values: whether values stay in `run.values` after their last use.
         follows_accesses: whether it gets accesses to memory; may be settled for a launch when
             it begins.
-        memory_factor: how many times the live bytes of a batch it may take.
+        memory_factor: the memory that it may take, as a multiple of the live bytes of a batch.
         is_passive: whether it certainly never alters a value, so that a batch can be run again.
         replays: whether it may want batches to be run again.
         sees_reads: whether it has a `read`; no records are made for observers that have none.
@@ -121,10 +121,10 @@ class Observer:
         return ()
 
     def launch_begins(self, launch: LaunchContext) -> None:
-        """The launch begins: called before the first program and before `moments`."""
+        """Hear that the launch begins: called before the first program and before `moments`."""
 
     def launch_ends(self) -> None:
-        """The launch has ended: called after the last program, not where the launch failed."""
+        """Hear that the launch has ended: after the last program, not if the launch failed."""
 
     def of_batch(self, run: Evaluator) -> Observer:
         """Return an observer of one batch, with state of its own: batches may take turns."""
@@ -177,10 +177,10 @@ class Observer:
         """A store of `access.stored()` is about to happen."""
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """A store has happened."""
+        """Hear that a store has happened."""
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """An atomic is about to happen."""
+        """Hear that an atomic is about to happen."""
 
     def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Hear of an atomic that is done: `access.loaded` are `touch()`'s old values.

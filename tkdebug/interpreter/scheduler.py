@@ -63,11 +63,11 @@ class Scheduler:
         programs: the number of programs.
         run_program: runs one of them.
         device: the device of the launch.
-        room: how many a GPU holds; None for any number.
+        room: gives the number that a GPU holds; None for any number.
 
     Attributes:
         loops: the loops that may wait for other programs.
-        changes: how often a program has changed memory, or may have.
+        changes: the number of times that a program has changed memory, or may have.
         interrupted: the place of the running program when the launching thread was interrupted.
     """
 
@@ -223,7 +223,7 @@ class Scheduler:
             self.go_on()
 
     def _hand_over(self) -> None:
-        """The running program has ended, and all have begun."""
+        """Hand over to a waiting program: the running one has ended, and all have begun."""
         others = self._aside or self._waiting
         if others:
             others.popleft().release()

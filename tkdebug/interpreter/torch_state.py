@@ -49,7 +49,7 @@ _OF_THE_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNAB
 
 @cache
 def keep_freed_memory() -> None:
-    """Have this process keep up to `KEPT_BYTES`; nothing where its user has said what to keep."""
+    """Have this process keep up to `KEPT_BYTES`, unless its user has set a limit."""
     if any(name in os.environ for name in _OF_THE_USER):
         return
     try:

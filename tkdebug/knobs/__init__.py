@@ -1,8 +1,8 @@
 """The switches of this process: typed, named, each with its environment variables.
 
 Read as attributes of `KNOBS`; change for a while with `scope(quick=True)`. A knob is read from the
-environment the first time it is looked at. Upstream's variable names are understood where the
-meaning is the same; ours win over them.
+environment the first time it is looked at. Upstream's variable names are understood if the meaning
+is the same; tkdebug's win over them.
 """
 
 from __future__ import annotations

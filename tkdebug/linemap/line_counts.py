@@ -32,7 +32,7 @@ class LineCounts:
     Attributes:
         instructions: the number of instructions.
         inlined: instructions of device functions that are called on this line.
-        kinds: how many of each kind.
+        kinds: the number of instructions of each kind.
         widths: (kind, bits that a thread moves) -> how many; of memory accesses.
         max_live_registers: the most 32-bit registers in use at one of them, as nvdisasm's data-flow
             analysis finds them; None if it was not asked.

@@ -42,7 +42,7 @@ class Resources:
         dynamic_shared_bytes: dynamic shared memory of a block; None if only the launch knows it.
         stack_bytes: local memory of a thread, spills included.
         spill_store_bytes: spills of a thread; None if only the assembler's log has them.
-        spill_load_bytes: alike.
+        spill_load_bytes: the same for loads.
         occupancy: None if the target's limits or the block's size are not known.
     """
 

@@ -1,7 +1,7 @@
 """Imports of modules that launches need now and then, in a thread without signal handlers.
 
-A handler runs in the main thread, wherever that is. One that launches while the main thread is in
-the middle of an import would find a module half made; where another thread imports it, it waits.
+A handler runs in the main thread, wherever that is. A handler that launches while the main thread
+is in the middle of an import would find a module half made; if another thread imports it, it waits.
 """
 
 from __future__ import annotations

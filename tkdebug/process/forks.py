@@ -27,7 +27,7 @@ class OwnsLocks(Protocol):
     """An object with locks that other threads may hold during a fork."""
 
     def renew_locks(self) -> None:
-        """Replace the locks, and whatever a thread that is gone has left half done."""
+        """Replace the locks, and the unfinished work of threads that do not exist in a fork."""
 
 
 _OWNERS: WeakSet[OwnsLocks] = WeakSet()

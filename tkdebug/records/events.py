@@ -193,7 +193,7 @@ def launch_type(
 
     Args:
         kernel: the kernel's name.
-        mode: how it runs.
+        mode: the mode of the launches.
         options: the options of all its launches.
         kernel_hash: the kernel's content hash.
         describe: makes descriptions of a launch's values.
@@ -219,7 +219,7 @@ class Rewrite:
 
     Attributes:
         rule: the rule of the pass.
-        old_op_ids: ops that are gone, or were changed in place (then also in `new_op_ids`).
+        old_op_ids: ops that were removed, or changed in place (then also in `new_op_ids`).
         new_op_ids: ids of the ops that replace them; empty if they were erased.
         erased: (file, line) of places that no op has any more because of this rewrite.
     """
@@ -384,7 +384,7 @@ class Cause:
         got: the element that is wrong most.
         expected: the expected value.
         stored: (file, line) of the store that wrote it.
-        tried: how many edits were tried.
+        tried: the number of edits that were tried.
         why: for "undecided", the reason in words.
         lacks_inputs: whether it was not looked for, as the launch's inputs are gone.
         picture: where the tensor is wrong, a line for some rows: "#" wrong, "." right, "+" both.

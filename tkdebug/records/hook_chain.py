@@ -71,13 +71,13 @@ class ActivityBuffers(Protocol):
     descriptor: int
 
     def filled(self) -> list[bytes]:
-        """Return the buffers that were filled since, oldest first."""
+        """Return the buffers filled since the last time, oldest first."""
 
     def lend(self) -> list[LentBuffer]:
         """Lend the filled buffers to another process, as places in the memory."""
 
     def calls(self) -> bytes:
-        """The calls that succeeded since, in their order, packed by `CALL_FIELDS`."""
+        """The calls that succeeded since the last time, in their order, packed by `CALL_FIELDS`."""
 
     def lent_count(self) -> int:
         """Return the number of buffers that the process has not given back."""

@@ -1,6 +1,6 @@
 """Interfaces by which launches are packed into bytes without a record of each.
 
-A recorder has a `LaunchPacker`, which `HOOKS.packer` is; kernels are `PackableKernel`s. Responsible
+A recorder has a `LaunchPacker`, which is `HOOKS.packer`; kernels are `PackableKernel`s. Responsible
 for these interfaces alone.
 """
 

@@ -44,7 +44,7 @@ class Scope:
         id: unique in the process.
         parent: the scope around it.
         watchers: the watchers that were notified of it.
-        start_ns: when it was entered, in nanoseconds since 1970.
+        start_ns: the time at which it was entered, in nanoseconds since 1970.
         thread: native id of the thread that entered it.
     """
 
@@ -119,7 +119,7 @@ class Scopes:
             self._update()
 
     def keep(self, change: int) -> None:
-        """Follow scopes also without watchers: add 1 for a reason to do so, -1 when it is gone."""
+        """Follow scopes also without watchers: add 1 for a reason to do so, -1 when it ends."""
         with self._lock:
             self._keepers += change
             self._update()

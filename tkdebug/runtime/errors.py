@@ -103,7 +103,7 @@ class OutOfResources(TkError):
     """A kernel needs more of a resource than the device has.
 
     Args:
-        required: how much it needs.
+        required: the amount that it needs.
         limit: the amount that the device has.
         name: the resource, e.g. "shared memory".
 

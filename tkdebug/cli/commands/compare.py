@@ -27,7 +27,7 @@ _EXPECTED = "before.tkd and after.tkd, or --compilers script.py"
 
 
 class CompareCommand(Command):
-    """Prints what differs between two runs; 3 where a fault is new or a kernel too slow."""
+    """Prints the differences between two runs; exits with 3 for a new fault or a slow kernel."""
 
     help = "what differs between two runs, or between two compilers"
     usage = "tkdebug compare [options] (before.tkd after.tkd | --compilers script.py [arguments])"

@@ -139,7 +139,7 @@ class _Launch:
         return self._runs
 
     def give_up(self) -> None:
-        """The client is gone."""
+        """Hear that the client is gone."""
         self._decided.set()
 
     def check(self, command: str, arguments: Mapping[str, Any]) -> None:

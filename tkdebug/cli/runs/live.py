@@ -74,7 +74,7 @@ def child_command(request: RunRequest, session: Path, words: Sequence[str] = ())
 
 
 def _print_outcome(path: Path, request: RunRequest, status: int) -> bool:
-    """Print the run's outcome where the TUI was; the result is whether it has ended."""
+    """Print the run's outcome in place of the TUI; return whether it has ended."""
     if not path.exists():
         return False
     try:

@@ -129,7 +129,7 @@ def _step(
 
 
 def _lacks_inputs(faults: list[Fault]) -> bool:
-    """Whether the cause of a mismatch was not looked for, as its inputs have changed since."""
+    """Whether the cause of a mismatch was not looked for, as its inputs have changed."""
     return any(fault.cause is not None and fault.cause.lacks_inputs for fault in faults)
 
 
@@ -147,7 +147,7 @@ def _of_the_only(launch: Launch, error: UncaughtError, triton: list[str]) -> tup
 
 
 def _passed_names(file: str, line: int) -> list[str]:
-    """The names that are arguments, unchanged, of calls at a line."""
+    """Return the names that are unchanged arguments of calls at a line."""
     try:
         tree = ast.parse("".join(source_lines(file)))
     except (SyntaxError, ValueError, RecursionError):

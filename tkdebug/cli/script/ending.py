@@ -35,10 +35,10 @@ Handler = tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]
 
 @contextlib.contextmanager
 def ending_signals() -> Iterator[None]:
-    """Raise `Terminated` where SIGTERM or SIGHUP would have ended the process at once.
+    """Raise `Terminated` when SIGTERM or SIGHUP would have ended the process at once.
 
     A script that has handlers of its own, or sets them, keeps them; a forked child ends by the
-    signal as it would without us.
+    signal as it would without tkdebug.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,8 +1,8 @@
 """Sees comparisons of torch and numpy that fail, and hands them on with the compared values.
 
-A comparison that holds costs the call of one more function. What raises an assertion is a failure;
-`allclose`, `equal` and their kin only answer: a failure where the statement that asks is an
-`assert`, else a question.
+A comparison that holds costs the call of one more function. An exception raised by an assertion is
+a failure; `allclose`, `equal` and the like only answer: that is a failure if the statement that
+asks is an `assert`, else a question.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def _key_by_lines(replacements: Replacements) -> None:
 
 
 def _lines_of(graph: Any) -> str:
-    """A digest of where the nodes of a graph are written."""
+    """A digest of the lines of a graph's nodes."""
     traces = "\n".join(str(node.meta.get("stack_trace")) for node in graph.graph.nodes)
     return hashlib.sha256(traces.encode()).hexdigest()
 

@@ -160,7 +160,7 @@ class UpstreamKernel:
         """The record of its compile.
 
         Args:
-            compile_ns: how long it took.
+            compile_ns: the time that it took.
             is_cached: whether upstream had it on disk.
             dumps: upstream's dumps of its passes; without them, its stages are used.
         """

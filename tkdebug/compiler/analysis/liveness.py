@@ -48,7 +48,7 @@ class Timeline:
         self._number(function)
 
     def span(self, op: Operation) -> Interval:
-        """From where an op begins to where all inside it has ended."""
+        """The numbers from an op's begin to the end of everything inside it."""
         return self._spans[op]
 
     def _number(self, op: Operation) -> None:

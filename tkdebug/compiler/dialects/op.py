@@ -71,7 +71,7 @@ class Op(OpView):
         return None if declared.results or declared.variadic_results else ()
 
     def verify(self) -> None:
-        """Raise IRError where the op breaks rules that its declaration does not have."""
+        """Raise IRError if the op breaks rules that its declaration does not have."""
 
     def fold(self, numbers: Sequence[Any]) -> Any:
         """Return the constant result for constant operands, or None if there is none."""
@@ -95,13 +95,13 @@ def expect_one_type(op: Operation) -> None:
 
 
 def expect_kind(op: Operation, type_: Type, kind: Kind) -> None:
-    """A type is of a kind."""
+    """Check that a type is of a kind."""
     if not kind.holds(type_):
         raise IRError(f"{op.name}: got {type_}, expected {kind.text}")
 
 
 def expect_count(op: Operation, name: str, least: int = 0) -> None:
-    """An attribute is a number from `least` up."""
+    """Check that an attribute is a number from `least` up."""
     count = op.attributes.get(name)
     if not isinstance(count, int) or isinstance(count, bool) or count < least:
         raise IRError(f"{op.name}: {name} is {count!r}, expected an int from {least} up")

@@ -141,7 +141,7 @@ class If(StatementRegions):
 
     @property
     def then_block(self) -> Block:
-        """The block that runs where the condition holds."""
+        """The block that runs if the condition holds."""
         return self.op.regions[0].block
 
     @property

@@ -4,7 +4,7 @@ Operands of bulk copies have an order of tkdebug's own: the tensor map, the buff
 the predicate where there are any, then the coordinates.
 
 An mbarrier is a word in shared memory. A phase of it ends when the threads it was made for have
-arrived and all bytes that were announced to it have landed; the next begins at once.
+arrived and all bytes that were announced to it have landed; the next phase begins at once.
 """
 
 from __future__ import annotations

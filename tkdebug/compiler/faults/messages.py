@@ -92,7 +92,8 @@ def bad_access(
         arguments: the arguments of the launch, by name; strides are looked for among them.
         misled_by: the op that made the offset, and wrapped or gave a negative remainder.
         freed: the tensor that had the address and was freed; None if it is not known.
-        negative: the facts of negative numbers where the offset was loaded from, in words.
+        negative: the facts of negative numbers in the tensor that the offset was loaded from, in
+            words.
     """
     hint = None
     if accessed is None and freed is not None:

@@ -1,4 +1,4 @@
-"""Expressions but for operators, attributes and calls: names, literals, subscripts, f-strings."""
+"""Expressions, except operators, attributes and calls: names, literals, subscripts, f-strings."""
 
 from __future__ import annotations
 

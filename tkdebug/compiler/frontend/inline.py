@@ -87,7 +87,7 @@ def _default(parameter: Parameter) -> Any:
 
 
 def _call_key(bound: Mapping[str, Any]) -> object:
-    """Equal for two calls that would compile to the same code."""
+    """A key that is equal for two calls that would compile to the same code."""
     return tuple(
         (name, kind(value) if has_runtime(value) else repr(value)) for name, value in bound.items()
     )

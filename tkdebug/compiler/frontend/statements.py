@@ -1,4 +1,4 @@
-"""Statements but for branches and loops: assignments, return, calls, assert, raise, pass.
+"""Statements, except branches and loops: assignments, return, calls, assert, raise, pass.
 
 A plain assignment makes run-time values of numbers, `x: tl.constexpr = …` keeps them.
 """

@@ -171,7 +171,7 @@ class VariableRecorder:
         self._add(MarkKind.BREAK, visitor, location.primary)
 
     def replaced(self, argument: Value, value: Value | None) -> None:
-        """A region argument is gone: `value` is in its place, None for nothing."""
+        """Hear that `value` has replaced a region argument; None for nothing."""
         self._replaced[argument] = value
 
     def _add(
@@ -233,7 +233,7 @@ class VariableRecorder:
         )
 
     def _present(self, value: Any) -> Any:
-        """`value` with the replacements of region arguments that are gone."""
+        """`value` with the replacements of removed region arguments."""
         leaves = flatten(value)
         if not any(leaf in self._replaced for leaf in leaves):
             return value

@@ -139,7 +139,7 @@ class NamedText:
 
 
 def print_with_names(module: Module) -> NamedText:
-    """The module as text, where its ops are in it, and how its values are called."""
+    """The module as text, with the lines of its ops and the names of its values."""
     printer = _print(module, False, False)
     above = len(printer.used_layouts)
     places = {op: line - 1 + above for line, op in printer.op_lines.items()}

@@ -62,7 +62,7 @@ def blocked(
         warps_per_cta: warps along each dimension.
         order: dimensions, the fastest first.
         shape: the tensor's shape.
-        cluster: how blocks share the tensor; None for one block.
+        cluster: the partition of the tensor among blocks; None for one block.
 
     Raises:
         LayoutError: ranks differ, or a size is no power of two.
@@ -100,7 +100,7 @@ def mma_v2(
     Args:
         shape: (..., M, N); leading dimensions are a batch.
         warps: warps along each dimension; the last dimension runs fastest.
-        cluster: how blocks share the tensor; None for one block.
+        cluster: the partition of the tensor among blocks; None for one block.
 
     Source: PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type", accumulators C
     or D; the same in the sections for m16n8k4, m16n8k8 and m16n8k32.
@@ -129,7 +129,7 @@ def wgmma(
         warps: warps along M (a multiple of 4: warpgroups) and N; M runs fastest, since the four
             warps of a warpgroup have consecutive numbers.
         instr_n: N of the instruction, 8 to 256 and a power of two.
-        cluster: how blocks share the tensor; None for one block.
+        cluster: the partition of the tensor among blocks; None for one block.
 
     Raises:
         LayoutError: `warps` has no whole warpgroup along M, or `instr_n` is not one of wgmma's.
@@ -227,7 +227,7 @@ def fma_operand(parent: LinearLayout, index: int, shape: tuple[int, ...]) -> Lin
 
 
 def turning(shape: tuple[int, int], k_dim: int, together: int, num_warps: int) -> LinearLayout:
-    """A tile on its way from a buffer where the other dimension is contiguous to one where K is.
+    """A tile between a buffer in which the other dimension is contiguous and one in which K is.
 
     A thread holds blocks of 4 elements of the other dimension by `together` of K. Of neighbouring
     lanes 2 differ in the other dimension and 4 in K: their stores go to eight chunks of the

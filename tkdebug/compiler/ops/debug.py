@@ -33,7 +33,7 @@ def _emit_device_assert(emit: Emitter, cond: object, msg: object = "", mask: obj
 
 
 def _emit_static_assert(emit: Emitter, cond: object, msg: object = "") -> None:
-    """Fail the compilation where the constant `cond` is false."""
+    """Fail the compilation if the constant `cond` is false."""
     if is_runtime(cond):
         raise SemanticError(
             f"static_assert needs a constant, got {as_given(cond)}; use tl.device_assert"

@@ -169,7 +169,7 @@ _EXTREMA: dict[str, tuple[type[arith.Binary], ...]] = {
 
 
 def propagates_nan(value: object) -> bool:
-    """Whether an argument `propagate_nan` asks for NaN where an operand is NaN."""
+    """Whether an argument `propagate_nan` asks for NaN if an operand is NaN."""
     text = str(getattr(value, "name", value)).upper()
     return text == "ALL"
 

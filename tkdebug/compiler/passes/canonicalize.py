@@ -351,7 +351,7 @@ def _inline_only_iteration(op: Operation, rewriter: Rewriter) -> bool:
 
 
 def _drop_true_mask(op: Operation, rewriter: Rewriter) -> bool:
-    """A mask that is true everywhere masks nothing."""
+    """Drop a mask that is true everywhere."""
     access = MaskedAccess(op)
     mask = access.mask
     if mask is None or not constant_value(mask):

@@ -44,7 +44,7 @@ class EliminateCommonSubexpressions:
 
 
 def _key(op: Operation) -> Hashable:
-    """Equal for two ops exactly when they compute the same."""
+    """A key that is equal for two ops exactly if they compute the same."""
     types = op.results[0].type if len(op.results) == 1 else tuple(r.type for r in op.results)
     attributes = _attributes_key(op.attributes) if op.attributes else None
     return (op.name, op.operands, attributes, types)

@@ -208,10 +208,9 @@ class DeviceTmaDescriptors:
     reference of make_tensor_descriptor asks; where they are not, the program traps at the op.
 
     Extents may be anything, and rows may end within a unit of 16 bytes. Loads pad there. A bulk
-    store writes the whole unit, beyond the row's end, and it is an illegal instruction where the
-    block begins before the tensor or the tensor is empty (both seen on an H200). A store for which
-    that is not excluded is made in two ways: an `scf.if` chooses between the tensor map and
-    pointers.
+    store writes the whole unit, beyond the row's end, and it is an illegal instruction if the block
+    begins before the tensor or the tensor is empty (both seen on an H200). A store for which that
+    is not excluded is made in two ways: an `scf.if` chooses between the tensor map and pointers.
 
     Args:
         module: before descriptors are lowered.
@@ -345,7 +344,7 @@ def _unmapped(op: Operation) -> dict[str, Attribute]:
 def _store_both_ways(
     store: Operation, asked: Sequence[Value], plain: Value, rewriter: Rewriter
 ) -> None:
-    """Store by the tensor map where all that is asked holds, by the other descriptor elsewhere."""
+    """Store by the tensor map if all conditions hold, by the other descriptor if not."""
     build = OpBuilder(rewriter, store, "make-by-kernel")
     condition = reduce(lambda a, b: build.binary(arith.AndI, a, b), asked)
     regions = []

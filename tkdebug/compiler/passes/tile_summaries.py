@@ -28,7 +28,7 @@ def scale_of(biased_exponent: Any, elements: int) -> Any:
 
     Args:
         biased_exponent: the biased exponent of the largest finite magnitude.
-        elements: how many are summed up.
+        elements: the number of elements that are summed up.
     """
     return EXPONENT_BIAS + _SUM_BITS - (elements - 1).bit_length() - biased_exponent
 

@@ -1,4 +1,4 @@
-"""Changes a module and records where everything went.
+"""Changes a module and records all changes.
 
 Responsible for provenance: every change leaves a `RewriteRecord`, new ops get locations that cover
 the ops they replace, and only effect-free or unreachable ops can be erased. Invariant: a source
@@ -30,7 +30,7 @@ class RewriteRecord:
 
     Attributes:
         rule: the pass's rule.
-        old_op_ids: ops that are gone, or were changed in place (then also in `new_op_ids`).
+        old_op_ids: ops that were removed, or changed in place (then also in `new_op_ids`).
         new_op_ids: ops that replace them; empty when they were erased.
         erased_locations: places that no op has any more because of this rewrite.
     """

@@ -54,7 +54,8 @@ class MemoryMap:
 
     Attributes:
         live: allocations.
-        gone: memory that certainly is none; memory that is live, too, counts as live.
+        gone: memory that certainly belongs to no allocation; memory that is live, too, counts as
+            live.
         stale: allocations that were freed, whatever is there now.
     """
 

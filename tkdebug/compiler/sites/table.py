@@ -58,8 +58,7 @@ def hull_elems(shape: Sequence[int], strides: Sequence[int], behind: int) -> int
     """Elements from the first to the last legal one, inclusive.
 
     An expanded tensor has no known extent along its strides of 0, and gathers step along them by a
-    stride that they are passed beside it: there all of the allocation from its first element on is
-    legal.
+    stride that is another argument: there all of the allocation from its first element on is legal.
 
     Args:
         shape: the shape of the tensor.

@@ -148,7 +148,7 @@ class Space:
 
 
 def spaces(sites: Sequence[WatchSite], budget_bytes: int) -> tuple[Space, ...]:
-    """The room of each site: equal shares of the budget, but for one record at least."""
+    """The room of each site: equal shares of the budget, and at least one record."""
     found, first = [], 0
     for site in sites:
         share = budget_bytes // (len(sites) * site.record_words * WORD_BYTES)

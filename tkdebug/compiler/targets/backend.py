@@ -101,7 +101,7 @@ class LoweredKernel(Protocol):
 
     @property
     def code_key(self) -> Hashable:
-        """A key that is equal where the same code is generated."""
+        """A key that is equal if the same code is generated."""
         ...
 
     @property

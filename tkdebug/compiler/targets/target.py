@@ -1,8 +1,8 @@
 """The features of an architecture, as data: limits, warp size, the names of its capabilities.
 
 Responsible for nothing that only one kind of GPU has. The architectures themselves are the
-backends' (`nvptx/architectures.py`); the device at hand (memory, clock, number of multiprocessors)
-is the runtime's.
+backends' (`nvptx/architectures.py`); the facts of this machine's device (memory, clock, number of
+multiprocessors) are the runtime's.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class HostBreakpoints(HostValues):
         return int(super().checkline(filename, lineno))
 
     def break_here(self, frame: FrameType) -> bool:
-        """Whether a breakpoint is met; it is where its condition was interrupted, or fails."""
+        """Whether a breakpoint is met; it is if its condition was interrupted, or fails."""
         made = self.get_breaks(frame.f_code.co_filename, frame.f_lineno)
         if not any(one.cond for one in made):
             return bool(super().break_here(frame))
@@ -169,7 +169,7 @@ class HostBreakpoints(HostValues):
         self._console.run_line(f"watch {arg}")
 
     def do_clear(self, arg: str) -> None:
-        """cl(ear): as in pdb; of kernels where a number is theirs."""
+        """cl(ear): as in pdb; for kernels if a number is theirs."""
         numbers = {str(one.number) for one in self._console.debugger.breakpoints}
         if arg and set(arg.split()) <= numbers:
             self._console.run_line(f"clear {arg}")
@@ -433,7 +433,7 @@ class HostDebugger(HostBreakpoints):
         return bool(super().onecmd(line))
 
     def default(self, line: str) -> None:
-        """A line that is not a command of pdb's: Python, or a command for kernels."""
+        """Run a line that is not a command of pdb's: Python, or a command for kernels."""
         word, _, rest = line.strip().partition(" ")
         if is_command(word) and not rest.lstrip().startswith("=") and not self._has(word):
             self.error(

@@ -227,7 +227,7 @@ class Console:
             self.write("\nstdin has ended: the script ends here")
 
     def show_stop(self, stop: Stop) -> None:
-        """Say where the launch is, and why."""
+        """Show the place of the launch, and the reason of the stop."""
         inspection = self.debugger.at_stop
         census = inspection.census()
         if self.is_json:
@@ -368,7 +368,7 @@ def shown_op(inspection: Inspection, stop: Stop, longest: int = 0) -> str:
     Args:
         inspection: the inspection of the stop.
         stop: the stop.
-        longest: how much of its text is shown; 0 for all.
+        longest: the most characters of its text; 0 for all.
     """
     here = inspection.here
     if here is None:

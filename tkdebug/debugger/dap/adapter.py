@@ -144,7 +144,7 @@ class Host(Protocol):
         ...
 
     def begin(self) -> None:
-        """The client has said all that it wants to before the script runs."""
+        """Hear that the client has sent everything that comes before the script runs."""
         ...
 
     def terminate(self) -> None:
@@ -197,7 +197,7 @@ class Adapter:
         """Answer until the client is gone, which ends a script that it launched.
 
         Args:
-            first: the request that follows `initialize`, where both have been read already.
+            first: the request that follows `initialize`, if both have been read already.
 
         Raises:
             ProtocolError: the client sent something that is no message.
@@ -354,7 +354,7 @@ class Adapter:
         self._connection.event("output", {"category": category, "output": text})
 
     def ended(self, status: int | None) -> None:
-        """The script has ended with this exit status, None if it never ran."""
+        """Hear that the script has ended with this exit status, None if it never ran."""
         self._has_ended = True
         if status is not None:
             self._connection.event("exited", {"exitCode": status})

@@ -131,7 +131,7 @@ class Debuggee:
                 self.debugger.pause()
 
     def forget_gaps(self) -> None:
-        """The script is ended before it has read what launches wrote: that is no fault."""
+        """Forget gaps: the script is ended before it has read them, which is no fault."""
         if "debugger" in vars(self):
             from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
 

@@ -115,7 +115,7 @@ class Connection:
         self._send({**kind, **fields})
 
     def event(self, name: str, body: Mapping[str, Any] | None = None) -> None:
-        """Tell the client of something; nothing happens once it is gone."""
+        """Send the client an event; do nothing once it is gone."""
         self._send({"type": "event", "event": name, "body": body or {}})
 
     def _send(self, message: Mapping[str, Any]) -> None:

@@ -389,7 +389,7 @@ class RemoteFront:
         self.host.begin(self._given_script)
 
     def ended(self) -> None:
-        """The script has ended: say which breakpoints it never met."""
+        """Report, as the script has ended, which breakpoints it never met."""
         if "host" in vars(self):
             sys.settrace(None)
         if "debugger" in vars(self):

@@ -238,7 +238,7 @@ def _flat(part: Tensor, room: tuple[int, int]) -> tuple[_Cells, tuple[int, ...],
 
 
 def _notable(blocks: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Along some axes: NaN where one is, else the element of the largest magnitude."""
+    """Reduce blocks along some axes to NaN if they have one, else to the largest magnitude."""
     high, low = blocks.amax(axes), blocks.amin(axes)  # both are NaN where one is
     return torch.where(high.abs() >= low.abs(), high, low)
 

@@ -124,7 +124,7 @@ class PassedLine:
 
     Attributes:
         moment: the moment as the console's `moment` takes it.
-        programs: how many took part.
+        programs: the number of programs that took part.
         is_of_shown: whether the program that is shown did.
     """
 
@@ -139,7 +139,7 @@ class Timeline:
     """The lines that were passed around one of them.
 
     Attributes:
-        total: how many are remembered.
+        total: the number of lines that are remembered.
         now: the index of the line of the stop; -1 before the first one.
         first: the index of the first of `lines`.
     """
@@ -176,7 +176,7 @@ class View:
         kernel: "" at a line of the script's own.
         frames: the chain of calls, outermost first; () at a launch's end.
         frame: the frame that is looked at, 0 for the innermost.
-        census: how many programs are where.
+        census: the number of programs at each place.
         selection: the programs that steps follow, as people write them.
     """
 

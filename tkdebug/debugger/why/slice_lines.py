@@ -27,7 +27,7 @@ class Line:
         values: for each variable or op of it, the elements that took part, one tensor for each time
             that it ran, the last time first.
         loads: the elements that it loaded, by the name of the tensor: offsets and values.
-        last: how many ops had begun when it ran last.
+        last: the number of ops that had begun when it ran last.
         births: the ops of it whose result is NaN though no operand is.
     """
 

@@ -208,7 +208,7 @@ class SharedWrite:
     """A tile that was put into shared memory.
 
     Attributes:
-        number: how many instances there were by then.
+        number: the number of instances before it.
         places: the address of each of its elements.
         source: the instance of the tile, or of the copy that brought it; -1 for nothing known.
     """

@@ -60,7 +60,7 @@ class Instance:
 
     Attributes:
         number: its position in the trace.
-        time: how many ops had begun.
+        time: the number of ops that had begun.
         op: None for an argument of the kernel.
         value: the IR value.
         operands: the numbers of the instances that it was computed from, -1 for unknown ones.

@@ -47,7 +47,7 @@ class Miss:
     """A store that addresses an element, and a program that does not write it there.
 
     Attributes:
-        time: how many ops had begun.
+        time: the number of ops that had begun.
         program: linear number.
         lane: the element's position in the tile, row by row.
         parted: the place where the program leaves the others, if it does not take part in the

@@ -29,7 +29,7 @@ class Write:
     """A write of an element.
 
     Attributes:
-        time: how many ops had begun.
+        time: the number of ops that had begun.
         program: linear number of who wrote.
         lane: the position in the tile that was stored, row by row.
     """
@@ -136,7 +136,7 @@ class Writers:
         self._known: dict[int, _Writer] = {}
 
     def note(self, tensors: Iterable[Tensor], text: str) -> None:
-        """A launch has written `tensors`."""
+        """Hear that a launch has written `tensors`."""
         for tensor in tensors:
             version = _version(tensor)
             if version is not None:

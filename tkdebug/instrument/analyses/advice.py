@@ -79,7 +79,7 @@ class _Weight:
 
     Attributes:
         total_ns: the time of all of them.
-        count: how many.
+        count: the number of launches.
         measured_ns: the time of one of them on a GPU; None if none was measured.
         code: whose code was measured.
     """

@@ -50,7 +50,7 @@ class TimeChange:
     Attributes:
         ratio: later over earlier.
         low: the lower end of the confidence interval of `ratio`.
-        high: alike.
+        high: the upper end.
         launches: the numbers of equal launches in the earlier and the later run.
     """
 
@@ -320,7 +320,7 @@ class Comparison:
         kernels: the kernels of either run, by the total time of the later run, then of the earlier.
         new_faults: faults that only the later run has.
         gone_faults: faults that only the earlier run has.
-        kept_faults: how many both have.
+        kept_faults: the number of faults that both have.
         new_remarks: remarks of advice that only the later run has.
         gone_remarks: remarks that only the earlier run has.
         watched: variables that both runs watched.
@@ -424,6 +424,6 @@ def _identity(session: Session, group: FaultGroup) -> tuple[object, ...]:
 
 
 def _text(session: Session, file: str, line: int) -> str:
-    """The text of a source line, or its number where the source was not recorded."""
+    """The text of a source line, or its number if the source was not recorded."""
     text = session.source_line(file, line)
     return str(line) if text is None else text.strip()

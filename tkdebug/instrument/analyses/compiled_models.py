@@ -142,7 +142,7 @@ def uncompiled_data(session: Session) -> Iterator[dict[str, object]]:
 
 
 def uncompiled_text(session: Session) -> Iterator[str]:
-    """Yield a heading, and a line for each place and reason; nothing where all were compiled."""
+    """Yield a heading, and a line for each place and reason; nothing if all were compiled."""
     numbers = Counter(one.event for one in uncompiled_graphs(session))
     if not numbers:
         return

@@ -56,7 +56,7 @@ class LaunchTimeline:
 
     Attributes:
         process: the process that launched it.
-        start_ns: when the first of its warps began, by the GPU's global timer.
+        start_ns: the begin of the first of its warps, by the GPU's global timer.
         ns_per_cycle: the length of a cycle of the multiprocessors' clock, by all warps together.
         kernel_ns: the kernel's time by CUPTI; None if CUPTI did not time this launch.
     """

@@ -40,10 +40,10 @@ class Round(NamedTuple):
     """The records taken from CUPTI at once.
 
     Attributes:
-        taken_ns: when that was, since 1970.
+        taken_ns: the time at which they were taken, since 1970.
         offset_ns: the addend that turns a time of CUPTI's into nanoseconds since 1970.
         buffers: filled buffers, as bytes.
-        dropped: how many records CUPTI had no room for since the round before.
+        dropped: the number of records for which CUPTI had no room since the round before.
         calls: noted since then, packed by `CALL_FIELDS`.
     """
 
@@ -68,7 +68,7 @@ class ActivityJoin:
     """Launches and activities of one process.
 
     Args:
-        layout: how CUPTI's records lie in memory.
+        layout: the layout of CUPTI's records in memory.
         names: gives the texts at addresses in that process.
         measured: called with each launch that ran, or that is known to get no record.
         on_record: called with records for the session.
@@ -297,7 +297,7 @@ class Part(NamedTuple):
         texts: the names that they refer to.
         calls: the numbers of their calls.
         is_timed: whether CUPTI gave them times; kernels alone may have none.
-        until_ns: how long they are held; 0 for a round.
+        until_ns: the time until which they are held; 0 for a round.
     """
 
     packed: Packed

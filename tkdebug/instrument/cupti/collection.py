@@ -36,7 +36,7 @@ class Clock(NamedTuple):
 
     Attributes:
         offset_ns: the addend that turns a time of CUPTI's into nanoseconds since 1970.
-        error_ns: how far that may be wrong.
+        error_ns: the largest error of the offset.
     """
 
     offset_ns: int
@@ -68,7 +68,7 @@ class Collection:
         """Begin to record.
 
         Raises:
-            CuptiError: CUPTI refuses, as where another profiler has it; nothing is recorded then.
+            CuptiError: CUPTI refuses, as when another profiler has it; nothing is recorded then.
         """
         subscriber = self._subscriber = self.cupti.subscribe(self.buffers.called)
         try:
@@ -129,7 +129,7 @@ class Collection:
         self.cupti.call("cuptiActivityFlushAll", _FORCED if forced else 0)
 
     def calls(self) -> bytes:
-        """The calls that launched kernels since, packed by `CALL_FIELDS`."""
+        """The calls since the last time that launched kernels, packed by `CALL_FIELDS`."""
         return self.buffers.calls()
 
     def dropped(self) -> int:

@@ -47,7 +47,7 @@ class Calls(NamedTuple):
     """Calls of the driver, as arrays.
 
     Attributes:
-        time_ns: when each returned, since 1970.
+        time_ns: the time at which each returned, since 1970.
         is_captured: 1 where a CUDA graph captured its kernel.
     """
 

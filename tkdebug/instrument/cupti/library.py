@@ -95,7 +95,7 @@ class Cupti:
     Attributes:
         path: its path.
         version: the result of `cuptiGetVersion`.
-        layout: how its records lie in memory.
+        layout: the layout of its records in memory.
 
     Raises:
         CuptiError: it cannot be loaded, or is of a version whose records are not known.

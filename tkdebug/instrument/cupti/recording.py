@@ -135,7 +135,7 @@ class DeviceRecording:
         """Take the records of ended work, without waiting; work that runs now may have no times.
 
         Args:
-            limit_s: how long CUPTI may take; a kernel that hangs may hold it up, too.
+            limit_s: the time that CUPTI may take; a kernel that hangs may hold it up, too.
         """
         if os.getpid() != self._owner or not self.is_on:
             return

@@ -93,7 +93,7 @@ class Totals:
 
     Attributes:
         times: nanoseconds and number of those that have a time, by how it was obtained.
-        grids: how many launches have each grid.
+        grids: the number of launches with each grid.
         measured: nanoseconds and number by grid, of those on a GPU.
     """
 

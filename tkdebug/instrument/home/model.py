@@ -270,7 +270,7 @@ class _ModelOfRun:
         return found or ((only,) if only else ())
 
     def _only_variant(self, group: FaultGroup) -> str:
-        """Return the specialisation of a fault without a launch, where its kernel has just one."""
+        """Return the specialisation of a fault without a launch, if its kernel has just one."""
         name = group.fault.kernel
         keys = [key for key, one in self.variants.by_key.items() if one.first.name == name]
         return keys[0] if len(keys) == 1 else ""

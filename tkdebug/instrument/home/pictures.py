@@ -125,7 +125,7 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def element_text(tensor: str, index: Sequence[int] | None, offset: int | None) -> str:
-    """An element as people write it; by its offset where its index is not known."""
+    """An element as people write it; by its offset if its index is not known."""
     if index is not None:
         return f"{tensor}[{', '.join(map(str, index))}]"
     return "" if offset is None else f"{tensor}, offset {offset:,}"
@@ -213,7 +213,7 @@ def _plane(extent: FaultExtent) -> tuple[int, int] | None:
 def _tile_in_tensor(
     extent: FaultExtent, row_axis: int, column_axis: int, x: Scale, y: Scale
 ) -> Iterator[Mark]:
-    """Yield where the tile is, if it moves along the two axes that are drawn."""
+    """Yield the place of the tile, if it moves along the two axes that are drawn."""
     start = index_of(extent.tile_start, extent.shape, extent.strides)
     if start is None or len(extent.tile_steps) != len(extent.tile):
         return

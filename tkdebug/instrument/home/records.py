@@ -40,7 +40,7 @@ class Span(NamedTuple):
         kernel: its number in `kernels`, -1 for others' kernels and copies.
         name: its number in `names`.
         launch: `seq` of the launch; 0 for none, and for several.
-        launches: how many were put together.
+        launches: the number of launches or activities that were put together.
         busy_ns: of `duration_ns`, the time that something of these ran.
     """
 
@@ -79,7 +79,7 @@ class RunFacts:
 
     Attributes:
         duration_ns: None while it goes on, or when it was killed.
-        launches: how many in all.
+        launches: the number of all launches.
         total_ns: of all kernels, as `basis` says.
         machine: the GPU that predictions are for, "" without any.
         ceilings: the source of that GPU's figures.
@@ -172,7 +172,7 @@ class CodeCounts:
     Attributes:
         instructions: of its own.
         inlined: of functions that it calls.
-        kinds: how many of each kind.
+        kinds: the number of instructions of each kind.
         widths: "kind, bits" -> how many.
         live_registers: most at one of them.
         spilled_values: values made there that are spilled.
@@ -217,7 +217,7 @@ class PassAtLine:
     Attributes:
         number: of the pass.
         kind: of the change.
-        count: how many.
+        count: the number of changes.
         what: names of the ops.
         rule: of the pass.
         detail: what else is said of them.
@@ -333,7 +333,7 @@ class VariantModel:
         differs: the parameters and options in which it differs from the kernel's others.
         compile_ns: of its compiled build; None without one.
         error: why it did not compile.
-        launches: how many.
+        launches: the number of launches.
         grids: the most frequent first, with their numbers.
         total_ns: of all its launches, by `basis`.
         predicted_ns: for one launch as its grid is: the only prediction that is shown.

@@ -86,7 +86,7 @@ def register_tool(enter: int | None, exit: int | None, wants: int = 0) -> Hook:
 
     Args:
         enter: address of a `void (*)(const struct tkdebug_kernel *)`, None or 0 for none.
-        exit: alike.
+        exit: the address of the function to call after.
         wants: WANTS_CALLERS for `callers`, else 0.
 
     Returns:

@@ -1,7 +1,7 @@
 """Ranges of NVTX around launches and scopes, which nsys and ncu show and filter by.
 
-Needs the package nvtx; where no tool of NVIDIA's is attached, its calls cost well under a
-microsecond each.
+Needs the package nvtx; if no tool of NVIDIA's is attached, its calls cost well under a microsecond
+each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Changes of a pass in few words, for all views: counts, groups of alike changes, runs of lines."""
+"""Changes of a pass in few words, for all views: counts, groups of similar ones, runs of lines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ChangeGroup:
     Attributes:
         what: the ops: "tt.load", "arith.addi -> arith.muli".
         detail: the detail that all of them share, "" if they differ in it.
-        count: how many changes.
+        count: the number of changes.
         places: the places of their ops.
     """
 
@@ -54,7 +54,7 @@ def counts_text(diff: PassDiff) -> str:
 
 
 def group_changes(changes: Sequence[OpChange]) -> list[ChangeGroup]:
-    """Group alike changes, within a kind the largest group first."""
+    """Group similar changes, within a kind the largest group first."""
     groups: dict[tuple[ChangeKind, str, str, str], list[OpChange]] = {}
     for change in changes:
         # An attribute's name is part of what happened, its values are not; layouts are.
@@ -112,7 +112,7 @@ class LineRun:
 
 
 def runs_of(lines: Sequence[OpLine]) -> list[LineRun]:
-    """Return `lines` with runs of at least `MIN_ALIKE` alike ones put together.
+    """Return `lines` with runs of at least `MIN_ALIKE` similar ones put together.
 
     Lines that show an op of the IR stay by themselves: each is something of its own.
     """

@@ -122,7 +122,7 @@ class Profile:
     Attributes:
         tree: the measurements.
         events: the launches of a trace, in order.
-        lost_events: how many launches the trace has no room for.
+        lost_events: the number of launches that the trace has no room for.
         interpreted: whether any launch was interpreted, whose times are wall times.
     """
 

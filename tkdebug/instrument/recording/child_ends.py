@@ -3,9 +3,9 @@
 Responsible for storing their records first. Invariants: a child ends by that signal as it would
 without tkdebug; one that has a handler of its own, or ignores the signal, is left alone.
 
-Python runs handlers in the main thread. Where a signal comes just before that thread begins to wait
-for a lock, or where another thread gets it, the handler would run once the wait is over, which may
-be never. So a thread sends the signal to the main thread again until the handler runs.
+Python runs handlers in the main thread. If a signal comes just before that thread begins to wait
+for a lock, or if another thread gets it, the handler would run once the wait is over, which may be
+never. So a thread sends the signal to the main thread again until the handler runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_PAUSE_S = 1.0
 def store_before_ending(store: Callable[[], None]) -> None:
     """Call `store` before SIGTERM or SIGHUP ends this process, if they would end it at once.
 
-    In another thread than the main one, where no handler can be set, nothing is done.
+    In a thread other than the main one, where no handler can be set, nothing is done.
     """
     if threading.current_thread() is threading.main_thread():
         _HANDLER.install(store)

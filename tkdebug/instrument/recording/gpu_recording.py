@@ -51,7 +51,7 @@ class LaunchTime:
 
     Attributes:
         duration_ns: its time on the device, once it is known.
-        settled_ns: when it became known, since 1970.
+        settled_ns: the time at which it became known, since 1970.
     """
 
     __slots__ = ("_wait", "duration_ns", "settled_ns")

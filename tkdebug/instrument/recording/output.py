@@ -23,7 +23,7 @@ class OutputTee:
         self._covered = False
 
     def start(self) -> None:
-        """Cover the stream's `write`; a stream that lets no attribute be set is left alone."""
+        """Cover the stream's `write`; a stream that lets no attribute be set is not recorded."""
         if self._stream is None:
             return
         write = self._stream.write

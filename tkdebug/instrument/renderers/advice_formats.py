@@ -77,7 +77,7 @@ def advice_text(
 
 
 def advice_lines(session: Session) -> Iterator[str]:
-    """Sections of the report, nothing where no launch was looked at."""
+    """Sections of the report, or nothing if no launch was looked at."""
     costs = launch_costs(session)
     if not costs:
         return

@@ -130,7 +130,7 @@ class TimedLaunch:
 
     Attributes:
         start_ns: since the run began.
-        end_ns: alike.
+        end_ns: the end of the launch.
     """
 
     launch: Launch

@@ -176,7 +176,7 @@ class SessionConnection:
             draft.unlink(missing_ok=True)
 
     def _was_written(self) -> bool:
-        """Whether a writer has come since the file was opened; it may have gone again."""
+        """Whether a writer has come since the file was opened; it may have left again."""
         return log_size_bytes(self.path) is not None or _file_state(self.path) != self._file_state
 
     def _connect(self) -> sqlite3.Connection:

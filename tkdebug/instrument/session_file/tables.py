@@ -42,7 +42,7 @@ class Stamp:
         seq: counts the rows of its table, over all processes of the run.
         process: the process id.
         rank: the rank in the environment variable `RANK`, 0 without one.
-        time_ns: when it was recorded, since 1970.
+        time_ns: the time at which it was recorded, since 1970.
     """
 
     seq: int

@@ -106,7 +106,7 @@ def _entries(
 ) -> tuple[Tensor, list[Tensor], Tensor, set[int]]:
     """Return each entry's offset of the first lane, and its number of lanes by axis.
 
-    Lanes that a box leaves out at the begin are gone over; entries without lanes are left out.
+    Lanes that a box leaves out at the beginning are skipped; entries without lanes are left out.
     """
     rank = len(tile.shape)
     base = torch.zeros((1,) * (rank + 1), dtype=torch.int64) if tile.base is None else None

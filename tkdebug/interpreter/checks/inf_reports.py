@@ -122,7 +122,7 @@ class HeldInfs:
         return [inf for inf in found if inf.storage() is not None and inf.version == version]
 
     def drop(self, storage_key: int) -> None:
-        """An allocation was written to."""
+        """Hear that an allocation was written to."""
         self._infs.pop(storage_key, None)
 
     def tell(self, held: HeldFault, kernel: str, place: SourceLocation) -> None:

@@ -188,7 +188,7 @@ class InfTracker(ShadowValues[Origin]):
         run.attend(self, bool(self.shadows))
 
     def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
-        """An op has run, and values die."""
+        """Forget values that die, after an op has run."""
         run.follow(self, self.sees_reads)
         values = [value for value in values if value.defining_op is not None]
         self._wide.drop(values)

@@ -1,4 +1,4 @@
-"""Finds where a NaN or an Inf that was loaded is multiplied by a weight that a mask made 0.
+"""Finds loaded NaNs and Infs that are multiplied by a weight that a mask made 0.
 
 0 * NaN is NaN: a mask on the scores, or on one factor, does not keep the other factor's loaded
 values out of the sum. A mask is a condition on positions, lengths and program ids: one on loaded
@@ -55,7 +55,7 @@ class Mask:
     moves: tuple[Operation, ...]
 
     def elements(self, run: Evaluator) -> Tensor | None:
-        """Return which elements of the weight it masks; None if its value is gone."""
+        """Return the elements of the weight that it masks, or None if its value is gone."""
         tile = run.values.get(self.condition)
         if tile is None:
             return None

@@ -143,7 +143,7 @@ def _is_of_bits(value: Value) -> bool:
 
 
 def _is_widened_sum(value: Value, bits: int) -> bool:
-    """Whether a reduction or scan that widened integers of `bits` bits by itself gave `value`."""
+    """Whether `value` is a reduction or scan that widened integers of `bits` bits by itself."""
     combining = traced(value, _RESHAPING).defining_op
     while combining is not None and (tt.Reduce.matches(combining) or tt.Scan.matches(combining)):
         widening = traced(tt.Combining(combining).sources[0], _RESHAPING).defining_op
@@ -212,7 +212,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         run.attend(self, bool(self.shadows))
 
     def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
-        """An op has run."""
+        """Forget values that die, after an op has run."""
         run.follow(self, False)
         super().forget(run, values)
 
@@ -251,10 +251,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         operands: Sequence[TileValue],
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
-        """A conversion has run."""
-        if arith.WrappingBinary.matches(op):
-            self._wrapped(op, operands, results[0])
-            return results
+        """Look at the result of a conversion, which has run."""
         if op.name in TO_FLOAT:
             bad = lost = self._infinite(op, operands[0], results[0])
         elif op.name in TO_INTEGER:

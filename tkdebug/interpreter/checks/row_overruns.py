@@ -245,7 +245,7 @@ class RowOverruns(AccessPatternCheck):
             known.count += found.count
 
     def _report(self) -> bool:
-        """Report them, but where the end of the tensor was left, too."""
+        """Report the accesses found, unless an access also left the end of the tensor."""
         for op, (buffer, axis, extent, rounds) in self._rounds.items():
             if len(rounds) > 1:
                 self._look_at_rounds(op, buffer, axis, extent, rounds)

@@ -82,7 +82,7 @@ class ShadowValues(Observer, Generic[Followed]):
         self._forward([(target, dict(self.shadows.get(x, {}))) for x, target in forwarded(op)])
 
     def leave(self, op: Operation) -> None:
-        """A region ends: its values become its parent's, or go round."""
+        """Pass a region's values on to its parent, or to the next iteration."""
         if not self.shadows:
             return
         self.decided(op)

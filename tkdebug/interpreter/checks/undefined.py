@@ -62,7 +62,7 @@ def may_be_undefined(op: Operation) -> bool:
 def _lacks_other(op: Operation) -> bool:
     """Whether a load has a mask, and no `other`.
 
-    Blocks without padding are left alone: kernels that pad nothing count on zeros, and get them.
+    Blocks without padding are not reported: kernels that pad nothing count on zeros, and get them.
     """
     return (
         mask_of(op) is not None and len(op.operands) == 2 and "boundary_check" not in op.attributes

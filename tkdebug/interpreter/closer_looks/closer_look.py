@@ -204,12 +204,12 @@ class _Deadline(Observer):
         return Moments.REGIONS if scf.Loop.matches(op) else Moments.NEVER
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """A batch begins."""
+        """Hear that a batch begins."""
         self._look()
         return self
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
-        """A round begins."""
+        """Hear that an iteration begins."""
         self._look()
 
     def _look(self) -> None:

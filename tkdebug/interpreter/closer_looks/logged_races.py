@@ -94,7 +94,7 @@ def may_race(tables: Sequence[LoggedTiles]) -> list[Tensor]:
 
 
 def _firsts(addresses: Tensor) -> Tensor:
-    """The least address of each tile; one behind all addresses where all is masked off."""
+    """The least address of each tile; a number above all addresses if all is masked off."""
     return torch.where(addresses == 0, torch.iinfo(torch.int64).max, addresses).amin(1)
 
 

@@ -63,7 +63,7 @@ _UNNEEDED = Block([ir.I32]).arguments[0]
 
 
 class RecomputedFaults:
-    """The faults of launches of one module, computed once for launches that are alike.
+    """The faults of launches of one module, computed once for equal launches.
 
     Args:
         module: the Tile IR, whose ops have the ids that sites name.
@@ -265,7 +265,7 @@ def _wants_between(run: Evaluator, access: Access) -> bool:
 
 
 def _is_too_large(run: Evaluator, access: Access) -> bool:
-    """Whether an access has too many elements to look at each, where all are suspects."""
+    """Whether an access has too many elements to look at each, if all are suspects."""
     if not _wants_between(run, access):
         return False
     elems, buffer = run.programs * math.prod(access.shape), access.buffer

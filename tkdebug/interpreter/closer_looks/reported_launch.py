@@ -102,7 +102,7 @@ class ReportedLaunch:
     """A launch whose reports are read.
 
     Attributes:
-        kernel: how faults name the kernel.
+        kernel: the kernel's name in faults.
         launch_id: the launch's number in its process.
         grid: programs along x, y, z.
         tensors: the passed tensors, by the parameter's name, as `CheckPlan.bounds` has it.

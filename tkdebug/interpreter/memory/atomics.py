@@ -35,7 +35,7 @@ Apply = Callable[["Tensor", "Tensor", "tuple[Tensor, ...]"], "Tensor"]
 def atomic_load(
     run: Evaluator, view: tt.AtomicLoad, pointer: TileValue, mask: TileValue = 1
 ) -> TileValue:
-    """tt.atomic_load: what memory holds, zero where the mask is off."""
+    """tt.atomic_load: the contents of memory, zero where the mask is off."""
 
     def read(flat: Tensor, offsets: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
         return flat[offsets]

@@ -51,7 +51,7 @@ def bad_elements(
     programs: Tensor | None,
     row: int,
 ) -> BadElements:
-    """Return where an access's bad elements are.
+    """Return the places of an access's bad elements.
 
     Args:
         run: the evaluator.

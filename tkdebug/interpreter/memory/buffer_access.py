@@ -57,7 +57,7 @@ def load_active(run: Evaluator, access: Access, other: TileValue | None) -> Tile
 
 
 def plain_mask(run: Evaluator, mask: TileValue) -> TileValue:
-    """A mask that is no box tile."""
+    """The mask as a tensor, which is no box tile."""
     if isinstance(mask, BoxTile):
         return run.unbox(mask)
     return mask

@@ -141,7 +141,7 @@ def programs_of(run: EvaluatorState, access: Access) -> int:
 
 
 def checked(run: EvaluatorState, access: Access) -> tuple[Tensor, Tensor | None]:
-    """Offsets, and where the access is masked on and legal (None: everywhere)."""
+    """Return the offsets, and where the access is masked on and legal (None: everywhere)."""
     offsets = offsets_of(run, access.tile, access.buffer.itemsize)
     allowed: Tensor | None = None
     if not isinstance(access.mask, int):

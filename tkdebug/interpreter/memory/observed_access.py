@@ -42,8 +42,8 @@ class ObservedAccess:
 
     - `hyperslabs()`: strided views of the allocation, a few for all programs together. Cheap;
       None if the offsets are not affine, or the mask is no box;
-    - `intervals()`: the first and the last element of each program, where each program's elements
-      are one run without gaps. Cheap; None elsewhere;
+    - `intervals()`: the first and the last element of each program, if each program's elements are
+      one run without gaps. Cheap; None otherwise;
     - `touch()`: one entry for each element, in order of programs, then of the tile. There is always
       this form; it costs far more than the access itself.
 
@@ -177,7 +177,7 @@ class ObservedAccess:
         return self._stored
 
     def stored_tile(self) -> Tensor:
-        """Return a store's whole tile, masked or not: (P or 1, *shape), 1 where all are equal."""
+        """Return a store's whole tile, masked or not: (P or 1, *shape), 1 if all are equal."""
         value = self._values
         assert value is not None, "only stores have values"
         if not isinstance(value, Tensor):

@@ -101,7 +101,7 @@ def _parts(t: Any, x: Any) -> Pair:
 
 
 def times_power(t: Any, x: Any, exponent: Any) -> Any:
-    """`x` times 2 to the `exponent`, a tensor of int64; one rounding, where the result is tiny."""
+    """`x` times 2 to the `exponent`, a tensor of int64; rounded once if the result is tiny."""
     first = exponent.clamp(-2040, 2040) >> 1
     second = exponent.clamp(-2040, 2040) - first
     return x * ((first + 1023) << 52).view(t.float64) * ((second + 1023) << 52).view(t.float64)

@@ -28,7 +28,7 @@ def any_along(mask: Tensor, axis: int, keepdim: bool = False) -> Tensor:
 
 
 def quick_sum_of(values: Tensor) -> float:
-    """A sum of floats in their own type, which is NaN where one is, and Inf where fp16 ends."""
+    """A sum of floats in their own type, which is NaN if one is, and Inf beyond fp16's range."""
     return float(values.sum())
 
 

@@ -139,7 +139,7 @@ def _select(r: Reader, operands: list[Operand], target: Any) -> Tensor:
 
 
 def _select_by_sign(r: Reader, operands: list[Operand], target: Any) -> Tensor:
-    """slct: the first where the third is not below zero."""
+    """slct: the first operand if the third is not below zero, else the second."""
     r.allow()
     if len(r.types) != 2 or r.types[1] not in ("s32", "f32"):
         raise NotUnderstoodError(r.text)

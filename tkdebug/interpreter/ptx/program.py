@@ -1,4 +1,4 @@
-"""Straight-line PTX on tensors: what inline assembly does, where its instructions are known.
+"""Straight-line PTX on tensors: the effect of inline assembly, if its instructions are known.
 
 A register holds the raw bits of every instance in one int64 tensor; instructions read them under
 their own types. Labels, branches, memory and special registers are not understood: such assembly

@@ -228,7 +228,7 @@ def _lanes_of(run: Evaluator, value: TileValue, type_: ir.Type, pack: int) -> li
 def inline_asm(
     run: Evaluator, view: tt.ElementwiseInlineAsm, *operands: TileValue
 ) -> Sequence[TileValue]:
-    """tt.elementwise_inline_asm, where its PTX is understood."""
+    """tt.elementwise_inline_asm, if its PTX is understood."""
     import_apart("tkdebug.interpreter.ptx.program")
     from tkdebug.interpreter.ptx import program as ptx
 

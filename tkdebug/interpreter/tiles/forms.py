@@ -52,7 +52,7 @@ class TileForms:
     """Dense forms of the tiles of some programs.
 
     Attributes:
-        programs: how many entries the program axis has.
+        programs: the number of entries on the program axis.
         device: the device of its tensors.
         fusion: ops that may write over an operand or straight into memory.
     """

@@ -9,7 +9,7 @@ A tile of shape S in P programs is one of
 - `BoxMask`: an i1 tile that is true in an interval of positions along each axis;
 - `BoxTile`: a tile known densely inside a box and equal to a fill outside;
 - `DeferredTile`: a float tile on its way into a store;
-- `RepeatedTile`: a tile on its way into a dot, that several programs have alike;
+- `RepeatedTile`: a tile on its way into a dot, that is the same in several programs;
 - `PointerTile`: a buffer and an integer tile of element offsets into it;
 - `AddressTile`: pointers without one known buffer, as byte addresses;
 - `BufferView`: a buffer in shared memory, or a part of one;

@@ -72,7 +72,7 @@ class LaunchWatcher(Observer):
         return Moments.BEFORE if tt.Watch.matches(op) else Moments.NEVER
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """A value is shown."""
+        """Summarise a value that is shown."""
         view = tt.Watch(op)
         site = self._sites[view.watch]
         visit = run.visit(site.number)

@@ -111,8 +111,8 @@ class Stop:
         text: the exception, in words.
         pc: address of the instruction, None if the dump has none.
         sm: number of the multiprocessor.
-        grid: None if the warp has gone.
-        block: index of the block in the grid; None if the warp has gone.
+        grid: None if the warp has left.
+        block: index of the block in the grid; None if the warp has left.
         cluster: index of the cluster in the grid, if there are clusters.
         threads: indices of the threads that the exception is of, lane by lane.
     """
@@ -157,9 +157,9 @@ class CoreDump:
         grids: the running grids.
         stops: warps that an exception stopped; by block, those without a block last.
         warps: the warps on the GPU, in no certain order.
-        multiprocessors: how many the dump has.
+        multiprocessors: the number of the dump's multiprocessors.
         images: (module handle, relocated cubin) of the loaded modules.
-        time_s: when it was made, in seconds since 1970; None if the dump does not say.
+        time_s: the time at which it was made, in seconds since 1970; None if the dump does not say.
     """
 
     driver: str

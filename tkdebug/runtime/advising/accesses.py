@@ -356,7 +356,7 @@ class MisalignedArguments:
 
     Args:
         function: the tt.func.
-        infos: how the elements of its values follow each other.
+        infos: the contiguity and divisibility of its values.
     """
 
     def __init__(self, function: Operation, infos: Mapping[Value, AxisInfo]) -> None:

@@ -36,7 +36,7 @@ class InstructionRuns:
     Args:
         gpu: the module that was lowered.
         table: the kernel's instructions.
-        executions: how often its ops run.
+        executions: the executions of its ops.
 
     Attributes:
         way: the instructions that the warp executes.

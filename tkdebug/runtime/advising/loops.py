@@ -39,7 +39,7 @@ class RepeatedWork:
 
     Args:
         tile: the kernel's Tile IR.
-        executions: how often its ops run.
+        executions: the executions of its ops.
     """
 
     def __init__(self, tile: Module, executions: Executions) -> None:

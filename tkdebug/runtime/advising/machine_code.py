@@ -34,8 +34,8 @@ class MachineCode:
 
     Attributes:
         table: the instructions.
-        executions: how often ops run.
-        runs: how often instructions do.
+        executions: the executions of ops.
+        runs: the number of runs of each instruction.
         repeated: the ops that compute the same again.
         accumulated: reductions whose result is only added up in a loop, with its rounds.
     """
@@ -118,7 +118,7 @@ class MachineCode:
         )
 
     def _counted(self, warps: int) -> Iterator[tuple[Instruction, float]]:
-        """The instructions that have a line, each with how many warps execute it in the launch."""
+        """Return the instructions that have a line, with the number of warps that execute each."""
         programs = self.executions.of_gpu(None)
         for at, instruction in enumerate(self.table.instructions):
             if instruction.mapped:
@@ -133,7 +133,7 @@ class MachineCode:
         return None if tile is None else tile.id
 
     def _causes(self, instruction: Instruction) -> Mapping[str, float]:
-        """Return the causes that an instruction is for, each with the share that would be gone."""
+        """Return the causes of an instruction, each with the share that its removal would save."""
         found: dict[str, float] = {}
         tile = self._tile_op(instruction)
         rounds = self.repeated.rounds(tile)

@@ -1,6 +1,6 @@
-"""Whether the tensors of an interpreted launch have memory, where one kernel could access it all.
+"""Whether the tensors of an interpreted launch have memory that one kernel could access.
 
-The interpreter could read host memory and a GPU's alike; the GPU that the script means cannot.
+The interpreter could read both host memory and a GPU's; the GPU that the script means cannot.
 """
 
 from __future__ import annotations

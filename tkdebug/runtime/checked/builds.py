@@ -132,7 +132,7 @@ class Build:
         """Lower in this thread, generate code in another, and return whether that is done.
 
         Args:
-            wait_s: how long to wait for it.
+            wait_s: the longest wait for it.
         """
         with self._lock:
             if self._kernel is None and self._thread is None:

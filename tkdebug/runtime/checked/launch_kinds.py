@@ -5,8 +5,8 @@ grid, or other shapes, strides or ints. Loaded values, and NaNs, may differ in a
 launches 2, 4, 8, … of a kernel are checked if these matter, or if there are more kinds of launches
 than are remembered.
 
-Looking at a launch costs some microseconds. A kernel that shows nothing new is left alone for
-`QUIET` launches, then for twice as many, and in the end for good.
+Looking at a launch costs some microseconds. A kernel that shows nothing new is not looked at for
+`QUIET` launches, then for twice as many, and in the end never again.
 """
 
 from __future__ import annotations

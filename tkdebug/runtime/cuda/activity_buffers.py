@@ -224,7 +224,7 @@ class ActivityBuffers:
         self.called = self._calls.called
 
     def filled(self) -> list[bytes]:
-        """Return the buffers handed over since, oldest first, and free them."""
+        """Return the buffers handed over since the last time, oldest first, and free them."""
         found = []
         for one in self._taken():
             found.append(self._memory[one.at : one.at + one.size_bytes])
@@ -232,7 +232,7 @@ class ActivityBuffers:
         return found
 
     def calls(self) -> bytes:
-        """The calls of the driver that were noted since, packed by `CALL_FIELDS`."""
+        """The calls of the driver noted since the last time, packed by `CALL_FIELDS`."""
         return self._calls.take()
 
     def lend(self) -> list[LentBuffer]:

@@ -146,7 +146,8 @@ class _Table:
         capacity_bytes: the size of both.
         is_copied: whether all of it is copied to the host after the launch.
         is_fresh: whether the device's memory has no header yet.
-        zero_bytes: how many of the device's bytes are known to be zero, from the first one on.
+        zero_bytes: the number of the device's bytes that are known to be zero, from the first one
+            on.
         memory: the memory that `host` is in.
     """
 

@@ -113,7 +113,7 @@ def _programs(number: int) -> str:
 def _resident(dump: CoreDump, grid: Grid) -> str:
     """Say how many blocks of a grid are on the GPU, have ended, or have not begun.
 
-    The GPU begins blocks in the order of their index, x first, as soon as one has room.
+    The GPU begins blocks in the order of their index, x first, as soon as there is room for one.
     """
     resident = {warp.block: warp.sm for warp in dump.warps if warp.grid is grid}
     total = math.prod(grid.size)
@@ -139,7 +139,7 @@ def _has_room(dump: CoreDump, grid: Grid, blocks: Counter[int]) -> bool | None:
     Args:
         dump: of the GPU.
         grid: the grid of the blocks.
-        blocks: how many are on each multiprocessor.
+        blocks: the number of blocks on each multiprocessor.
     """
     if any(warp.grid is not grid for warp in dump.warps):
         return None

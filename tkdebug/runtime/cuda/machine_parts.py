@@ -38,7 +38,7 @@ def _untried(major: int, minor: int) -> str:
 
 
 def _driver_devices() -> str:
-    """The devices that the driver reports by itself, for a torch without CUDA."""
+    """The devices that the driver itself reports, for a torch without CUDA."""
     if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
         return ""
     from cuda.bindings import driver

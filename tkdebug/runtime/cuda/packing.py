@@ -60,7 +60,7 @@ class Slot:
         name: the name in the IR, such as `x`, `pair.0`, `desc.shape.1`.
         code: the format by which `struct` packs it.
         expression: Python text of its value in terms of the arguments `v0`, `v1`, …
-        tensor_map: how a tensor map is made of that value; None in all other slots.
+        tensor_map: the encoding of that value's tensor map; None in all other slots.
         made_map: how a tensor map is made of those values; None in all other slots.
     """
 

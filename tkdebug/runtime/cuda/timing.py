@@ -155,8 +155,8 @@ class DeviceSpan:
 
     Attributes:
         duration_ns: once it is known.
-        source: how it was obtained, as `Launch.time_source` has it; known with it.
-        settled_ns: when it became known, in nanoseconds since 1970.
+        source: the source of the time, as in `Launch.time_source`; known with it.
+        settled_ns: the time at which it became known, in nanoseconds since 1970.
     """
 
     __slots__ = (

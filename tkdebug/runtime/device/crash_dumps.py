@@ -57,7 +57,7 @@ class CrashDumps(Protocol):
         """Return the settings that switch dumps on, or None if the user's variables forbid it.
 
         Args:
-            folder: makes a folder for them, where the user has not named a file.
+            folder: makes a folder for them, if the user has not named a file.
             by_request: whether dumps are wanted on request, too.
         """
         ...

@@ -202,7 +202,7 @@ class CheckMemory(Protocol):
             table: the table of the launch, which is about to be made.
             launch: the launch's id.
             number: the number of the checked build (`running_faults.ShownKernel`).
-            sites: how many slots it has.
+            sites: the number of its slots.
         """
         ...
 

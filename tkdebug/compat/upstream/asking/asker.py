@@ -197,7 +197,7 @@ class TritonAsker:
         """Wait for answers, and return how many are still missing.
 
         Args:
-            limit_s: how long at most.
+            limit_s: the longest wait.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._pending == 0, limit_s)

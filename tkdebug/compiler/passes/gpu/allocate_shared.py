@@ -32,7 +32,7 @@ class Demand:
     """Shared memory to be placed: the buffer of a `ttg.local_alloc`, or an op's scratch region.
 
     Attributes:
-        live: when its bytes may not be another's.
+        live: the times at which its bytes may not be another's.
     """
 
     owner: Operation
@@ -46,7 +46,7 @@ class AllocateShared:
     """Sets `offset` of allocations, `scratch_offset` of ops and the function's `shared_bytes`.
 
     Attributes:
-        scratch_bytes: how much the lowering of an op needs for itself.
+        scratch_bytes: gives the shared memory that the lowering of an op needs for itself.
     """
 
     scratch_bytes: ScratchBytes

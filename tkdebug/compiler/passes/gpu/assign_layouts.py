@@ -56,7 +56,7 @@ class Placement:
 
     Args:
         module: the rewritten module.
-        rewriter: how.
+        rewriter: the rewriter.
         layouts: the layout of each value that has one.
         target: the architecture.
 

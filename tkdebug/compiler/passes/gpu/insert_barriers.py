@@ -35,7 +35,7 @@ class InsertBarriers:
     """Puts barriers between conflicting accesses to shared memory.
 
     Attributes:
-        scratch_bytes: how much the lowering of an op needs for itself.
+        scratch_bytes: gives the shared memory that the lowering of an op needs for itself.
     """
 
     scratch_bytes: ScratchBytes

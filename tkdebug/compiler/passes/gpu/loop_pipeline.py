@@ -125,7 +125,7 @@ class LoopPipeline:
         buffers: the number of buffers in each ring.
         distance: how many iterations ahead the copies run. With as many buffers as that, an
             iteration ends with filling those that it has read.
-        rewriter: how.
+        rewriter: the rewriter.
     """
 
     def __init__(

@@ -44,8 +44,8 @@ class MbarrierRing:
     ) -> MbarrierRing:
         """Make `count` mbarriers before `anchor`.
 
-        The fence is for the copies' sake: they see the threads' earlier writes to shared memory,
-        to the mbarriers and to the buffers' bytes.
+        The fence is for the copies: they see the threads' earlier writes to shared memory, to the
+        mbarriers and to the buffers' bytes.
         """
         location = fuse(*(load.location for load in loads))
         build = OpBuilder(rewriter, anchor, rule, location)

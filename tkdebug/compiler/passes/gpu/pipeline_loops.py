@@ -46,9 +46,9 @@ def fitting_buffers(
     Args:
         loop: an `scf.for`.
         loads: the loads that are copied into rings.
-        most: how many are asked for.
+        most: the number that is asked for.
         limit_bytes: shared memory that a block can have.
-        scratch_bytes: how much the lowering of an op needs for itself.
+        scratch_bytes: gives the shared memory that the lowering of an op needs for itself.
     """
     function = loop
     while function.block is not None and function.block.parent_op is not None:
@@ -113,7 +113,7 @@ class _Plan:
     Attributes:
         loads: the loads that are copied ahead.
         buffers: the number of buffers in each ring.
-        distance: how many iterations ahead; none if it is less than 1.
+        distance: the number of iterations ahead; none if it is less than 1.
     """
 
     loads: list[PipelinedLoad]
@@ -129,7 +129,7 @@ class PipelineLoops:
         num_stages: for loops without a number of their own.
         shared_bytes: shared memory that a program can have; rings that do not fit get fewer
             buffers. None for no limit.
-        scratch_bytes: how much of it the lowering of an op needs for itself.
+        scratch_bytes: gives the shared memory that the lowering of an op needs for itself.
         obstacle: why no loop can be pipelined; "" if nothing is in the way.
     """
 
@@ -218,7 +218,7 @@ class PipelineLoops:
 def _can_refill(loop: Operation, loads: Sequence[PipelinedLoad]) -> bool:
     """Whether an iteration can fill the buffers that it has read, all by copies of threads.
 
-    A dot that runs on has not read them when it ends.
+    A dot that runs on into the next iteration has not read them at the iteration's end.
     """
     return not any(load.is_bulk for load in loads) and not has_carried_dot(loop)
 

@@ -154,7 +154,7 @@ def rescaling(loop: Operation, dot: Operation) -> tuple[Operation, ...] | None:
 
 
 def is_carried(loop: Operation, dot: Operation) -> bool:
-    """Whether the dot adds to a carried value that, but for being rescaled, nothing else sees."""
+    """Whether the dot adds to a carried value that only its own rescaling uses beside it."""
     return rescaling(loop, dot) is not None
 
 

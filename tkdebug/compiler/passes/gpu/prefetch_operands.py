@@ -238,7 +238,7 @@ class _Prefetch:
 
     Args:
         target: the loop and its dot.
-        rewriter: how.
+        rewriter: the rewriter.
         lasting: slices of operands that were read before loops; several loops share them.
     """
 

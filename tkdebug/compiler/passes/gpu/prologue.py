@@ -151,7 +151,7 @@ class Lookups:
 
     Attributes:
         ops: the loads.
-        slice: how their operands are computed.
+        slice: the slice that computes their operands.
         made: the loads that take their place.
     """
 

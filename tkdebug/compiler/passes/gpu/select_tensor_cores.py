@@ -1,8 +1,8 @@
 """`SelectTensorCores`: which unit computes each dot, and how its accumulators lie.
 
 Sets `unit` ("wgmma", "mma" or "fma"), `layout` (of the accumulators) and, for mma, `k_width` on
-every tt.dot. Warpgroup instructions where the target has them and the tile fills them, mma.sync
-for other types and tiles that tensor cores know, FMA units for the rest.
+every tt.dot. The unit is warpgroup instructions if the target has them and the tile fills them,
+mma.sync for other types and tiles that tensor cores have, FMA units for the rest.
 
 Source: PTX ISA, "Asynchronous Multiply-and-Accumulate Instruction: wgmma.mma_async" and
 "Multiply-and-Accumulate Instruction: mma".

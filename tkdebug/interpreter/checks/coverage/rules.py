@@ -266,7 +266,7 @@ class Gaps:
         return 0 if closest is None else -1 - closest
 
     def _tail(self, facts: LoadFacts, reads: list[Read], missed: int, walk: Walk) -> Gap | None:
-        """The unread end of a dimension that the load goes along in blocks, `missed` long."""
+        """The unread end of a dimension that the load walks along in blocks, `missed` long."""
         coverage = self._coverage(reads[0].buffer)
         if coverage is None:
             return None

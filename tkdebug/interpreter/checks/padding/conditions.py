@@ -39,7 +39,7 @@ class Condition:
     blocks: frozenset[Block] = field(compare=False, default=frozenset())
 
     def moved(self, places: Mapping[int, int]) -> Condition:
-        """Return the condition of a tile whose axes have gone to other places."""
+        """Return the condition of a tile whose axes have moved to other places."""
         return Condition(self.text, tuple(places[axis] for axis in self.axes), self.blocks)
 
 
@@ -127,7 +127,7 @@ def holds_at(op: Operation, condition: Condition) -> bool:
 
 
 def _ends_within(test: Value, is_true: bool) -> Iterator[Hashable]:
-    """The ends of blocks that are not past a limit where a scalar test is true, or false."""
+    """The ends of blocks that are not past a limit if a scalar test is true, or false."""
     op = test.defining_op
     if op is None:
         return

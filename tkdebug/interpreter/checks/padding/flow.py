@@ -114,7 +114,7 @@ def _without_neutralised(
     shadow: Tensor,
     data: Sequence[Axes],
 ) -> Tensor:
-    """`shadow`, but for elements that an operand without data does away with."""
+    """`shadow` without elements that an operand without data neutralises."""
     does_away: Callable[[Tensor], Tensor]
     if op.name in ANNIHILATED_BY_ZERO or (arith.OrI.matches(op) and _is_bool(op)):
         absorbing = 1 if arith.OrI.matches(op) else 0

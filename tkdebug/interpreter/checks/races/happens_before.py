@@ -153,7 +153,7 @@ class Event:
     """A synchronising access, which ends a segment of its program.
 
     Attributes:
-        time: how many were before it in the launch.
+        time: the number of accesses before it in the launch.
         is_written: whether it brought another value.
     """
 

@@ -111,7 +111,7 @@ def _has_atomic(name: str, type_: ir.Type) -> bool:
 
 
 def _same(a: Value, b: Value, steps: int) -> bool:
-    """Whether two values are made alike, of the same values."""
+    """Whether two values are computed in the same way, from the same values."""
     if a is b:
         return True
     left, right = a.defining_op, b.defining_op

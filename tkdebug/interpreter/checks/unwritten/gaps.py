@@ -1,8 +1,8 @@
 """Gaps that launches left in fresh tensors, kept until something reads them.
 
 Scratch memory has gaps by design: partial sums of a ragged split, rows up to the next multiple. A
-gap is reported when something reads it, a later launch or torch; or at the end of the script, of a
-tensor that is still there and that nothing has read at all. A tensor that is gone cannot be read.
+gap is reported when something reads it, a later launch or torch; or at the end of the script, for a
+tensor that still exists and that nothing has read at all. A tensor that was freed cannot be read.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class HeldGaps:
         held.append(Gap(gap.fault, reference, view, is_used=True, made_by=made_by))
 
     def _forget_the_gone(self) -> None:
-        """Drop allocations that are gone: a loop makes copies in new places again and again."""
+        """Drop freed allocations: a loop makes copies in new places again and again."""
         for key, gaps in tuple(self._gaps.items()):
             if not any(gap.storage() is not None for gap in gaps):
                 del self._gaps[key]
@@ -153,7 +153,7 @@ class HeldGaps:
                 self._tell(gap, f"{gap.made_by} reads some of them")
 
     def saved(self, tensor: Tensor) -> None:
-        """A tensor is saved with gaps, which is a fault if nothing has read any yet."""
+        """Report that a tensor is saved with gaps, if nothing has read any yet."""
         for gap in self._of(tensor):
             if not gap.is_read and _has_gap(tensor):
                 self._tell(gap, "torch's `save` writes some of them to a file")

@@ -91,7 +91,7 @@ class NarrowPatterns:
         return places.as_strided(tensor.shape, tensor.stride(), int(tensor.storage_offset()))
 
     def marked_places(self, storage: torch.UntypedStorage, itemsize: int) -> Tensor | None:
-        """Do that for each element of an allocation, in order; None also where all were written."""
+        """Do that for each element of an allocation, in order; return None if all were written."""
         filled = self._of(storage)
         if filled is None:
             return None

@@ -95,7 +95,7 @@ class UnwrittenOutputs(Observer):
                 HELD_GAPS.hold(buffer.tensor, fault, has_to_be_read)
 
     def _store_to(self, buffer: Buffer) -> Operation | None:
-        """The first op that could have stored to a tensor which the launch left alone."""
+        """The first op that could have stored to a tensor to which the launch did not store."""
         names = tt.Func(self._module.function).arg_names
         if buffer.name not in names:
             return None

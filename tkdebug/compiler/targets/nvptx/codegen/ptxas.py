@@ -1,9 +1,9 @@
-"""PTX to cubin with the program ptxas, where this machine has one.
+"""PTX to cubin with the program ptxas, if this machine has it.
 
 nvJitLink assembles PTX as a part of something yet to be linked, and leaves it at the registers that
-the kernel takes by itself. ptxas assembles a whole program, and takes fewer where one more block
-then fits a multiprocessor: measured with CUDA 13.5, 64 instead of 80 for a cross entropy over
-16 warps, 165 instead of 255 for a recurrence in one.
+the kernel takes by itself. ptxas assembles a whole program, and takes fewer if one more block then
+fits a multiprocessor: measured with CUDA 13.5, 64 instead of 80 for a cross entropy over 16 warps,
+165 instead of 255 for a recurrence in one.
 """
 
 from __future__ import annotations

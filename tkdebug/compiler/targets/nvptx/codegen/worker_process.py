@@ -93,7 +93,7 @@ class WorkerProcess:
 
         Raises:
             WorkerDied: there is no answer, and this worker is gone.
-            Stopped: it is no longer wanted, and this worker is gone.
+            Stopped: the answer is no longer wanted, and this worker is gone.
         """
         deadline = time.monotonic() + timeout_s
         try:

@@ -80,7 +80,7 @@ class _RowWriter:
         self.call = self.written = _NO_CALL
 
     def step(self, step: Step) -> None:
-        """Copy an operation, and add a row after it where one is wanted."""
+        """Copy an operation, with a row after it if one is wanted."""
         if not self.shifts:
             self.program += self.lines[: step.start]
         if step.call is not None:

@@ -303,7 +303,7 @@ class Lowering:
 
     @cached_property
     def in_first_warp(self) -> LLVMValue:
-        """i1: whether this thread is in warp 0, which acts where a whole warp has to."""
+        """i1: whether this thread is in warp 0, which acts if a whole warp has to."""
         thread = self.thread
         with self.emit.in_entry():
             return self.emit.icmp("ult", thread, WARP_SIZE)

@@ -77,7 +77,7 @@ def _absolute_float(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
 
 
 def _absolute_integer(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
-    """The lowest integer has no opposite and stays."""
+    """The absolute value; the lowest integer has no opposite and stays."""
     negative = ctx.emit.icmp("slt", x, 0)
     opposite = ctx.emit.binary("sub", integer(x.type, 0), x)
     return ctx.emit.select(negative, opposite, x)

@@ -100,7 +100,7 @@ def lower_cat(ctx: Lowering, op: Operation, a: Registers, b: Registers) -> Seque
 
 
 def lower_hint(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """The analyses have read the assumption."""
+    """Forward the operand: the analyses have read the assumption."""
     return (x,)
 
 
@@ -200,7 +200,7 @@ def histogram_scratch_bytes(op: Operation) -> int:
 
 
 def lower_flip(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """The other end of the axis is at one distance from every element: all bits of it differ."""
+    """Exchange with the other end of the axis, which is at one distance from every element."""
     layout = ctx.layout(op.result)
     register, lane, warp = _flip_distance(op)
     base = ctx.scratch(op) if warp else None

@@ -153,8 +153,8 @@ def _listed(names: Sequence[str]) -> str:
 def _parts_of_last(ways: TwoWays, parts: Sequence[str], vector: Vector) -> list[str]:
     """Instructions that make masks of the vector that the tensor ends in, one for each word.
 
-    A bit is set if it is the tensor's. `last` is where the vector begins, behind the tensor's first
-    byte; nowhere if the tensor ends between two vectors.
+    A bit is set if it belongs to the tensor. `last` is the beginning of the vector, after the
+    tensor's first byte; nowhere if the tensor ends between two vectors.
     """
     lines: list[str] = []
     if ways.by_vectors:

@@ -72,7 +72,7 @@ class ArgumentTests:
 
         Args:
             tile: the offsets of the tile.
-            elements: how many the argument has, i32, from 0 on.
+            elements: the number of the argument's elements, i32, from 0 on.
         """
         count, end = self._text.use(elements), tile.constant + tile.span
         if not tile.lows:
@@ -192,8 +192,8 @@ class Tile:
         size_bytes: the size of an element.
         first: address of the tensor's first byte, i64.
         end: the one after its last, i64.
-        elements: how many it has from the pointer on that the kernel got, i32; None if it got
-            none.
+        elements: the number of its elements from the kernel's pointer on, i32; None if the kernel
+            got no pointer to it.
     """
 
     op: Operation

@@ -1,6 +1,6 @@
 """Both ways of a tested access: the bare one, and the one that tests each vector and element.
 
-The second way is written group by group, or as a loop over the groups, whose operands then lie in
+The second way is written group by group, or as a loop over the groups, whose operands are then in
 local memory. A loop is a third of the text, and takes longer to run: it is for accesses that run
 once, in a kernel that has loops of its own.
 
@@ -338,7 +338,7 @@ class TwoWays:
         return [*lines, compared]
 
     def distant_vector(self, group: int) -> list[str]:
-        """Instructions that look where a group is, by distances, and note it if it is bad.
+        """Instructions that test a group's place by distances, and note it if it is bad.
 
         `some` says whether it is masked on and begins at or after the tensor's first byte, `q`
         whether it is masked on and lies inside. It lies at a multiple of its size, and so does the
@@ -371,7 +371,7 @@ class TwoWays:
         return f"sub.s64 {name}, size, {size_bytes - 1};", f"max.s64 {name}, {name}, 0;"
 
     def compared(self, group: int | None, offset: str, limit: str) -> str:
-        """The instruction that compares an offset, where the group is masked on.
+        """The instruction that compares an offset, if the group is masked on.
 
         `q` says whether it is below the limit, `b` whether it is not.
         """

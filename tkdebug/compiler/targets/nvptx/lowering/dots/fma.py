@@ -201,7 +201,7 @@ class _Body:
         streams: both operands.
         at: coordinates of each accumulator.
         wide: the type that is computed in.
-        depth: how many k.
+        depth: the number of k.
     """
 
     ctx: Lowering

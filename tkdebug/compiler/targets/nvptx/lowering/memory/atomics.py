@@ -256,7 +256,7 @@ _ACQUIRES = ("acquire", "acq_rel")
 def lower_atomic_load(
     ctx: Lowering, op: Operation, pointers: Registers, mask: Registers | None = None
 ) -> Sequence[Registers]:
-    """`ld` with the semantics and the scope; zero where the mask is off."""
+    """Lower to `ld` with the semantics and the scope; zero where the mask is off."""
     acting, type_ = _begin(ctx, op), ctx.element_type(op.result)
     sem = _ordered(ctx, op, len(pointers))
     bits = TYPE_BITS[type_]

@@ -67,7 +67,7 @@ def map_places(
 def lower_make(
     ctx: Lowering, op: Operation, base: Registers, *numbers: Registers
 ) -> Sequence[Registers]:
-    """The tensor map's address; where the tensor may be empty, whether it is, as a second one."""
+    """The tensor map's address, and if the tensor may be empty, an i1 for that as well."""
     if tt.MakeTensorDescriptor(op).by_launch:
         return ([ctx.tensor_maps[op]],)
     type_ = op.result.type

@@ -24,7 +24,7 @@ _BEFORE_ALL = -(1 << 30)
 
 
 def lower_init(ctx: Lowering, op: Operation, barrier: Registers) -> Sequence[Registers]:
-    """The word is ready for other threads after a barrier of the block."""
+    """Initialise the word; other threads may use it after a barrier of the block."""
     count = ttng.InitBarrier(op).count
     text = f"@$1 mbarrier.init.shared::cta.b64 [$0], {count};"
     _by_one(ctx, text, [_address(ctx, barrier)], "r", ctx.is_first_thread)
@@ -32,7 +32,7 @@ def lower_init(ctx: Lowering, op: Operation, barrier: Registers) -> Sequence[Reg
 
 
 def lower_inval(ctx: Lowering, op: Operation, barrier: Registers) -> Sequence[Registers]:
-    """Its memory may be used for something else."""
+    """Invalidate the mbarrier: its memory may be used for something else."""
     text = "@$1 mbarrier.inval.shared::cta.b64 [$0];"
     _by_one(ctx, text, [_address(ctx, barrier)], "r", ctx.is_first_thread)
     return ()
