@@ -41,7 +41,8 @@ class AccessFacts:
         loop_depends: whether its addresses depend on loads of the loop.
         is_gather: whether its addresses come from memory.
         repeated: share of executions that access the same memory as the program's execution before.
-        again: how many times a program accesses the same because rounds of loops do not change it.
+        again: the number of times that a program accesses the same elements, because iterations of
+            loops do not change them.
         address_loads: ops of the loads that its addresses come from.
         loaded_by: op of a load that got the same in the same program before; None for none.
         same_address: most times that one address is accessed, in the launch.
@@ -170,13 +171,13 @@ class WaitFacts:
 
 @dataclass(frozen=True, slots=True)
 class LoopFacts:
-    """A loop that is in no other.
+    """A loop that is inside no other.
 
     Attributes:
         frame: its line.
         op_ids: the ids of all Tile IR ops in it.
         entries: how often programs come to it.
-        rounds: each time.
+        rounds: the number of iterations each time.
         needs_before: the place where an iteration computes a value that the next one needs, other
             than sums and extremes; None if iterations may be made in any order.
     """

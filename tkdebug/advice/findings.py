@@ -85,7 +85,7 @@ def of_tensors(*accesses: AccessFacts) -> str:
 
 
 def share_of_program(launch: Launch, better: Work) -> float:
-    """The share of a program's time that is gone with better work."""
+    """The share of a program's time that better work saves."""
     now_s = program_time(launch.work, launch.machine).total
     return 1 - program_time(better, launch.machine).total / now_s
 

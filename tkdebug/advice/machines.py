@@ -131,7 +131,7 @@ class Ceiling:
         rate: median of the repeats, a second.
         lowest: the lowest of the repeats.
         highest: the highest of the repeats.
-        repeats: how many there were.
+        repeats: the number of repeats.
         sm_mhz: clock of the multiprocessors while they ran, None if NVML does not say.
     """
 

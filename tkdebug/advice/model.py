@@ -370,7 +370,7 @@ def longest(times: Mapping[str, float]) -> tuple[str, float]:
 
 
 def without_waits(work: Work, share: Callable[[WaitFacts], float]) -> Work:
-    """The work with less to wait for: of each wait, the share that is gone."""
+    """The work with shorter waits, each by its given share."""
     left = [(wait, 1 - share(wait)) for wait in work.waits]
     return replace(
         work,

@@ -63,7 +63,7 @@ _INFINITY = 'float("-inf")'
 
 @cache
 def distance(first: str, second: str) -> float:
-    """Return how unlike two names are: names that are alike are mistaken for each other."""
+    """Return how unlike two names are: similar names are mistaken for each other."""
     return 1.0 - SequenceMatcher(None, first, second).ratio()
 
 

@@ -38,7 +38,7 @@ _KEPT_BYTES = 128 << 20
 
 
 class GoneError(TkError):
-    """An argument of a remembered launch was freed since."""
+    """An argument of a remembered launch has been freed."""
 
 
 class _HeldTensor:

@@ -75,8 +75,7 @@ class Budget:
 def on_one_thread() -> Iterator[None]:
     """Have torch use one thread: a program at a time is little work, and waking others costs more.
 
-    The threads that are woken spin where they wait: of a budget in processor time they would take
-    their part, too.
+    Woken threads spin while they wait, which counts as processor time of the budget.
     """
     threads = torch.get_num_threads()
     if threads > 1:
@@ -150,7 +149,7 @@ class Rerun:
         budget: the time for all runs.
 
     Raises:
-        GoneError: an argument was freed since.
+        GoneError: an argument has been freed.
     """
 
     def __init__(self, launches: Sequence[Launched], target: Tensor, budget: Budget) -> None:
@@ -301,7 +300,7 @@ class Rerun:
         return self._fill != _ZERO
 
     def is_written(self, tensor: Tensor) -> Tensor:
-        """Return where a tensor that `run` gave was written: bool, of its shape, on the CPU."""
+        """Return where a tensor of `run`'s result was written: bool, of its shape, on the CPU."""
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             size, before = tensor.element_size(), self._moved(self._target, {})
             now, then = (

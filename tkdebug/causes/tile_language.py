@@ -20,7 +20,7 @@ _TIMES_ROUNDS, _MORE_ROUNDS = 4, 64
 
 
 class MissingError(Exception):
-    """The language has it, and this module has not."""
+    """The language has a function that this module lacks."""
 
 
 class WrongProgramError(Exception):
@@ -263,11 +263,11 @@ class Language:
         return x.sum(dtype=dtype) if axis is None else x.sum(axis, keep_dims, dtype=dtype)
 
     def argmax(self, x: Any, axis: int | None = None, **options: Any) -> Any:
-        """Return where the maximum is."""
+        """Return the position of the maximum."""
         return x.argmax(axis)
 
     def argmin(self, x: Any, axis: int | None = None, **options: Any) -> Any:
-        """Return where the minimum is."""
+        """Return the position of the minimum."""
         return x.argmin(axis)
 
     def cumsum(self, x: Tensor, axis: int = 0, reverse: bool = False, **options: Any) -> Tensor:

@@ -2,10 +2,10 @@
 
 Its tensors are CUDA tensors to all of torch, and their memory is the host's (`tensors`). torch's
 operators get kernels for CUDA that run the CPU's on that memory (`kernels`, `special_kernels`); the
-dispatcher, autograd, autocast and torch's compiler see CUDA tensors as on a GPU. What torch does
-not offer for that is in `torch_internals`, which is tested once for each installed torch
-(`support`). `patches` replaces `torch.cuda` and its kin; CUDA graphs are recorded operations
-(`graphs`).
+dispatcher, autograd, autocast and torch's compiler see CUDA tensors as on a GPU. Parts that torch
+does not offer for that are in `torch_internals`, which is tested once for each installed torch
+(`support`). `patches` replaces `torch.cuda` and related modules; CUDA graphs are recorded
+operations (`graphs`).
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def _patch_failures(patches: Replacements) -> None:
 
 
 def _first_line(graph: Any) -> Frame | None:
-    """Return where the first op of a graph is written."""
+    """Return the line of the first op of a graph."""
     from tkdebug.compat.inductor.model_lines import origins_of
 
     return next((origin.frame for origin in origins_of(graph.graph.nodes)), None)

@@ -61,7 +61,7 @@ class Generator(torch._C.Generator):
         return self
 
     def seed(self) -> int:
-        """Begin the numbers of a seed that is made up."""
+        """Begin the numbers of a random seed."""
         if not self._on_cuda:
             return super().seed()
         self.manual_seed(self._numbers.seed())

@@ -181,7 +181,7 @@ def _making(run: Kernel, fill: Fill, bounds: int = 0, default: torch.dtype | Non
     Args:
         run: fills a tensor.
         fill: as that of `_filling`.
-        bounds: how many arguments come before the size.
+        bounds: the number of arguments before the size.
         default: the type, where it is not torch's default.
     """
 

@@ -136,7 +136,7 @@ def _runs(
 
 @contextmanager
 def _below_autograd() -> Iterator[None]:
-    """Go below modes, autograd and autocast, where the operations were recorded.
+    """Enter the dispatcher below modes, autograd and autocast, where the operations were recorded.
 
     Inference mode, as tensors made in it may be written to nowhere else.
     """
