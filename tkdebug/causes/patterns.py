@@ -30,7 +30,7 @@ def describe(wrong: Tensor) -> str:
 
 
 def _product(wrong: Tensor) -> str | None:
-    """A set that is a choice along each axis, in words."""
+    """Describe wrong elements that are all combinations of some indices along each axis."""
     sets = []
     for axis in range(wrong.dim()):
         others = [other for other in range(wrong.dim()) if other != axis]

@@ -48,7 +48,7 @@ _UNROLLED = 4
 
 
 def cause_of(op: Operation) -> Cause:
-    """Return the cause of what an op rounds."""
+    """Return the cause of an op's rounding errors."""
     is_narrow = _is_narrow(op)
     if op.name in _NARROWING:
         if tt.FpToFp.matches(op) and tt.FpToFp(op).rounding == "rtz":

@@ -41,7 +41,7 @@ def visible(text: str, *, styled: bool = False) -> str:
 
 
 def visible_line(text: str) -> str:
-    """Return `visible` text on one line: newlines in a name would begin lines of ours."""
+    """Return `visible` text on one line: a newline in a name would forge a line."""
     if text.isascii() and text.isprintable():
         return text
     return _UNSAFE_OR_BREAK.sub(_escape, text)

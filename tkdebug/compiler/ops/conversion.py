@@ -1,4 +1,4 @@
-"""Conversions: of values to an op's operands, by promotion, casts and broadcasting.
+"""Conversions: values become an op's operands, by promotion, casts and broadcasting.
 
 The rules of promotion are upstream's (docs/language.md). Plain Python numbers are weak: they take
 the other operand's dtype when it is of their kind or a wider one. What the operators do with the

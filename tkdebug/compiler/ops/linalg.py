@@ -1,4 +1,4 @@
-"""Matrix products: of tiles, and of tiles in microscaling formats.
+"""Matrix products: products of tiles, and of tiles in microscaling formats.
 
 Source of the formats: OCP Microscaling Formats (MX) Specification 1.0: e2m1, e4m3 and e5m2 elements
 in groups of 32 along K that share an e8m0 scale, a power of 2 biased by 127.

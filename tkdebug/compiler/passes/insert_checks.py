@@ -102,7 +102,7 @@ class InsertChecks:
 
 
 def _mark_starts(module: Module, rewriter: Rewriter) -> None:
-    """Put the starts of blocks of one axis through hints, unless they are aligned constants."""
+    """Mark the starts of blocks of one axis by hints, unless they are aligned constants."""
     for op in module.walk():
         access = tt.DescriptorBlockAccess.cast(op)
         if access is None or len(access.offsets) != 1:

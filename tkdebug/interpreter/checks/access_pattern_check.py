@@ -68,7 +68,7 @@ class AccessPatternCheck(Observer, ABC):
         return type(self), self._is_cleared
 
     def launch_begins(self, launch: LaunchContext) -> None:
-        """Settle whether such a launch was cleared."""
+        """Note whether an earlier launch with the same addresses had no fault."""
         if self._cleared is not None and launch.kind is not None:
             self._kind = launch.kind.key()
             self._is_cleared = self._kind is not None and self._kind in self._cleared

@@ -26,8 +26,8 @@ class SideBySide:
     Attributes:
         actual: what the kernel has.
         exact: what it would have in fp64; None if that is `actual`, bit for bit.
-        worlds: what it would have in fp64 if nothing but one cause made errors, by cause; those
-            that are missing have `exact`.
+        worlds: by cause, the tile in fp64 if that cause alone made errors; a missing cause has
+        `exact`.
     """
 
     __slots__ = ("_wide", "actual", "exact", "worlds")

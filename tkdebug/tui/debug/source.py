@@ -15,7 +15,7 @@ LineText = Callable[[Place], str]
 
 
 class DebugSource(CodeView):
-    """A source file, the line of the stop lit, breakpoints in the gutter."""
+    """A source file, with the line of the stop highlighted and breakpoints in the gutter."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "Breakpoint", show=False),

@@ -339,7 +339,7 @@ def _moved(
 def _selected(
     select: arith.Select, each: Sequence[Mapping[Condition, float | None]]
 ) -> Mapping[Condition, float | None]:
-    """Return the numbers of a choice: elements that fail the condition are not the first's."""
+    """Return the numbers of a select: where its condition fails, the first value's do not count."""
     chosen, first, second = each
     known, orders = conditions_of(select.condition), orders_of(select.condition)
     constants = _constant(select.true_value), _constant(select.false_value)

@@ -251,8 +251,8 @@ def _is_placing(ctx: Lowering, op: Operation) -> bool:
 def _test_together(checks: KernelChecks, line: Sequence[Operation]) -> None:
     """Test the tiles of accesses whose places are known here, similar ones together.
 
-    Tiles that are the same in all programs are a group of their own: of a weight with fewer
-    elements than the block, for one, no program has all of its tile.
+    Tiles that are the same in all programs are a group of their own. One example is a weight with
+    fewer elements than the block: no program has all of its tile inside.
     """
     sites = ((op, checks.tested(op)) for op in line)
     # Where a loaded pointer leads is known only once it is loaded.
