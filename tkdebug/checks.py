@@ -64,7 +64,7 @@ CHECKS = (
     Check(THREAD_ORDER, "thread_order", "ThreadOrderCheck", by_default=True, natively=True),
 )
 CHECK_NAMES = tuple(check.name for check in CHECKS)
-# Those that have observers, some of which cannot be asked for.
+# Checks that have observers, some of which cannot be asked for.
 OBSERVED_CHECKS = (
     *CHECKS,
     Check(FIRST_RACES, "races.first_launches", "FirstRaces", by_default=True),
@@ -75,10 +75,10 @@ DEFAULT_CHECKS = tuple(check.name for check in OBSERVED_CHECKS if check.by_defau
 OTHER_CHECKS = tuple(check.name for check in CHECKS if not check.by_default)
 NO_CHECKS = "none"
 CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
-# Those that checked native launches look for, and those that they are interpreted for.
+# Checks that native launches get, and checks that they are interpreted for.
 NATIVE_CHECKS = tuple(check.name for check in CHECKS if check.natively or check.on_copies)
 CHECKS_ON_COPIES = frozenset(check.name for check in CHECKS if check.on_copies)
-# Those for which fresh memory is marked.
+# Checks for which fresh memory is marked.
 MARKING_CHECKS = frozenset(check.name for check in CHECKS if check.marks_memory)
 
 

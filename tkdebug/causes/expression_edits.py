@@ -21,7 +21,7 @@ from tkdebug.causes.kernel_text import (
     span,
 )
 
-# What an operator is mistaken for, the likeliest first.
+# Operators that one is mistaken for, the likeliest first.
 _OPERATORS: Mapping[type[ast.operator], tuple[str, tuple[str, ...]]] = {
     ast.Add: ("+", ("-", "*")),
     ast.Sub: ("-", ("+",)),

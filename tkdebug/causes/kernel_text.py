@@ -133,7 +133,7 @@ class KernelText:
         parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         # Constants of a launch are no values of its IR.
         self._constants = {a.arg for a in parameters if a.arg not in known}
-        # What a function is called with is not known: a scalar has room beside all.
+        # The arguments of a called function are not known: a scalar has room beside all.
         other = Kind("int" if self._is_kernel else "float")
         kinds = {a.arg: known.get(a.arg, other) for a in parameters}
         for name, value in globals_.items():
@@ -172,7 +172,7 @@ class KernelText:
                         found.setdefault(text.replace(old, new), found[text])
         return found
 
-    # What names and expressions are
+    # The kinds of names and expressions
 
     def like(self, kind: Kind) -> list[str]:
         """Return the names of a kind."""

@@ -189,7 +189,7 @@ class RememberedLaunches:
         """Remember a launch; arguments as for `LaunchFollower.ended`."""
         assert isinstance(kernel, InterpretedKernel)
         assert isinstance(before, dict)
-        # What is to be kept is not freed either.
+        # Arguments that are to be kept are not freed either.
         held = values if KNOBS.cause else tuple(map(_held, values))
         launched = Launched(kernel, grid, launch_id, held, before)
         self._launches.append(launched)

@@ -219,7 +219,7 @@ class Screening:
             )
             return bool(close.all())
 
-    # What names are
+    # The values of names
 
     def _environment(self, function: FunctionType, source: KernelSource) -> dict[str, Any]:
         """The names that a function reads and its module has, and the functions of the module."""

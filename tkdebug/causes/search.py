@@ -41,7 +41,7 @@ _LONGER, _LEAST = 0.3, 0.04
 _EARLIER = 12.0
 # The largest error of an edited launch that may be rounding, as a part of the wrong one's.
 _NEAR = 0.05
-# What the interpreter raises for code that no one would write.
+# Errors of the interpreter for code that no one would write.
 _NONSENSE = (RuntimeError, ValueError, IndexError, TypeError, ArithmeticError, AssertionError)
 
 
@@ -211,7 +211,7 @@ class Search:
         except SyntaxError:
             return Agreement.NONE
         store = self._store
-        # What an atomic leaves is the work of several programs.
+        # The result of an atomic is the work of several programs.
         is_of_one = store is not None and tt.Store.matches(store.op) and not edit.makes_atomic
         if store is not None and is_of_one and self._rerun.marks_written:
             program = store.program

@@ -116,7 +116,7 @@ class _Parser(argparse.ArgumentParser):
     has_objects = False
 
     def error(self, message: str) -> NoReturn:
-        # Of plugins alone.
+        # For plugins alone.
         message = message.replace("(choose from )", "(no plugin is installed that adds one)")
         if self.has_objects:
             self.exit(USAGE_STATUS, f"{error_record(visible_line(message)).as_json()}\n")

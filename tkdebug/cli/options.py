@@ -17,7 +17,7 @@ ARCHITECTURES = (
     "sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_110a, sm_120a, sm_121a"
 )
 SESSION_HELP = "a run recorded by `tkdebug run -o run.tkd`"
-# What `passes`, `lines` and `advise` look at.
+# The input of `passes`, `lines` and `advise`.
 ASKED = "script.py | -m module | -c code | - | run.tkd"
 ASKED_EXPECTED = "a script.py, -m module, -c code, - for stdin, or a recorded run.tkd"
 ASKED_EPILOG = """\

@@ -322,7 +322,7 @@ class Execution(Observer):
             self.passed.pop()  # other lines may be passed now
         gone = len(self._assignments) - len(kept)
         if gone:
-            # What was recorded may have been another value's.
+            # The recorded values may have been another value's.
             self.recorded = {op: out for op, out in self.recorded.items() if op < after.op}
             self.frontier = min(self.frontier, after)
         self._assignments = kept
@@ -483,7 +483,7 @@ class CountingObserver(Observer):
 
     needs_intermediates = True
     is_passive = False
-    # The same batches: which op is the n-th depends on them.
+    # The same batches: they decide which op is the n-th.
     memory_factor = Execution.memory_factor
 
     def __init__(self, execution: Execution, until: Moment, now: int) -> None:

@@ -37,7 +37,7 @@ from tkdebug.errors import UsageError, error_text
 if TYPE_CHECKING:
     from tkdebug.debugger.inspection import Inspection
 
-# What Python's parser raises: null characters, too many levels, numbers of too many digits.
+# Errors of Python's parser: null characters, too many levels, numbers of too many digits.
 NO_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
 _SHOWN_CHARS = 200
 
@@ -368,7 +368,7 @@ class Scope:
         if isinstance(reading, Unavailable) and not self._asks_alone:
             return reading
         if isinstance(reading, Unavailable) and name not in self._of_ir:
-            # What is kept differs: a program may have bound it alone.
+            # The kept values differ: a program may have bound it alone.
             assert self._positions is not None
             self._differs = True
             return self._inspection.find(name, self._frame, self._positions[index : index + 1])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Edits of a mismatch that are shown.
 _MOST_EDITS = 3
-# What `tell` puts before the first line.
+# The prefix that `tell` puts before the first line.
 _PREFIX_CHARS = len("tkdebug: ")
 # Of a source line that does not fit: how much of it stays behind the caret.
 _BEHIND_CARET_CHARS = 12

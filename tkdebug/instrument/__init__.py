@@ -119,7 +119,7 @@ def _calling(tool_callback: ToolCallback, kernel_object: object) -> LaunchHook:
         raise TypeError(f"tool_callback: got {tool_callback!r}, expected a function")
     only = _name_of(kernel_object)
 
-    # What goes wrong in it is reported with its name.
+    # Errors in it are reported with its name.
     @functools.wraps(tool_callback)
     def call(kernel: object, launch: LaunchRecord) -> None:
         if only is None or launch.kernel == only:

@@ -392,7 +392,7 @@ def join_from_environment() -> Recorder | None:
     path = os.environ.get(SESSION_VARIABLE)
     if not path:
         return None
-    # What is piped to the parent is the parent's to print, and is recorded when it does.
+    # The parent prints output that is piped to it, and it is recorded then.
     to_terminal = sys.stdout is not None and sys.stdout.isatty()
     try:
         return Recorder(path, join=True, output=to_terminal).start()

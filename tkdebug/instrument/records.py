@@ -465,7 +465,7 @@ class Progress:
     elapsed_ns: int
 
 
-# What every session has; the table of a record type that is not here comes with its first record.
+# Tables of every session; the table of any other record type comes with its first record.
 TABLES: tuple[type, ...] = (
     RunInfo,
     Clock,

@@ -38,7 +38,7 @@ class ReportFormat:
 
 
 RENDERERS: Mapping[str, Renderer] = {one.name: one.renderer() for one in REPORTS}
-# What a file's name says of its format.
+# The format that a file's name says.
 SUFFIXES: Mapping[str, str] = {one.suffix: one.name for one in REPORTS if one.suffix}
 
 

@@ -176,7 +176,7 @@ class _Waiting:
         self._scheduler = scheduler
         self._loop = loop
         self._program = program
-        # What waits for the time to come does not do the same in every round.
+        # A loop that waits for a time does not do the same in every iteration.
         self._is_timed = any(map(nvvm.GlobalTimer.matches, loop.walk()))
         self._rounds = 0
         self._changes = 0

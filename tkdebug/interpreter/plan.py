@@ -110,7 +110,7 @@ def _dying(block: Block, observers: Sequence[Observer]) -> list[tuple[Value, ...
                     last[value] = place
         for result in op.results:
             defined.add(result)
-            # What an op before it asked for is of no use in the next round of a loop.
+            # Requests of an op before it are of no use in the next iteration of a loop.
             last[result] = max(last.get(result, place), place)
     dying: list[list[Value]] = [[] for _ in block.operations]
     for value, place in last.items():

@@ -289,7 +289,7 @@ _PROGRAM: Rules = {
     tt.Barrier: nothing,
     tt.Assert: elementwise.device_assert,
     tt.Print: device_print,
-    # What they assume is looked at by `checks.assumptions`.
+    # `checks.assumptions` checks what they assume.
     tt.Assume: nothing,
     tt.Hint: unchanged,
     # Watches are observers (`watching.launch_watcher`).

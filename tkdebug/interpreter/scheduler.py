@@ -207,7 +207,7 @@ class Scheduler:
 
     def _work(self) -> None:
         self._running = threading.get_ident()
-        # What torch keeps for each thread is as in the thread that launched.
+        # torch's settings of each thread are as in the thread that launched.
         with torch.inference_mode(self._infers), apart_from_the_script(self._device):
             try:
                 with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
@@ -262,7 +262,7 @@ def spin_loops(module: Module) -> tuple[Operation, ...]:
     """
     found = []
     for op in module.walk():
-        # What the body reads may reach the condition through a carried value.
+        # A value that the body reads may reach the condition through a carried value.
         if scf.While.matches(op) and (
             any(map(_reads_shared, op.walk())) or polled_loads(op, module)
         ):

@@ -59,7 +59,7 @@ _INSTRUCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "rsqrt": torch.rsqrt,
     "rcp": torch.reciprocal,
 }
-# What torch raises for types that a function does not take.
+# Errors of torch for types that a function does not take.
 _REFUSED = (UnsupportedError, RuntimeError, TypeError)
 
 

@@ -17,7 +17,7 @@ import time
 from typing import Protocol
 from weakref import WeakSet
 
-# What launches import at first use.
+# Modules that launches import at first use.
 _IMPORTED_LATE = ("tkdebug", "llvmlite", "numpy", "torch")
 # An import may wait for what the forking thread holds.
 _LONGEST_WAIT_S = 5.0

@@ -93,7 +93,7 @@ def _own_steps(steps: list[TracebackType]) -> list[bool]:
     own: list[bool] = []
     for step in steps:
         own.append(_is_own(step) or (own[-1:] == [True] and _is_library(step)))
-    # What led from the user's line into ours, such as the enter of a context manager.
+    # Frames from the user's line into tkdebug, such as the enter of a context manager.
     index = len(steps) - 1
     while own[-1] and index >= 0 and (own[index] or _is_library(steps[index])):
         own[index] = True

@@ -41,21 +41,21 @@ FaultKind = Literal[
     "assert",
     "mismatch",
     "misaligned",
-    # Of a native kernel that crashed, by the GPU's core dump.
+    # A native kernel crashed, by the GPU's core dump.
     "illegal-address",
     "illegal-instruction",
     "trap",
     "stack-overflow",
     "gpu-exception",
     "cuda-error",
-    # Of one that does not end.
+    # A kernel does not end.
     "hang",
     "compile-error",
-    # Of what another compiler says that was asked: Triton's.
+    # Another compiler was asked: Triton's.
     "triton-refuses",
     "triton-accepts",
 ]
-# Of these the launch itself fails, so there is nothing that could be lived with.
+# With these the launch itself fails, so ignoring them is of no use.
 ENDING_KINDS: frozenset[FaultKind] = frozenset(
     {
         "misaligned",

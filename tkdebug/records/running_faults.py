@@ -170,7 +170,7 @@ def _sites(view: memoryview, first: int, sites: int) -> Iterator[tuple[int, int,
         if slot is None:
             continue
         count, program = _BOTH.unpack_from(slot)
-        # What else the GPU runs may have written there.
+        # Other work of the GPU may have written there.
         if (count or program) and max(count, program) < _TOO_MANY:
             yield site, max(1, count), program - 1 if program else None
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.instrumentation.measuring import Kernel
 
-# Those whose compiled kernels are for the watches that there are.
+# Functions whose compiled kernels are for the present watches.
 _FUNCTIONS: WeakSet[Any] = WeakSet()
 
 

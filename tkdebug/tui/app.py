@@ -134,7 +134,7 @@ class TkdebugApp(App[None]):
     def _tabs(self) -> PaneTabs:
         return self.query_one(PaneTabs)
 
-    # What the threads say.
+    # Messages of the threads.
 
     def on_snapshot_taken(self, event: SnapshotTaken) -> None:
         """Hand the news to the panes."""
@@ -163,7 +163,7 @@ class TkdebugApp(App[None]):
         if self._child is None or self._ending:
             return
         self._show(child_state(self._child))
-        # What the session has of a launch may be read only after the debugger stopped in it.
+        # The session's records of a launch may be read only after the debugger stopped in it.
         is_in_kernels = self._has_stopped or bool(self._snapshot and self._snapshot.launch_count)
         if not is_in_kernels and not self._tabs.user_chose and self._script.number:
             self._tabs.open(OutputPane.TAB)
@@ -202,7 +202,7 @@ class TkdebugApp(App[None]):
 
     @property
     def _ending(self) -> bool:
-        # What the threads posted last may come when the widgets have gone.
+        # The threads' last messages may come when the widgets have gone.
         return not self.is_running or not self.screen_stack
 
     def _show(self, state: ScriptState) -> None:
@@ -250,7 +250,7 @@ class TkdebugApp(App[None]):
             self.query_one(OutputPane).hide_typing(not self._child.echoes())
         self._show_status()
 
-    # What the panes and keys say.
+    # Messages of panes and keys.
 
     def on_open_kernel(self, event: OpenKernel) -> None:
         """Show a kernel's line."""

@@ -298,7 +298,7 @@ class FaultsPane(FilteredPane):
         """List the faults that the filter lets through."""
         wanted = self.filter_text.casefold()
         found = [group for group in self._all if wanted in _searched(group)]
-        # Those that do not count come last.
+        # Faults that do not count come last.
         found.sort(key=lambda group: not group.first.event.is_open)
         groups = self._groups = tuple(found)
         self.query_one("#fault-table", Table).show_rows(

@@ -366,7 +366,7 @@ class PassesPane(Pane):
             )
             table.show_rows([row.number for row in rows], lambda index: _cells(rows[index]))
             if self._begin_with_changes:
-                # What the front end made is all there is; the first change is news.
+                # The front end's result is all there is; the first change is news.
                 table.move_cursor(next((i for i, d in enumerate(rows) if d.changes), 0))
                 self._begin_with_changes = False
         self.query_one("#pass-legend").display = self._life is None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tkdebug.watches.places import Watch
     from tkdebug.watches.records import WatchCount, WatchedValue
 
-# What a script's watch keeps.
+# The memory for a script's watch.
 MOST_VALUES = 100_000
 _MIB = 1 << 20
 

@@ -10,7 +10,7 @@ from tkdebug.cli.command import Command
 from tkdebug.errors import UsageError
 
 SHELLS = ("bash", "zsh", "tcsh")
-# What is a file though its text is kept as typed.
+# Options with a file though their text is kept as typed.
 _TARGETS = ("target",)
 
 

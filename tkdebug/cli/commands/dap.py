@@ -118,7 +118,7 @@ def _on_stdio() -> Connection:
     writer = os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    # What is printed before the script runs is no message of the protocol.
+    # Output before the script runs is no message of the protocol.
     os.dup2(2, 1)
     os.close(nothing)
     return Connection(reader, writer)

@@ -49,7 +49,7 @@ this command line.
         _add_kernels(parser)
         _add_records(parser)
         _add_gpu(parser)
-        # Of the TUI, which runs the script in another process.
+        # For the TUI, which runs the script in another process.
         parser.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
         parser.add_argument("--pane-socket", type=int, help=argparse.SUPPRESS)
         parser.add_argument("--wait-for-pane", action="store_true", help=argparse.SUPPRESS)

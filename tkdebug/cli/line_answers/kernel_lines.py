@@ -139,7 +139,7 @@ def of_session(session: Session) -> list[KernelLines]:
         data = session.line_table(kernel.hash)
         if data is not None:
             kernels.append(_of_recorded(session, kernel, from_data(data), source_line))
-    # What runs by itself comes first.
+    # The bare kernel comes first.
     kernels.sort(key=lambda kernel: bool(kernel.build))
     # Sources are read while the session is open.
     for kernel_lines in kernels:

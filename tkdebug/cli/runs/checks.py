@@ -202,7 +202,7 @@ def _check_mode(request: RunRequest) -> None:
         return
     checks = request.checks
     for name in checks.asked:
-        # Of all checks, the first native kernel names those that it is not looked at for.
+        # With all checks, the first native kernel names those that it does not get.
         if name not in NATIVE_CHECKS and not checks.are_all:
             raise UsageError(
                 f"--check {name}: native kernels are not checked for it; run with --mode interpret"

@@ -106,7 +106,7 @@ def _step(
     open_faults = [group.fault for group in faults if group.fault.fails]
     if any(fault.kind == "hang" for fault in open_faults):
         return None  # it names the lines where warps wait; the interpreter may wait there too
-    # Of kernels that crash; what does not compile fails at its launch.
+    # For kernels that crash; a kernel that does not compile fails at its launch.
     if any(fault.kind in ENDING_KINDS - {"compile-error"} for fault in open_faults):
         return "to find the access", ["run", "--mode", "interpret", *triton]
     launches = session.launches_in_order(limit=2)

@@ -44,7 +44,7 @@ from tkdebug.terminal.display import view_of
 from tkdebug.terminal.text import tell, visible, visible_line
 
 MAX_SHOWN_FAULTS = 50
-# Of each watched variable.
+# For each watched variable.
 MAX_SHOWN_VALUES = 8
 # Of which not all launches got all checks.
 MAX_SHOWN_KERNELS = 8

@@ -39,7 +39,7 @@ JOINS = frozenset(
 )
 # Leave elements out by their places; of integers the result does not show which.
 CHOOSING = frozenset("where masked_fill masked_select tril triu take index_put".split())
-# Of floats, they give a NaN where they are given one, and nowhere else because of it.
+# On floats, they give a NaN where they are given one, and nowhere else because of it.
 ELEMENTWISE = frozenset(
     "add iadd radd sub isub rsub subtract mul imul rmul multiply div idiv rdiv divide "
     "true_divide truediv itruediv rtruediv pow ipow rpow neg negative abs absolute square "
@@ -187,7 +187,7 @@ def _follow(call: _Call, tensor: Tensor, made: list[Tensor]) -> None:
 
 
 def _copied(call: _Call, tensor: Tensor, copy: Tensor) -> None:
-    # What marks narrow integers is not copied with them.
+    # The marks of narrow integers are not copied with them.
     if copy.dtype is not tensor.dtype or tensor.dtype in TYPES:
         places = _places(call, tensor, copy)
         if places is not None:

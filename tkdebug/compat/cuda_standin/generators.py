@@ -22,7 +22,7 @@ from tkdebug.compat.cuda_standin.torch_internals import CPU, address_of, give_cu
 _SEED_BYTES, _STATE_BYTES = 8, 16
 _UNSIGNED = 2**64
 _DEFAULT_SEED = 67280421310721
-# Of a Weyl sequence: offsets next to each other begin far apart.
+# The step of a Weyl sequence: offsets next to each other begin far apart.
 _ODD = 0x9E3779B97F4A7C15
 _new: Any = torch._C.Generator.__new__
 _by_address: weakref.WeakValueDictionary[int, Generator] = weakref.WeakValueDictionary()

@@ -215,7 +215,7 @@ class GraphScope:
         try:
             self.cuda_graph.capture_end()
         except CaptureError:
-            # What was refused says more than that something was.
+            # The refusal's own text says more.
             if error is None:
                 raise
         finally:

@@ -287,7 +287,7 @@ class _Kernel:
 
     def _keyword(self, name: str, value: Any) -> Any:
         if isinstance(value, Tensor) and value.is_cuda and not value.numel():
-            # What is to be filled grows, which memory of a CUDA tensor cannot.
+            # The tensor to fill grows, which memory of a CUDA tensor cannot.
             return torch.empty(value.shape, dtype=value.dtype, device=CPU)
         return None if name == "pin_memory" else self._converted(value)
 

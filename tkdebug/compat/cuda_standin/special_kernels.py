@@ -192,7 +192,7 @@ def _softmax_backward(op: Any) -> Kernel:
     def run(grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
         of_grad, of_output = host(grad), host(output)
         result = op.redispatch(CPU_KEYS, of_grad, of_output, dim, grad.dtype)
-        # Of other mixtures a GPU's gradient has the type of what it is given.
+        # For other mixtures a GPU's gradient has the type of its operand.
         return place(result.to(input_dtype) if grad.dtype is torch.float32 else result)
 
     return run
@@ -406,5 +406,5 @@ def _is_pinned(self: Tensor, device: Any = None) -> bool:
     return is_pinned(self.untyped_storage())
 
 
-# Of the CPU's tensors.
+# For the CPU's tensors.
 FOR_THE_CPU: Mapping[str, Kernel] = {"is_pinned": _is_pinned}

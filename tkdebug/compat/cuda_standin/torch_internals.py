@@ -120,7 +120,7 @@ def put_in_place(default_generator: torch.Generator) -> Callable[[], None]:
     table = _Table(of_cpu, _indices("c10/core/impl/DeviceGuardImplInterface.h"))
     guard = ctypes.c_void_p(table.changed(_done_by(table, _GUARD)))
     _kept.append(guard)
-    # That of a build for CUDA asks the driver; this one is the same in all builds.
+    # The one of a build for CUDA asks the driver; this one is the same in all builds.
     hook_table = _Table(ctypes.addressof(no_hooks) + _HEAD_BYTES, _hook_indices())
     pointers = {
         "getPinnedMemoryAllocator": pinned_allocator(),

@@ -53,7 +53,7 @@ class CrashWatch:
     def __init__(self, pattern: str, owned: bool) -> None:
         self.pattern = pattern
         self.owned = owned
-        # What an earlier run left where the user wants dumps is no crash of this one.
+        # A dump that an earlier run left in the user's place is no crash of this one.
         self._reported: set[tuple[str, int]] = set()
         self._awaited = self._attributed = self._is_asked_for = False
         self._process = os.getpid()
@@ -103,7 +103,7 @@ class CrashWatch:
     @contextmanager
     def asking(self) -> Iterator[None]:
         """Take dumps that come in the `with` block as asked for, not as crashes."""
-        # What the driver says from now on is because of that.
+        # The driver's errors from now on are because of that.
         self._is_asked_for = self._attributed = True
         try:
             yield

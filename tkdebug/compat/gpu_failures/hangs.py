@@ -183,7 +183,7 @@ class HangWatch:
                 return False
             now = oldest_running()
             if now != oldest:
-                # What is queued gets done: the script may come back by itself.
+                # Queued work gets done: the script may come back by itself.
                 oldest, since_s = now, time.monotonic()
         return oldest is not None
 
@@ -228,7 +228,7 @@ class UndumpedHangs:
         self._run.take_ended(_TAKE_S)
         running = running_launches()
         if self._has_looked and running:
-            # What was asked for while it ran may have no time: nobody knows which one it is now.
+            # A launch asked for while it ran may have no time: nobody knows which one it is now.
             flights = [flight for one in running for flight in one.flights]
             tell(f"the GPU is still busy; the script ends here, with {_named(flights)} in flight")
             _report_unfinished()

@@ -26,7 +26,7 @@ _TRACE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<fun
 # How far above a launch, in the code around the kernels, its comment is looked for.
 _LINES_ABOVE = 40
 _MOST_SHOWN = 4
-# What generated lines write for an op, where that is not its name.
+# The text of an op in generated lines, if that is not its name.
 _WRITTEN = {
     **{"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "pow", "neg": "-"},
     **{"mm": "dot", "addmm": "dot", "bmm": "dot", "sum": "sum", "mean": "sum"},

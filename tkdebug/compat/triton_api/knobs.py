@@ -26,7 +26,7 @@ from tkdebug.runtime.upstream_hooks import (
 if TYPE_CHECKING:
     from tkdebug.instrument.profiling.profiler import Profiler
 
-# Of the process, as hooks are: they outlive a second import of `triton.knobs`.
+# These belong to the process, as hooks do: they outlive a second import of `triton.knobs`.
 LAUNCH_ENTER = LaunchHookChain("enter")
 LAUNCH_EXIT = LaunchHookChain("exit")
 

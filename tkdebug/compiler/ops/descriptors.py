@@ -18,7 +18,7 @@ from tkdebug.compiler.tensor import scalar_dtype, tensor, tensor_descriptor
 
 # Attribute of a function: the names of its descriptor parameters that pad with NaN.
 NAN_PADDED = "nan_padded"
-# Of descriptors whose strides a tensor map can have.
+# For descriptors whose strides a tensor map can have.
 MAPPABLE = "mappable"
 KINDS = ("add", "min", "max", "and", "or", "xor")
 _MIN_ROWS = 8

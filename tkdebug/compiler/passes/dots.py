@@ -187,7 +187,7 @@ def _parts(build: OpBuilder, value: Value, count: int) -> list[Value]:
     return parts
 
 
-# What `mma` and `wgmma` take (PTX ISA, "Matrix Data-types"); both may be mixed.
+# Types of `mma` and `wgmma` (PTX ISA, "Matrix Data-types"); both may be mixed.
 _MULTIPLIED = ("f8E4M3FN", "f8E5M2")
 
 

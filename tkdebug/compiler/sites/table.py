@@ -184,9 +184,9 @@ SYMPTOM_KINDS: Final = (
 )
 # The `count` that the host sees if there are any: no number of bad elements.
 SEEN_SOME: Final = 1 << 63
-# Of `tl.multiple_of` and its kin; the fault is of kind "assumption".
+# For `tl.multiple_of` and the like; the fault is of kind "assumption".
 HINT: Final = "broken-hint"
-# Of `tl.gather`; the fault is of kind "oob-load", of no tensor.
+# For `tl.gather`; the fault is of kind "oob-load", without a tensor.
 INDEX: Final = "bad-index"
 _SYMPTOM_WORDS: Final = struct.Struct("<8Q")
 assert _SYMPTOM_WORDS.size == SLOT_BYTES

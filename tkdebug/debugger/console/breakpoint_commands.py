@@ -47,7 +47,7 @@ TRIALS_HELP = "whether launches of autotuning and do_bench stop, too, and are co
 WATCH_HELP = "stop when X[I, J] is written, an expression changes, or a variable becomes NaN or Inf"
 
 
-# What comes first ends the place: pdb's comma or gdb's `if`.
+# The first of these ends the place: pdb's comma or gdb's `if`.
 _CONDITION = re.compile(r",|\s+if\b")
 
 

@@ -41,7 +41,7 @@ class HostValues(pdb.Pdb):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        # What is shown at each stop in a function.
+        # Expressions shown at each stop in a function.
         self._shown: dict[CodeType | None, list[str]] = {}
 
     def do_p(self, arg: str) -> None:

@@ -72,7 +72,7 @@ class Console:
     _data: dict[str, Any] = field(default_factory=dict)
     _debugger: Debugger | None = None
 
-    # What commands use
+    # Methods for commands
 
     @property
     def debugger(self) -> Debugger:

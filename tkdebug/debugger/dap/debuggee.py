@@ -95,7 +95,7 @@ class Debuggee:
         self._asking = threading.Lock()
         self._asked: Future[Any] | None = None
         self._answer: Future[Any] | None = None
-        # What was interrupted last, and goes on as long as it is in C code.
+        # The call interrupted last, which goes on as long as it is in C code.
         self._stuck: Future[Any] | None = None
         self._can_be_cut = self._is_cut = self._is_gone = False
         self._ahead: list[Going] = []
@@ -279,7 +279,7 @@ def _hand_over(done: Future[T], answer: Future[T]) -> None:
     if done.cancelled():
         _fail(answer, UsageError(_INTERRUPTED))
     elif (error := done.exception()) is not None:
-        # What ends the script is no exception of the thread that asked.
+        # An exception that ends the script is not one of the thread that asked.
         _fail(answer, error if isinstance(error, Exception) else UsageError(repr(error)))
     else:
         with contextlib.suppress(InvalidStateError):

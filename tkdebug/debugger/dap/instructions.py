@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Body = Mapping[str, Any] | None
 _FIRST = 0x100000
-# What a client may ask for at once.
+# The most that a client may ask for at once.
 _MOST = 10_000
 
 

@@ -33,7 +33,7 @@ from tkdebug.errors import UsageError
 if TYPE_CHECKING:
     from tkdebug.debugger.inspection import Inspection
 
-# What one answer lists at most where the client does not ask for a part.
+# The most entries of one answer, if the client does not ask for a part.
 MOST_CHILDREN = 1000
 _HAS_LENGTH = (tuple, list)
 

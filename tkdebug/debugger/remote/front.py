@@ -103,7 +103,7 @@ class RemoteFront:
         with self._lock:
             return None if self._is_gone else self.debugger
 
-    # What comes over the wire
+    # Messages from the wire
 
     def serve(self) -> None:
         """Do what the other process asks for, until it is gone. In a thread of its own."""
@@ -277,7 +277,7 @@ class RemoteFront:
             self._send({"event": "answer", "command": "", "lines": [f"*** {problem}"]})
         self._send_breakpoints()
 
-    # What goes over the wire
+    # Messages to the wire
 
     def _send(self, message: Message) -> None:
         if not self._is_gone:
@@ -356,7 +356,7 @@ class RemoteFront:
 
     def _begins_to_wait(self) -> bool:
         """Begin a stop, answering requests in this thread; False if nobody asks any more."""
-        # What was zoomed into, and which moment was looked at, was of another stop.
+        # The zoom and the moment looked at belonged to another stop.
         self._look = replace(self._look, begin=(), end=(), around=None)
         with self._lock:
             if self._is_gone:

@@ -98,7 +98,7 @@ def _reduce(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
 def _scan(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
     view = tt.Scan(op)
     axis = view.axis
-    # What is at or before a position, along the axis, takes part in it.
+    # Elements at or before a position, along the axis, take part in it.
     counted = mask if view.reverse else mask.flip(axis)
     counted = counted.cumsum(axis) > 0
     counted = counted if view.reverse else counted.flip(axis)

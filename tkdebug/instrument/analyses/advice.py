@@ -22,7 +22,7 @@ from tkdebug.instrument.session import Session
 
 AT_THE_ROOF = "at-the-roof"
 LAUNCH_BOUND = "launch-bound"
-# Of which a kernel's best form is made.
+# Resources of a kernel's best form.
 _ROOFS = ("memory", "tensor cores", "fp32 instructions")
 # Of the predicted time, and of a measured one, which has what no model has.
 _AT_ROOF, _MEASURED_AT_ROOF = 0.8, 0.7

@@ -69,7 +69,7 @@ class TimeChange:
         return "faster" if self.high < 1 else "same"
 
 
-# Of a kind of launches: how they were timed, and the shapes of their tensors.
+# The key of a kind of launches: how they were timed, and the shapes of their tensors.
 _Kind = tuple[str, tuple[tuple[int, ...], ...]]
 _Times = dict[_Kind, list[float]]
 

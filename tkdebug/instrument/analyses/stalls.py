@@ -20,7 +20,7 @@ from tkdebug.linemap.line_table_data import from_data
 
 _T = TypeVar("_T")
 _PAGE = 1000
-# What the warp waits for, where the reason's name does not say.
+# The warp's waits, for reasons whose name does not say it.
 MEANINGS: Mapping[str, str] = {
     "barrier": "other warps, at a barrier",
     "branch_resolving": "a branch",

@@ -494,7 +494,7 @@ def _same_signs(row: str) -> Iterator[tuple[int, int, str]]:
             begin = end
 
 
-# What bounds a kernel
+# The limit of a kernel
 
 
 def roofline(cost: LaunchCost, name: str, measured_ns: float | None) -> Picture | None:

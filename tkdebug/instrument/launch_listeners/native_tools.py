@@ -25,7 +25,7 @@ ABI_VERSION = 1
 _INIT = "tkdebug_tool_init"
 
 
-# What a tool may ask for beyond the facts that it gets anyway.
+# Facts that a tool may ask for beyond those that it gets anyway.
 WANTS_CALLERS = 1
 
 

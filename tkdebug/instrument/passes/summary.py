@@ -21,7 +21,7 @@ _WORDS: dict[ChangeKind, tuple[str, str]] = {
     "operands": ("op takes other operands", "ops take other operands"),
 }
 MIN_ALIKE = 5
-# What stands before the name of an instruction: an address, a result, a guard.
+# Parts before the name of an instruction: an address, a result, a guard.
 _INSTRUCTION = re.compile(r"\s*(?:/\*.*?\*/\s*)?(?:%[\w.]+ = )?(?:@!?%?\w+\s+)?(?P<name>[\w.]+)")
 
 

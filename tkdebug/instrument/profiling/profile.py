@@ -24,7 +24,7 @@ ContextKind = Literal["shadow", "python"]
 DataKind = Literal["tree", "trace"]
 CONTEXTS: tuple[ContextKind, ...] = ("shadow", "python")
 DATA_KINDS: tuple[DataKind, ...] = ("tree", "trace")
-# Of a whole trace, so that a forgotten session cannot fill the memory.
+# For a whole trace, so that a forgotten session cannot fill the memory.
 MAX_EVENTS = 1_000_000
 _OWN_FILES = str(Path(tkdebug.__file__).parent)
 

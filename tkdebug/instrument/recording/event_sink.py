@@ -73,7 +73,7 @@ class EventSink:
                 return self.process
             # First, as a signal handler may come here, too.
             self._may_move = False
-            # What cannot be stored here cannot be there.
+            # An event that cannot be stored here cannot be there.
             self._writer.rest()
             if self._writer.error is not None:
                 return None

@@ -26,7 +26,7 @@ _PACKET_BYTES = 1 << 16
 # A number that no packet before it had, and whether it is the last of its message.
 _HEAD = struct.Struct("=Q?")
 _AT_ONCE_BYTES = 4 << 20
-# What comes with a descriptor on a socket of its own, and is in the message about it.
+# The byte that comes with a descriptor on a socket of its own, and is in the message about it.
 DESCRIPTOR_NUMBER = struct.Struct("=Q")
 
 

@@ -83,7 +83,7 @@ class RecordingEnd:
             is_busy = self._round()
             self._checkpoint()
             if is_busy and not self._is_ended:
-                # What comes at once is stored at once.
+                # Events that come together are stored together.
                 time.sleep(ROUND_S / 4)
         self._await_names()
         while self._round():

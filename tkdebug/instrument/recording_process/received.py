@@ -228,7 +228,7 @@ class Received:
         waiting, self._waiting = [*self._waiting, *packed], []
         for place, launch in enumerate(waiting):
             if not self._is_known(launch):
-                # Those after it wait with it, so that launches stay in order.
+                # Later launches wait with it, so that launches stay in order.
                 self._waiting = waiting[place:]
                 break
             self._add(launch)

@@ -72,7 +72,7 @@ def comparison_text(
         for group in faults:
             first, *rest = fault_lines(session, group, view)
             yield f"\n{what}: {first}\n"
-            # What has gone needs no hint.
+            # A fault that is fixed needs no hint.
             yield from (f"{line}\n" for line in rest if what == "new")
 
 

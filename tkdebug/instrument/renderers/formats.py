@@ -37,7 +37,7 @@ class Format:
         return render
 
 
-# Of `tkdebug report`. A Chrome trace ends in .json, too, and has to be asked for.
+# Formats of `tkdebug report`. A Chrome trace ends in .json, too, and has to be asked for.
 REPORTS = (
     Format("text", "text_format", ".txt"),
     Format("json", "json_format", ".json"),
@@ -50,7 +50,7 @@ REPORTS = (
     Format("html", "page", ".html"),
     Format("model", "model_json"),
 )
-# Of `tkdebug passes`; of other commands but for HTML.
+# Formats of `tkdebug passes`; other commands have them except HTML.
 PASSES = (
     Format("text", "passes_text", ".txt"),
     Format("json", "passes_json", ".json"),

@@ -18,7 +18,7 @@ from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo
 from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.session import Session
 
-# What XML 1.0 has no way to write (section 2.2).
+# Characters that XML 1.0 cannot write (section 2.2).
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -27,7 +27,7 @@ SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
 _ROOT = "%SRCROOT%"
-# What each kind of fault is, for formats that explain their rules.
+# A description of each kind of fault, for formats that explain their rules.
 DESCRIPTIONS: Mapping[str, str] = {
     "oob-load": "A load reads outside the tensor that was passed.",
     "oob-store": "A store writes outside the tensor that was passed.",
@@ -87,7 +87,7 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     states = _baseline_states(session, faults)
     for group in faults:
         result = _result(session, group, kinds.index(group.fault.kind))
-        # Of a run, every result has them, or none has (3.27.23, 3.27.24).
+        # In a run, every result has them, or none has (3.27.23, 3.27.24).
         result["suppressions"] = _suppressions(group)
         if states is not None:
             result["baselineState"] = states[group]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tkdebug.terminal.display import cut
 
-# What stays of the first column where the others leave it no room.
+# The least width of the first column, if the others leave it no room.
 _LEAST_NAME_CHARS = 12
 
 

@@ -195,7 +195,7 @@ class SessionConnection:
                 return self._open_copy(error)
             if size_bytes == 0:
                 return open_read_only(self.path, "immutable=1")
-            # What is no OperationalError is about what lies in the file.
+            # Any error but an OperationalError is about the contents of the file.
             if not isinstance(error, sqlite3.OperationalError):
                 raise self._damaged(error) from error
             raise SessionError(

@@ -14,7 +14,7 @@ from tkdebug.instrument.session_file.tables import Table, table_of
 from tkdebug.records.storage import storage_of
 
 _T = TypeVar("_T")
-# What a field raises that holds something else than its type says.
+# Errors of a field that holds something else than its type says.
 NOT_A_RECORD = (
     TypeError,
     ValueError,

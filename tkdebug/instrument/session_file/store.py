@@ -57,7 +57,7 @@ MAX_OUTPUT_CHARS = 64 << 20
 MAX_PASS_CHARS = 8 << 20
 # How long one try waits for a lock of another connection: who has events must not wait.
 LOCK_WAIT_S = 0.05
-# What waits in memory meanwhile.
+# Rows that wait in memory meanwhile.
 MAX_WAITING_EVENTS = 200_000
 LOCKED = "another connection has it locked, of the script's own or of another program"
 _T = TypeVar("_T")

@@ -107,7 +107,7 @@ class SessionWriter:
         with self._lifecycle:
             self._closed = True
             self._stop_thread()
-            # What other threads put while the thread ended.
+            # Events that other threads put while the thread ended.
             self._stop_thread()
 
     def rest(self) -> None:

@@ -125,7 +125,7 @@ def _stores_nan(run: EvaluatorState, access: ObservedAccess) -> bool:
         return False
     slabs = access.hyperslabs()
     if slabs is not None and are_injective(slabs):
-        # What it stored is what is there now.
+        # The stored value is in memory now.
         memory = access.buffer.flat(run.dtype_of(stored(access.op).type))
         return any(has_nan(slab.view(memory)) for slab in slabs)
     return has_nan(access.stored_tile()) and has_nan(access.stored())

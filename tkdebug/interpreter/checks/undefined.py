@@ -161,7 +161,7 @@ _DECISIONS = {
     scf.For.name: "bounds a loop",
     scf.Condition.name: "decides a loop",
 }
-# What an access does with each of its operands but the pointer, the first one.
+# The use of each operand of an access, without the pointer, the first one.
 _STORING = names_of(tt.Store, tt.Atomic)
 _ACCESSES = _STORING | tt.Load.names
 
@@ -256,7 +256,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
             bad = bad & ~lost
         known = self.shadows.get(op.result, {})
         if not arith.MulI.matches(op):
-            # What wraps twice in a sum has come back.
+            # A value that wraps twice in a sum has come back.
             for key, (origin, shadow) in list(known.items()):
                 if origin.is_wrapped:
                     known[key] = (origin, shadow & ~bad)

@@ -22,7 +22,7 @@ ARGUMENT, LANES, LOOP, MEMORY = "argument", "lanes", "loop", "memory"
 PROGRAM_IDS = ("program id 0", "program id 1", "program id 2")
 NOTHING: Sources = frozenset()
 _READERS = frozenset(name for name, spec in OPS.items() if Effects.READ in spec.effects)
-# What gives the elements of its operand again, in another shape or width.
+# Ops that give their operand's elements again, in another shape or width.
 _RESHAPING = frozenset().union(
     *(
         view.names

@@ -53,7 +53,7 @@ def needs_closer_look(plan: CheckPlan, table: bytes, faults: Sequence[Fault]) ->
     """
     if symptoms(plan, table):
         return True
-    # What led outside of a tensor: a remainder that is negative, say, or all of a block.
+    # The access outside of a tensor: of a negative remainder, say, or of all of a block.
     return any(fault.kind in _ACCESS_KINDS for fault in faults)
 
 

@@ -180,7 +180,7 @@ def _report(
         programs = run.active.nonzero().reshape(-1)
         count = programs.shape[0]
     whole = bad.expand(count, *access.shape)
-    # What a block leaves out is not its program's to access; what a mask leaves out may be.
+    # Elements that a block leaves out are not its program's to access; masked-off elements may be.
     inside = allowed if is_block(access.op) else None
     offender = run.offender(whole, offsets.expand(whole.shape), programs, inside)
     row = int(whole.reshape(count, -1).any(1).to(torch.uint8).argmax())

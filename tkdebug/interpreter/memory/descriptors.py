@@ -300,7 +300,7 @@ def row_access(
     mask = (row >= 0) & (row < extents[0]) & (place >= 0) & (place < extents[1])
     strides = [run.materialize(tile_scalar(s, shape)) for s in descriptor.strides]
     offset = row * strides[0] + place * strides[1]
-    # What the mask excludes must not disturb the proof that the rest is legal.
+    # Masked-off elements must not disturb the proof that the rest is legal.
     offset = torch.where(mask, offset, 0)
     base = descriptor.base
     if isinstance(base, PointerTile):

@@ -83,7 +83,7 @@ def gamma(t: Any, x: Any) -> Any:
     for above, below in zip(_LANCZOS_NUMERATOR, _LANCZOS_DENOMINATOR, strict=True):
         numerator, denominator = numerator * size + above, denominator * size + below
     y = size + (_LANCZOS_G - 0.5)
-    # What the sum lost, first order in it.
+    # The rounding error of the sum, to first order.
     lost = (size - (y - (_LANCZOS_G - 0.5))) * _LANCZOS_G / y
     root = t.pow(y, size / 2.0 - 0.25)
     # The power comes in two halves, which do not overflow before the product does.

@@ -146,7 +146,7 @@ def _sum_of_doubles(t: Any, pair: Pair, exponent: Any, c: Any) -> tuple[Pair, An
     """A pair times 2 to the `exponent`, plus c, as another pair and exponent: all finite."""
     c_high, c_exponent = _parts(t, c)
     common = t.maximum(exponent, c_exponent)
-    # What lies 2**300 below decides ties and directions, whatever its exact size.
+    # A part 2**300 below decides ties and directions, whatever its exact size.
     shift = (exponent - common).clamp(min=-300)
     product_high, product_low = (times_power(t, part, shift) for part in pair)
     c_high = times_power(t, c_high, (c_exponent - common).clamp(min=-300))

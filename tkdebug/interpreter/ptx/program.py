@@ -104,7 +104,7 @@ class _Machine:
         self.where = view.op.location.primary
         self.device = device
         self.registers: dict[str, Tensor] = {}
-        # What is no register but part of the text: constraint `n`.
+        # Operands that are part of the text, not registers: constraint `n`.
         self.constants: dict[str, int] = {}
 
     def run(self, inputs: Sequence[Tensor], targets: Sequence[torch.dtype]) -> list[Tensor]:

@@ -51,7 +51,7 @@ _BULK = (ttng.AsyncTmaCopyGlobalToLocal.name, ttng.AsyncTmaCopyLocalToGlobal.nam
 _MOST_SLICED = 2000
 # Programs of the first round that accesses are compared for.
 _ALIKE = 2
-# What arguments are specialised for.
+# The divisor that arguments are specialised for.
 ALIGNED = 16
 # Aligned if all their operands are.
 _SUMS = names_of(

@@ -23,11 +23,11 @@ from tkdebug.compiler.ir.types import ScalarType, element_of
 from tkdebug.errors import Frame
 from tkdebug.runtime.advising.executions import Executions, loops_around
 
-# What sums and extremes are made of: their order is nobody's concern.
+# Terms of sums and extremes: their order does not matter.
 _COMBINES = frozenset(
     name for name, view in OPS.items() if issubclass(view, arith.Binary) and view.combination
 )
-# What hands a value on, changed in form alone.
+# Ops that pass a value on, changed in form alone.
 _FORMS = names_of(tt.Splat, tt.Broadcast, tt.ExpandDims, tt.Reshape, tt.Trans, arith.Select)
 
 

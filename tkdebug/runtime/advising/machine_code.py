@@ -21,7 +21,7 @@ from tkdebug.runtime.advising.executions import Executions
 from tkdebug.runtime.advising.instruction_runs import InstructionRuns
 from tkdebug.runtime.advising.loops import RepeatedWork
 
-# What instructions are for that a rule may know a shorter form of.
+# Causes of instructions for which a rule may know a shorter form.
 INTEGER_DIVISION, FP64, SLOW_FUNCTION = "integer-division", "fp64", "slow-function"
 INT64, REPEATED, REDUCTION = "int64-arithmetic", "repeated-work", "reduction-in-loop"
 _PRECISE = names_of(tt.PreciseDivF, tt.PreciseSqrt, arith.RemF)

@@ -30,7 +30,7 @@ from tkdebug.runtime.jit.parameters import KernelParam
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 UINT64_MAX = (1 << 64) - 1
-# What upstream notes about pointers and ints: it decides how wide loads can be.
+# The property of pointers and ints that upstream notes: it decides how wide loads can be.
 ALIGNMENT = 16
 MAPPABLE = "mappable"
 # torch's names of element types -> ours.

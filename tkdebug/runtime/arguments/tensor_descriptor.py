@@ -14,7 +14,7 @@ MAX_RANK = 5
 MAX_TILE_ELEMS = 1 << 20
 # Addresses and strides of a tensor map (PTX ISA, cp.async.bulk.tensor).
 ALIGNMENT_BYTES = 16
-# What tensor maps cannot describe is accessed by pointers.
+# Tensors that tensor maps cannot describe are accessed by pointers.
 _MAX_STRIDE_BYTES = 1 << 40
 _MAX_EXTENT = 1 << 32
 # Made by torch.compile while it traces: they have no address.

@@ -97,7 +97,7 @@ def cuda_memcheck(**target_kwargs: Any) -> Callable[[Callable[..., Any]], Callab
     )
 
 
-# What tuners get of the driver.
+# Facts of the driver for tuners.
 driver.default.benchmarker = do_bench
 
 

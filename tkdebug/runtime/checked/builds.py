@@ -317,7 +317,7 @@ class CheckedCode:
             self._build = None
             return
         self.has_timeline = plan.timeline is not None
-        # What programs access is logged in the launches that are checked.
+        # Checked launches log the accesses of programs.
         self.shows = tuple(site for site in plan.watches if not is_logged(site))
         if checks is not None:
             tell_of_races(plan, checks, kernel.name)

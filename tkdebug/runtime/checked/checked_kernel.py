@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.launch.grid import Grid
     from tkdebug.runtime.launch.native_kernel import NativeKernel
 
-# What scripts read off a kernel, besides what every `CompiledKernel` has.
+# Attributes that scripts read off a kernel, besides those of every `CompiledKernel`.
 _OF_LOADED = frozenset(("function", "module", "n_max_threads", "n_regs", "n_spills"))
 _OF_BARE = _OF_LOADED.union(("asm", "binary", "gpu_ir", "gpu_module", "kernel"))
 # What launches that nobody looks at need of it where there are hooks.

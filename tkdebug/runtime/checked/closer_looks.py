@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tkdebug.records.events import Fault
     from tkdebug.runtime.checked.held_launch import PendingLaunch
 
-# Of each kernel.
+# For each kernel.
 MOST_LOOKS = 16
 # Of each kernel that find nothing new, and the time of all in a process: of launches that showed
 # something, and of those that are looked at for what was asked for.

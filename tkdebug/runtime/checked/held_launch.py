@@ -111,7 +111,7 @@ class HeldArguments:
     ) -> None:
         self._make_values = values
         self._parameters = parameters
-        # What the kernel both reads and writes, as it was; by its span.
+        # The old contents of memory that the kernel both reads and writes, by its span.
         self._saved: dict[tuple[int, int], torch.Tensor] = {}
         if parameters is not None and stream is not None:
             self._save(parameters, stream)

@@ -125,7 +125,7 @@ def _comes_of_loads(tested: Iterable[Value]) -> bool:
             continue
         seen.add(value)
         if isinstance(value.owner, Block):
-            # Of a loop: all that goes into it and around it.
+            # For a loop: all operands and carried values.
             parent = value.owner.parent_op
             pending += () if parent is None else _inputs(parent)
         elif any(read.matches(value.owner) for read in _READS):
@@ -138,7 +138,7 @@ def _comes_of_loads(tested: Iterable[Value]) -> bool:
 def _tested(site: Operation) -> Iterator[Value]:
     access = PointerAccess.cast(site)
     if access is None:
-        # Of what accesses no memory, all operands are looked at.
+        # All operands of ops that access no memory are looked at.
         yield from site.operands
         return
     yield access.pointer

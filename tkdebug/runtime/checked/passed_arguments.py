@@ -183,7 +183,7 @@ def _tensors(name: str, value: Any) -> Iterator[tuple[str, Any, int]]:
             yield from _tensors(f"{name}.{index}", unwrap(item))
 
 
-# Of a map: 512 KiB.
+# For a map: 512 KiB.
 MOST_INTERVALS = 1 << 15
 
 

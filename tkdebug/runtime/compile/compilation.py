@@ -122,7 +122,7 @@ def compile_for_debugger(src: Specialization, recorder: VariableRecorder) -> Til
         src: the specialisation to compile; its kernel was compiled before.
         recorder: notes the variables.
     """
-    # What it warns of and prints was seen when it was compiled to be launched.
+    # Its warnings and prints were seen when it was compiled to be launched.
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         return _compile_source(src, recorder)

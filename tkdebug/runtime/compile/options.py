@@ -22,7 +22,7 @@ _OF_AMD = frozenset(
     "waves_per_eu matrix_instr_nonkdim kpack allow_flush_denorm schedule_hint llvm_fn_attrs "
     "wgp_cu_mode".split()
 )
-# Those for NVIDIA's that change no result, and that tkdebug's compiler has nothing for.
+# Options for NVIDIA's that change no result, and that tkdebug's compiler ignores.
 _WITHOUT_EFFECT = frozenset(
     "sched4reg clc min_shared_mem fpsan_homomorphic_casts backend_name".split()
 )

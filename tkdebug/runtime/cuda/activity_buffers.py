@@ -212,7 +212,7 @@ class ActivityBuffers:
             raise OSError("the system forbids this process to make code (execmem, MDWE)")
         all_bytes = HEADER_BYTES + count * size_bytes
         self.descriptor = _shared(all_bytes)
-        # What is not written to takes no memory.
+        # Memory that is not written to costs nothing.
         self._memory = mmap.mmap(self.descriptor, all_bytes)
         self._size_bytes = size_bytes
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))

@@ -359,7 +359,7 @@ class CudaCheckMemory:
         # Allocating is forbidden while some thread captures, but for one that is relaxed.
         with self._relaxed():
             is_mapped = bool(self._device.maps_host_memory) and capacity_bytes <= _MOST_SHOWN
-            # What the host sees, followed by a copy.
+            # The host's view, followed by a copy.
             stride = HEADER_BYTES + (1 + is_mapped) * capacity_bytes
             there = HEADER_BYTES + capacity_bytes
             address = int(driver_api.call("cuMemAlloc", there * _MADE_TOGETHER))

@@ -28,7 +28,7 @@ _ENABLE, _FILE = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "CUDA_COREDUMP_FILE"
 _FLAGS = "CUDA_COREDUMP_GENERATION_FLAGS"
 # A byte that is written into the pipe, which the driver makes, asks for a dump.
 _ON_REQUEST, _PIPE = "CUDA_ENABLE_USER_TRIGGERED_COREDUMP", "CUDA_COREDUMP_PIPE"
-# What makes a dump large or slow; and the process is to live, so that torch raises its error.
+# Parts that make a dump large or slow; and the process is to live, so that torch raises its error.
 _SKIPPED = (
     "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,"
     "skip_constbank_memory,skip_abort"

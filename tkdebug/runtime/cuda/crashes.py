@@ -143,7 +143,7 @@ def _is_ours(kernel: DeviceKernel) -> bool:
 
 
 def _binary(kernel: DeviceKernel) -> Binary:
-    # What runs on CUDA devices was compiled by NVIDIA's backend.
+    # Kernels on CUDA devices were compiled by NVIDIA's backend.
     return cast("Binary", kernel.binary)
 
 

@@ -35,7 +35,7 @@ from tkdebug.runtime.launch.allocation import Buffer
 from tkdebug.runtime.launch.launch_writer import write_function
 
 # CUlaunchConfig (cuda.h): grid x y z, block x y z, dynamic shared bytes, stream, attributes, count.
-# What does not change is two fields of bytes: each value that is packed costs 10 ns.
+# Constant parts are two fields of bytes: each packed value costs 10 ns.
 _BLOCK, _ATTRIBUTES = "4I4x", "QI4x"
 _CONFIG = f"3I{struct.calcsize(f'={_BLOCK}')}sQ{struct.calcsize(f'={_ATTRIBUTES}')}s"
 _CONFIG_BYTES = struct.calcsize(f"={_CONFIG}")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 
 SIZE_BYTES = 128
-# Of kernel parameters that hold one (cuda.h, CUtensorMap).
+# For kernel parameters that hold one (cuda.h, CUtensorMap).
 ALIGNMENT_BYTES = 64
 _CACHED = 1024
 # Kernels count in 32 bits.

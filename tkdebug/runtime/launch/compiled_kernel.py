@@ -120,7 +120,7 @@ class CompiledKernel:
             (used.namespace.get, used.name, used.value) for used in used_globals
         )
         self.next_action: Callable[[], NextAction] | None = None
-        # What upstream fills with the loaded function and its binary.
+        # Attributes that upstream fills with the loaded function and its binary.
         self.function: object = None
         self.kernel: object = None
         options = src.options

@@ -30,7 +30,7 @@ from tkdebug.process.forks import renew_after_forks
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.device.platform import platform_in_force
 
-# What `runtime` imports inside of functions, since torch or the compiler come with it.
+# Modules that `runtime` imports inside of functions, since they import torch or the compiler.
 _MODULES = (
     "tkdebug.compiler.frontend",
     "tkdebug.compiler.ops.descriptors",

@@ -265,7 +265,7 @@ class Autotuner(KernelInterface):
         self, args: tuple[Any, ...], kwargs: dict[str, Any], timings: Mapping[Config, Any]
     ) -> dict[Config, Any]:
         """Return new times of the configurations that are close to the fastest."""
-        # What a caller times by, and how often, is theirs.
+        # The caller chooses the timer, and the number of its calls.
         if self._is_timer_given or self.do_bench is not testing.do_bench or KNOBS.quick:
             return {}
         # Libraries have a `_bench` of their own, which takes what this one takes.
@@ -286,7 +286,7 @@ class Autotuner(KernelInterface):
     ) -> AbstractContextManager[None]:
         """Compile in parallel the kernels that the trials in a `with` block launch."""
         kernel = _plain_kernel(self.fn)
-        # What one's hook leaves behind must not reach another that has none, and is tried first.
+        # Effects of one's hook must not reach one without a hook, which is tried first.
         hooked = [config.pre_hook is not None for config in candidates]
         if kernel is None or len(hooked) < 2 or any(hooked) != all(hooked):
             return nullcontext()
@@ -323,7 +323,7 @@ class Autotuner(KernelInterface):
         token = TRYING.set(True)
         try:
             if self._checks_trials():
-                # Of those that are not chosen, it is the only launch that is checked.
+                # For configurations that are not chosen, it is the only launch that is checked.
                 call()
             with timed_launches():
                 return self.do_bench(call, quantiles=_QUANTILES)

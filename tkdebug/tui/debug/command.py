@@ -31,7 +31,7 @@ _OF_COLUMNS = frozenset(
 _LEAST_WIDTH = 20
 _PROMPT = "(tkdebug) "
 _LAST_WORD = re.compile(r"[A-Za-z_][\w-]*$")
-# Those that are worth being completed.
+# Commands that are worth completing.
 _COMMANDS = (
     *("step", "next", "return", "continue", "until", "stepop", "runto", "rstep", "rnext"),
     *("rreturn", "rcontinue", "rstepop", "lastwrite", "jump", "restart", "break", "tbreak"),

@@ -128,7 +128,7 @@ class DebugPane(Pane):
         """Begin empty."""
         self._show_phase()
 
-    # What the app tells
+    # Calls of the app
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Show the state of the script; all else comes by `hear`."""
@@ -263,7 +263,7 @@ class DebugPane(Pane):
         self.query_one("#debug-command").display = self._can_stop
         source.refresh()
 
-    # What is asked
+    # Requests
 
     def _ask(self, **message: object) -> None:
         if self._phase in ("none", "gone"):

@@ -25,7 +25,7 @@ LABEL = "#9fb3c8"
 STRONG = "bold"
 ADDED = "#7fd8be"
 REMOVED = "#ff8c42"
-# What the hues here become on a light theme (`OnLight`).
+# The hues on a light theme (`OnLight`).
 ON_LIGHT: dict[str, str] = {
     "#ff8c42": "#b34700",
     "#f0e442": "#7d6400",
@@ -47,7 +47,7 @@ MARKS: dict[str, tuple[str, str]] = {
     "call": ("↳", WARNING),
     "breakpoint": ("●", FAULT),
     "disabled": ("○", MUTED),
-    # Of those that do not count.
+    # For faults that do not count.
     "ignored": ("◦", MUTED),
     "known": ("◦", MUTED),
 }

@@ -144,7 +144,7 @@ class KernelText:
             chains = (self.all_chains or {}).items()
             lines = [n for n, of_line in chains if fault.frames in of_line]
             ops = _OPS_OF_KIND.get(fault.kind, ())
-            # Of several specialisations, only one has that op on that line.
+            # Only one of several specialisations has that op on that line.
             of_op = [n for n in lines if self.op_ids.get(n, -1) == fault.op_id]
             named = [n for n in of_op or lines if any(op in self._stage_line(n) for op in ops)]
             faulting = named or of_op or lines

@@ -298,7 +298,7 @@ class LaunchesPane(FilteredPane):
         self.query_one("#launch-table", Table).show_rows(
             [row.seq for row in rows],
             lambda index: made.cells(rows[index]),
-            # What comes is followed; what a filter lets in again is not.
+            # New rows are followed; rows that a filter lets in again are not.
             follow_last=self._launch_sort == (0, False) and wanted == self._shown_filter,
             sorted_by=self._launch_sort,
         )

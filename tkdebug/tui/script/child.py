@@ -171,7 +171,7 @@ class Child:
             if unposted and now_s - posted_s >= POST_INTERVAL_S:
                 on_pause()
                 unposted, posted_s = False, now_s
-            # What it left behind may hold the pty open and even write: not forever.
+            # Its child processes may hold the pty open and even write: not forever.
             if reads_after_end > (MAX_READS_AFTER_END if data else 2):
                 break
         if unposted:

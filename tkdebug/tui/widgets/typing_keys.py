@@ -11,7 +11,7 @@ from textual.binding import Binding
 from textual.widget import Widget
 from textual.widgets import Input
 
-# What such keys do, in whichever pane.
+# The actions of such keys, in any pane.
 _ACTIONS = frozenset(("find", "filter", "type"))
 
 

@@ -31,9 +31,9 @@ from typing import Any
 
 _TEXT_CHARS = 2000
 _DIAGNOSTIC = re.compile(r"^(?P<file>[^\n]*?):(?P<line>\d+):\d+: error: (?P<text>.*)$", re.M)
-# What LLVM says before it gives up.
+# LLVM's message before it gives up.
 _BREAKDOWN = re.compile(r"^(?:[^\n]*: )?(LLVM ERROR: .*|Assertion .* failed)\.?$", re.M)
-# What MLIR says besides its errors.
+# MLIR's output besides its errors.
 _EMPTY = ("Failures have been detected while processing an MLIR pass pipeline",)
 
 
@@ -233,7 +233,7 @@ def _reason(error: BaseException, rebuilt: Rebuilt, diagnostics: Any) -> dict[st
             frames.append([file, first_line + line - 1, name])
         at = at.__cause__
     kind = type(deepest).__name__
-    # That of a CompilationError has the source's lines in it, which the frames name.
+    # A CompilationError's text has the source's lines in it, which the frames name.
     text = getattr(deepest, "error_message", "") or ""
     if not hasattr(deepest, "error_message"):
         text = f"{kind}: {deepest}"

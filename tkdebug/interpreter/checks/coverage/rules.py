@@ -378,7 +378,7 @@ class Gaps:
             assert coverage is not None
             block = reads[0].extent_along(stride)
             unread = coverage.times[place] == 0
-            # What the block pointer knows as the tensor may be a part of it.
+            # The block pointer's tensor may be a part of the real one.
             if size not in bounds:
                 continue
             if block > 1 and int(unread.sum()) >= block:

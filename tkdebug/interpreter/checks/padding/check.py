@@ -291,7 +291,7 @@ class PaddingTracker(ShadowValues[Origin]):
         if result is None and each[place] is not None:
             result = pad & each[place]  # type: ignore[operator]
         if result is not None:
-            # What is padding still is followed as such.
+            # Elements that are still padding are followed as such.
             pad = pad & ~result
             if not any_true(pad):
                 return [result], {}

@@ -278,7 +278,7 @@ class Worlds:
             left_out = cleaned if world.op is op or is_joint else {}
             given = world.operands_of(op, operands)
             if is_joint and given is not None:
-                # What is neutral in the kernel need not be so here.
+                # Elements that are neutral in the kernel need not be so here.
                 left_out = padding or cleaned
             if given is None and not left_out:
                 world.forget_results(op)

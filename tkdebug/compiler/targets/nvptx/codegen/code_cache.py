@@ -136,7 +136,7 @@ STAGES = (
         )
     ),
 )
-# Those of these that are installed decide the generated code.
+# The installed ones among these decide the generated code.
 _LIBRARIES = (
     "llvmlite",
     "cuda-bindings",

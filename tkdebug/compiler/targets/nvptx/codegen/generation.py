@@ -28,7 +28,7 @@ from tkdebug.linemap.nvidia.ptx_locations import PtxLine, rewrite_locations
 
 __all__ = ["CodegenError", "NativeCode", "assemble", "emit_ptx", "generate", "start_worker"]
 
-# Of LLVM and of ptxas.
+# For LLVM and for ptxas.
 _USUAL_LEVELS = (3, 3)
 _SHARE_OF_TIMEOUT = 0.9
 _THREADS = re.compile(r"^(\.(?:reqntid|maxntid) [\d, ]+)$", re.MULTILINE)

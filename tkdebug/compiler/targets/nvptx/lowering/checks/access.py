@@ -230,7 +230,7 @@ def _tell(access: TestedAccess, good: Good, outside: LLVMValue, *, of_tile: bool
     emit = ctx.emit
     is_complete = of_tile and runs_together(access.op)
     if is_complete:
-        # Those that have no bad element report the elements that their mask leaves out.
+        # Threads without a bad element report the elements that their mask leaves out.
         outside = _in_any_thread(ctx, outside)
     tally = _tally(access, good)
     found = tally.count

@@ -433,7 +433,7 @@ def report_bits(
     _choose_address(ctx, access, text)
     _count_left_out(access, text)
     if is_complete:
-        # Those that have no bad element report the elements that their mask leaves out.
+        # Threads without a bad element report the elements that their mask leaves out.
         text.put("setp.ne.u32 second, found, 0;", "selp.b32 place, place, -1, second;")
         text.put("or.b32 t, found, left_out;", "setp.ne.and.u32 here, t, 0, here;")
     acting = acting_thread(ctx, pointer)

@@ -34,7 +34,7 @@ _PTX_TYPES = {
     "i8": "s8",
 }
 _MAX_N = 256
-# What FMA units add to the accumulators takes as many registers again, so these tiles are narrow.
+# Sums on FMA units take as many registers again as the accumulators, so these tiles are narrow.
 _PARTIAL_MAX_N = 64
 _K_BYTES = 32
 # "Matrix Descriptor Format": bits 62-63, by bytes of the swizzle.
