@@ -145,7 +145,7 @@ def _also(lines: list[LineCode], named: LineCode) -> str:
 
 
 def repeated_work(launch: Launch) -> Iterator[Finding]:
-    """Loads that get the same in each round of a loop, and values computed from nothing else."""
+    """Report loads of the same in each iteration of a loop, and values computed from them alone."""
     facts = launch.facts
     loads = {a.op_id: rounds for a in facts.accesses if (rounds := _rounds(launch, a)) >= 2}
     lines = [line for line in facts.code if _REPEATED in line.by_cause]

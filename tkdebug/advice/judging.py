@@ -82,7 +82,7 @@ def grid_findings(launch: Launch) -> Iterator[tuple[Finding, float, float]]:
 
 
 def _split(launch: Launch, parts: float) -> Work:
-    """The work if each program were several, that share the rounds of its loops.
+    """The work if each program were several, that share the iterations of its loops.
 
     Rounds that need each other's results stay together.
     """

@@ -143,7 +143,7 @@ def _lifted_element(
 
 
 def _as_written(op: Operation) -> None:
-    """A constant of fp32 as the source has it: its shortest decimal."""
+    """Set a constant of fp32 to its shortest decimal, as the source has it."""
     value = op.attributes.get("value")
     if isinstance(value, float) and value == value and abs(value) != float("inf"):
         op.attributes["value"] = shortest_decimal(value)

@@ -88,7 +88,7 @@ def on_one_thread() -> Iterator[None]:
 
 
 class Deadline(Observer):
-    """Ends a run whose budget is used up, at the next round of a loop."""
+    """Ends a run whose budget is used up, at the next iteration of a loop."""
 
     is_passive = True
 
@@ -130,7 +130,7 @@ class _StoreFinder(Observer):
         self.found: Store | None = None
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a store."""
+        """Hear that a store has happened."""
         if access.buffer.storage_key == self._address:
             touched = access.touch()
             hit = (touched.places * access.itemsize == self._byte).nonzero().reshape(-1)

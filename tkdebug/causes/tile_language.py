@@ -115,7 +115,7 @@ class Language:
         self._rounds = 0
 
     def tick(self) -> bool:
-        """Count a round of a loop; true."""
+        """Count an iteration of a loop; return True."""
         self._rounds += 1
         if self._rounds > self._most_rounds:
             raise WrongProgramError

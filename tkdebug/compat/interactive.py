@@ -162,13 +162,13 @@ def install(
 
 
 def load_ipython_extension(shell: _Shell) -> None:
-    """`%load_ext tkdebug`."""
+    """Install for `%load_ext tkdebug`."""
     install()
     shell.register_magic_function(partial(run_cell, shell), "cell", MAGIC)
 
 
 def unload_ipython_extension(shell: _Shell) -> None:
-    """`%unload_ext tkdebug`."""
+    """Uninstall for `%unload_ext tkdebug`."""
     shell.magics_manager.magics["cell"].pop(MAGIC, None)
     if _InForce.installation is not None:
         _InForce.installation.uninstall()

@@ -174,7 +174,7 @@ def _yielded_types(op: Operation, region: Region) -> list[Type] | None:
 
 
 def _check_bounds(op: Operation) -> None:
-    """The bounds and the step of a loop are of one type."""
+    """Check that the bounds and the step of a loop are of one type."""
     if not scf.For.matches(op):
         return
     bounds = [value.type for value in scf.For(op).bounds]

@@ -41,7 +41,7 @@ class _Origin:
     Attributes:
         mark: the mark of its statement, as the front end has it.
         copies: the copies that led to it, in order.
-        ahead: the pass that made it for another round of the loop around it; "".
+        ahead: the pass that made it for another iteration of the loop around it; "".
     """
 
     mark: Mark
@@ -161,7 +161,7 @@ class Bindings:
         return Variables.placed([mark for found in before.values() for mark in found], before)
 
     def is_ahead(self, op: Operation) -> bool:
-        """Whether an op is for another round of the loop around it, or after it."""
+        """Whether an op is for another iteration of the loop around it, or after it."""
         origin = self._origins.get(op.id)
         return op.id in self._ahead or (origin is not None and bool(origin.ahead))
 

@@ -55,7 +55,7 @@ class DebugCode:
         needed: the values of names at each op, and in its callers.
         kept: values of names that have no value at another line of their function.
         stage: the IR among the kernel's.
-        ahead: ops that passes have made for other rounds of a loop.
+        ahead: ops that passes have made for other iterations of a loop.
         rounds_otherwise: whether sums may be rounded otherwise than in the front end's.
     """
 
@@ -270,5 +270,5 @@ _SUMS_ANEW = frozenset(("form-dot",))
 
 
 def _sums_anew(runs: Sequence[PassRun]) -> bool:
-    """Whether passes changed the order in which something is summed up."""
+    """Whether passes changed the order of terms in a sum."""
     return any(record.rule in _SUMS_ANEW for run in runs for record in run.records)

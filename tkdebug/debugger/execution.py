@@ -493,7 +493,7 @@ class CountingObserver(Observer):
 
     @property
     def key(self) -> None:
-        """No key: its plan is for no other observer."""
+        """Return no key: its plan is for no other observer."""
         return None
 
     def moments(self, op: Operation) -> Moments:

@@ -182,7 +182,7 @@ class Finder:
         self._watches.clear()
 
     def look(self, here: Here) -> None:
-        """A moment."""
+        """Look at a moment."""
         search = self.search
         if search is None:
             hit = self._hit(here, is_search=False)
@@ -227,7 +227,7 @@ class Finder:
         session.execution.rewind(END, until=search.began)
 
     def accessed(self, here: Here, access: ObservedAccess, is_write: bool) -> None:
-        """Memory was accessed."""
+        """Hear that memory was accessed."""
         search = self.search
         if search is not None:
             if search.element is not None and is_write and here.moment < search.horizon:
@@ -252,7 +252,7 @@ class Finder:
             )
 
     def faulted(self, here: Here, fault: Fault) -> None:
-        """An op had a fault: stop before it."""
+        """Stop before an op that had a fault."""
         key = (here.moment.op, fault.kind)
         problems: list[str] = []
         everywhere = ALL.positions(here.run).tolist()

@@ -74,7 +74,7 @@ class QueuedFront:
                 self._asked.put(Detach())
 
     def log(self, text: str) -> None:
-        """A log point's text."""
+        """Pass on a log point's text."""
         self._on_log(text)
 
     def stopped(self, debugger: Debugger, stop: Stop) -> Resume:

@@ -157,16 +157,16 @@ class Observer:
         return results
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
-        """Control enters a region: a branch, or a round of a loop, of the programs in `run.active`.
+        """Hear that the programs in `run.active` enter a region: a branch or a loop's iteration.
 
         `arguments` are the values of its block's arguments, which are in `run.values`, too.
         """
 
     def leaves(self, run: Evaluator, region: Region, results: Sequence[TileValue]) -> None:
-        """Control leaves a region, with the values of its terminator's operands."""
+        """Hear that control leaves a region, with the values of its terminator's operands."""
 
     def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
-        """Values have had their last use; called while it attends (`Evaluator.attend`)."""
+        """Hear that values had their last use; called while it attends (`Evaluator.attend`)."""
 
     # Accesses to memory, after their bounds were checked
 
@@ -174,7 +174,7 @@ class Observer:
         """Hear that a load has given `access.loaded`."""
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """A store of `access.stored()` is about to happen."""
+        """Hear that a store of `access.stored()` is about to happen."""
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Hear that a store has happened."""

@@ -247,7 +247,7 @@ class _Warp:
             self._barriers[control.read_barrier].append(_Result(at, issued + read * share))
 
     def _multiply(self, at: int, instruction: Instruction, issued: float) -> None:
-        """Products of a warpgroup run one after the other, beside the warp."""
+        """Add a product of a warpgroup: these run one after the other, beside the warp."""
         columns = _WGMMA.search(instruction.text)
         begun = max(issued, self._tensor_free)
         self._tensor_free = begun + (int(columns[1]) / 2 if columns else 1)

@@ -227,7 +227,7 @@ class _Stores(Observer):
         self.found: dict[tuple[int, int], tuple[Buffer, Tensor]] = {}
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a store."""
+        """Hear that a store has happened."""
         buffer = access.buffer
         if not buffer.tensor.dtype.is_floating_point or access.itemsize != buffer.element_bytes:
             return

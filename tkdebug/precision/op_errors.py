@@ -325,7 +325,7 @@ def relative_error(error: Tensor, exact: Tensor) -> float:
 
 
 def weights(exact: Tensor, least: float = _FLOOR) -> Tensor:
-    """Return what absolute errors are multiplied by to be relative."""
+    """Return the factors that make absolute errors relative."""
     size = torch.nan_to_num(exact, nan=0.0, posinf=0.0, neginf=0.0).abs()
     floor = least * float(size.square().mean().sqrt())
     return 1.0 / (size + floor) if floor else torch.ones_like(size)

@@ -42,7 +42,7 @@ class SuspendingFront:
         self._capture = capture
 
     def log(self, text: str) -> None:
-        """A log point's text, which is the test's output."""
+        """Print a log point's text as the test's output."""
         self._console.log(text)
 
     def stopped(self, debugger: Debugger, stop: Stop) -> Resume:

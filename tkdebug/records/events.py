@@ -406,7 +406,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class LoopRound:
-    """The round of a loop in which something happened.
+    """The iteration of a loop in which something happened.
 
     Attributes:
         name: of the loop's variable, "" if it has none.

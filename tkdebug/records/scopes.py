@@ -31,10 +31,10 @@ class ScopeWatcher(Protocol):
         """Hear that `scope` was entered, with the script's metrics of it; may refuse by raising."""
 
     def measured(self, scope: Scope, metrics: Metrics) -> None:
-        """The script measured `metrics` of `scope`, which it entered before."""
+        """Hear that the script measured `metrics` of `scope`, which it entered before."""
 
     def exited(self, scope: Scope) -> None:
-        """`scope` was left."""
+        """Hear that `scope` was left."""
 
 
 class Scope:

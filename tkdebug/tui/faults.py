@@ -169,7 +169,7 @@ class _Sources:
 def _append_excerpt(
     text: Text, frame: Frame, column: int, sources: _Sources, context: int = CONTEXT_LINES
 ) -> None:
-    """The line of `frame` with its neighbours, an arrow, and a caret at `column` if given."""
+    """Append the line of `frame`, its neighbours, an arrow, and a caret at `column` if given."""
     text.append(display.shown(f"{frame.file}:{frame.line}", 200), style="underline")
     text.append(f"  in {display.shown(frame.function, 100)}\n", style=palette.MUTED)
     source = sources.code(frame)

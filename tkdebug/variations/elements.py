@@ -1,6 +1,6 @@
 """An element of a result, followed back through the program that stored it, in two runs.
 
-Block sizes change tiles, programs and rounds of loops, so values are aligned by what they stand
+Block sizes change tiles, programs and iterations of loops, so values are aligned by what they stand
 for: an op of the source, and those of its elements that the stored element was computed from.
 """
 

@@ -63,7 +63,7 @@ class Replacements:
             self._new[before] = after
 
     def copied(self, op: Operation, copy: Operation, known: Mapping[Value, Value]) -> None:
-        """Copies are values of their own."""
+        """Hear of a copy, which is a value of its own."""
 
     def originals(self) -> dict[Key, Key]:
         """Return the values that were replaced, by what took their place at last."""
@@ -175,7 +175,7 @@ class _Writer(Observer):
         self.found: Store | None = None
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a store."""
+        """Hear that a store has happened."""
         if access.buffer.storage_key == self._address:
             touched = access.touch()
             hit = (touched.places * access.itemsize == self._byte).nonzero().reshape(-1)

@@ -72,15 +72,15 @@ class ValueWatch:
         self.stop()
 
     def compiled(self) -> None:
-        """A kernel has the value."""
+        """Note that a kernel has the value."""
         self._is_compiled = True
 
     def refused(self) -> None:
-        """A kernel has the line, and not the value, which was said."""
+        """Note that a kernel has the line but not the value, which was reported."""
         self._was_refused = True
 
     def launched(self, grid: tuple[int, int, int]) -> None:
-        """A kernel with the value is launched on a grid."""
+        """Note that a kernel with the value is launched on a grid."""
         if self.watch.may_be_in(grid):
             self._missed_grids = -1
         elif self._missed_grids >= 0:

@@ -98,7 +98,7 @@ def _result(out: Tensor, like: Tensor) -> Tensor:
 
 
 def _made_up_state(kind: torch.dtype = torch.int64, count: int | None = None) -> Tensor:
-    """Return a state of a generator that nothing was drawn from."""
+    """Return a state of a generator from which no number was drawn."""
     return place(torch.zeros(() if count is None else count, dtype=kind, device="cpu"))
 
 

@@ -39,7 +39,7 @@ def _always(value: Any) -> Callable[..., Any]:
 
 
 def set_device(device: object) -> None:
-    """There is one device; another index is an error."""
+    """Accept the one device; raise for another index."""
     _checked(device)
     announce()
 

@@ -68,7 +68,7 @@ class Stream:
         return True
 
     def synchronize(self) -> None:
-        """Nothing is ever pending."""
+        """Return at once: no work is ever pending."""
         self._refuse_waiting()
 
     def _refuse_waiting(self) -> None:
@@ -80,10 +80,10 @@ class Stream:
         return capture_in_force() is not None and self == current_stream()
 
     def wait_event(self, event: Event) -> None:
-        """Nothing is ever pending."""
+        """Return at once: no work is ever pending."""
 
     def wait_stream(self, stream: Stream) -> None:
-        """Nothing is ever pending."""
+        """Return at once: no work is ever pending."""
 
     def record_event(self, event: Event | None = None) -> Event:
         """Record `event`, or a new one, now."""
@@ -176,7 +176,7 @@ class Event:
         return True
 
     def synchronize(self) -> None:
-        """Nothing is ever pending."""
+        """Return at once: no work is ever pending."""
         self._refuse_waiting()
 
     def _refuse_waiting(self) -> None:
@@ -187,7 +187,7 @@ class Event:
             )
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Nothing is ever pending."""
+        """Return at once: no work is ever pending."""
 
     def __repr__(self) -> str:
         return "<torch.cuda.Event>"

@@ -143,7 +143,7 @@ def leave_in_order(entered: Scope) -> None:
     """Leave `entered`.
 
     Raises:
-        ProfileError: others were entered in it and not left; they are left now.
+        ProfileError: scopes were entered in it and not left; they are left now.
     """
     inner = SCOPES.exit(entered)
     if inner and PROFILER.is_on:

@@ -109,7 +109,7 @@ def command_parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """The command `python -m triton.profiler.viewer`."""
+    """Run the command `python -m triton.profiler.viewer`."""
     parser = command_parser()
     arguments = parser.parse_args()
     if arguments.include and arguments.exclude:

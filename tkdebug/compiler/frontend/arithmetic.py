@@ -214,7 +214,7 @@ def _visit_bool(v: Visitor, node: ast.BoolOp) -> Any:
 
 
 def _refuse_loose_bit_operators(v: Visitor, node: ast.Compare) -> None:
-    """`a < n & b < m` is the chain `a < (n & b) < m`, which is never meant."""
+    """Refuse `a < n & b < m`, which Python reads as the chain `a < (n & b) < m`."""
     for middle in node.comparators[:-1]:
         if isinstance(middle, ast.BinOp) and isinstance(middle.op, ast.BitAnd | ast.BitOr):
             symbol = "&" if isinstance(middle.op, ast.BitAnd) else "|"

@@ -78,7 +78,7 @@ def enter_again(v: Visitor, before: Scope, carried: Sequence[Carried], block: Bl
 
 
 def begin_round(v: Visitor, node: Loop) -> None:
-    """The ops that follow belong to the loop's header, before any statement of its body."""
+    """Mark that the next ops belong to the loop's header, before any statement of its body."""
     if v.program.recorder is not None:
         v.program.recorder.round_begins(v, node)
 

@@ -112,7 +112,7 @@ class VariableRecorder:
     _replaced: dict[Value, Value | None] = field(default_factory=dict)
 
     def enter(self, visitor: Visitor) -> None:
-        """A function's body begins."""
+        """Hear that a function's body begins."""
         caller = self._calls[-1].activation if self._calls else None
         source = visitor.source
         self._calls.append(
@@ -145,7 +145,7 @@ class VariableRecorder:
         self._add(MarkKind.LINE, visitor, visitor.locate(node))
 
     def next_round(self, visitor: Visitor, node: ast.stmt) -> None:
-        """Control is at a loop's header again, after its body."""
+        """Hear that control is at a loop's header again, after its body."""
         self._add(MarkKind.LINE, visitor, visitor.locate(node))
 
     def round_begins(self, visitor: Visitor, node: ast.For | ast.While) -> None:
@@ -157,15 +157,15 @@ class VariableRecorder:
         self._add(MarkKind.SCOPE, visitor, visitor.locate(node))
 
     def branch_ends(self, visitor: Visitor, node: ast.stmt) -> None:
-        """A branch of a run-time `if` is over, whose last statement is `node`."""
+        """Hear that a branch of a run-time `if` has ended with the statement `node`."""
         self._add(MarkKind.SCOPE, visitor, visitor.locate(node))
 
     def returns(self, visitor: Visitor, node: ast.stmt, value: Any) -> None:
-        """A function returns `value`."""
+        """Hear that a function returns `value`."""
         self._add(MarkKind.RETURN, visitor, visitor.locate(node), value)
 
     def breaks(self, visitor: Visitor) -> None:
-        """`breakpoint()` is called."""
+        """Hear that `breakpoint()` is called."""
         location = visitor.builder.location
         assert location is not None, "a call needs a location"
         self._add(MarkKind.BREAK, visitor, location.primary)

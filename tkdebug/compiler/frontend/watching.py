@@ -1,6 +1,6 @@
 """Watches of a kernel's values: `tt.watch` after the statement that binds them.
 
-A statement that binds the name shows the value; a loop shows its variable as each round begins;
+A statement that binds the name shows the value; a loop shows its variable as each iteration begins;
 any other statement shows the value that the name has as the statement begins. What cannot be shown
 is no error of the kernel's: it is said in `problems`.
 

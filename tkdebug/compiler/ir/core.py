@@ -202,7 +202,7 @@ class Follower(Protocol):
         ...
 
     def copied(self, op: Operation, copy: Operation, known: Mapping[Value, Value]) -> None:
-        """`copy` was made of `op`, with `known` in place of the values that it used.
+        """Hear that `copy` was made of `op`, with `known` in place of the values that it used.
 
         The copying adds to `known`.
         """

@@ -299,7 +299,7 @@ def _lower_block(block: Block, slots: Slots, rewriter: Rewriter) -> None:
 
 
 def _lower_make(op: Operation, build: OpBuilder, slots: Slots) -> None:
-    """The descriptor's place is taken by its base pointer."""
+    """Replace the descriptor by its base pointer."""
     type_ = op.result.type
     assert isinstance(type_, DescriptorType)
     make = tt.MakeTensorDescriptor(op)

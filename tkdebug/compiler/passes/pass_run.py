@@ -54,9 +54,9 @@ class PassRun:
     """The record of one run of a pass.
 
     Attributes:
-        time_ns: of the pass alone, without checks and snapshots.
+        time_ns: the time of the pass alone, without checks and snapshots.
         error: why it failed, "" when it did not.
-        remarks: why it left ops as they are.
+        remarks: the reasons why it left ops unchanged.
     """
 
     name: str

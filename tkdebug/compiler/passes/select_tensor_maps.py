@@ -159,7 +159,7 @@ class HostTmaDescriptors:
 
 
 def _hoist(op: Operation, rewriter: Rewriter) -> Operation:
-    """Make the descriptor at the kernel's beginning, where all programs make the same."""
+    """Make the descriptor at the kernel's beginning, if all programs make the same."""
     first = rewriter.module.function.regions[0].block.operations[0]
     known: dict[Value, Value] = {}
 

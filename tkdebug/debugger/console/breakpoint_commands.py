@@ -67,7 +67,7 @@ def split_condition(text: str) -> tuple[str, str | None]:
 
 
 def add(console: Console, rest: str) -> None:
-    """`break`."""
+    """Run the command `break`."""
     if not rest:
         list_all(console)
         return
@@ -75,7 +75,7 @@ def add(console: Console, rest: str) -> None:
 
 
 def add_once(console: Console, rest: str) -> None:
-    """`tbreak`."""
+    """Run the command `tbreak`."""
     if not rest:
         raise UsageError("tbreak: expected a line or a function")
     _add(console, rest, is_temporary=True)
@@ -168,7 +168,7 @@ def _warn_of_unknown(console: Console, name: str) -> None:
 
 
 def watch(console: Console, rest: str) -> None:
-    """`watch`."""
+    """Run the command `watch`."""
     word, _, subject = rest.partition(" ")
     kinds = {"nan": BreakKind.NAN, "inf": BreakKind.INF}
     if not rest:
@@ -195,7 +195,7 @@ def _warn_of_unreadable(console: Console, text: str) -> None:
 
 
 def watch_reads(console: Console, rest: str) -> None:
-    """`rwatch`."""
+    """Run the command `rwatch`."""
     inspection = console.debugger.inspection
     if inspection is not None:
         rest = _passed(console, rest)
@@ -250,40 +250,40 @@ def _indexes_argument(inspection: Inspection, text: str) -> bool:
 
 
 def condition(console: Console, rest: str) -> None:
-    """`condition`."""
+    """Run the command `condition`."""
     which, _, text = rest.partition(" ")
     made = console.debugger.change(number(which), condition=text.strip() or None)
     console.say(f"breakpoint {made.number} at {made.describe()}", breakpoint=as_data(made))
 
 
 def ignore(console: Console, rest: str) -> None:
-    """`ignore`."""
+    """Run the command `ignore`."""
     which, _, count = rest.partition(" ")
     made = console.debugger.change(number(which), ignored=number(count or "0"))
     console.say(f"breakpoint {made.number} is passed over {_times(made.ignored)}")
 
 
 def log(console: Console, rest: str) -> None:
-    """`log`."""
+    """Run the command `log`."""
     which, _, text = rest.partition(" ")
     made = console.debugger.change(number(which), log=text.strip() or None)
     console.say(f"breakpoint {made.number} " + ("prints and goes on" if made.log else "stops"))
 
 
 def enable(console: Console, rest: str) -> None:
-    """`enable`."""
+    """Run the command `enable`."""
     for made in _numbered(console, rest):
         console.debugger.change(made.number, is_enabled=True)
 
 
 def disable(console: Console, rest: str) -> None:
-    """`disable`."""
+    """Run the command `disable`."""
     for made in _numbered(console, rest):
         console.debugger.change(made.number, is_enabled=False)
 
 
 def clear(console: Console, rest: str) -> None:
-    """`clear`."""
+    """Run the command `clear`."""
     script = console.script_lines
     if rest and script is not None and all(word.isdigit() for word in rest.split()):
         said = [(word, script.clear_number(int(word))) for word in rest.split()]
@@ -307,7 +307,7 @@ def _numbered(console: Console, rest: str) -> list[Breakpoint]:
 
 
 def list_all(console: Console) -> None:
-    """`break` alone."""
+    """Run the command `break` without arguments."""
     made = console.debugger.breakpoints
     script = console.script_lines
     at_lines = (
@@ -350,7 +350,7 @@ def _times(count: int, more: str = "") -> str:
 
 
 def trials(console: Console, rest: str) -> None:
-    """`trials`."""
+    """Run the command `trials`."""
     if rest not in ("", "on", "off"):
         raise UsageError(f"trials: {rest}: expected on or off")
     if rest:

@@ -364,7 +364,7 @@ class HostDebugger(HostBreakpoints):
         return True
 
     def _note_main(self, frame: FrameType) -> None:
-        """The first line of a module that runs as `__main__` says which file is the script."""
+        """Take the file of the first module that runs as `__main__` as the script."""
         names, file = frame.f_globals, frame.f_code.co_filename
         if frame.f_code.co_name == "<module>" and names.get("__name__") == "__main__":
             if names.get("__file__") == file:

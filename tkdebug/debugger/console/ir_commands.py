@@ -30,7 +30,7 @@ _ELEMENT = re.compile(r"(%?\w+)\s*\[([\d\s,]+)\]")
 
 
 def stage(console: Console, rest: str) -> Resume | None:
-    """`stage`."""
+    """Run the command `stage`."""
     debugger = console.debugger
     if not rest:
         _list_stages(console)
@@ -58,7 +58,7 @@ def _list_stages(console: Console) -> None:
 
 
 def list_ir(console: Console, rest: str) -> None:
-    """`ir`."""
+    """Run the command `ir`."""
     inspection = console.debugger.at_stop
     here = inspection.here
     if here is None:
@@ -89,7 +89,7 @@ def list_ir(console: Console, rest: str) -> None:
 
 
 def layout(console: Console, rest: str) -> None:
-    """`layout`."""
+    """Run the command `layout`."""
     if not rest:
         raise UsageError(_NEEDS_TILE)
     inspection = console.debugger.at_stop
@@ -128,7 +128,7 @@ def _copies(found: LinearLayout) -> int:
 
 
 def holder(console: Console, rest: str) -> None:
-    """`holder`."""
+    """Run the command `holder`."""
     match = _ELEMENT.fullmatch(rest)
     if match is None:
         raise UsageError("expected an element of a tile, such as acc[3, 17] or %acc_2[3, 17]")
@@ -153,7 +153,7 @@ def holder(console: Console, rest: str) -> None:
 
 
 def registers(console: Console, rest: str) -> None:
-    """`registers`."""
+    """Run the command `registers`."""
     words = rest.split()
     if len(words) != 3 or not all(word.isdigit() for word in words[1:]):
         raise UsageError("expected a tile, a warp and a lane, such as acc 0 12")
@@ -185,7 +185,7 @@ def registers(console: Console, rest: str) -> None:
 
 
 def shared(console: Console, rest: str) -> None:
-    """`shared`."""
+    """Run the command `shared`."""
     inspection = console.debugger.at_stop
     if inspection.here is None:
         raise UsageError("the launch has ended: its shared memory is gone")

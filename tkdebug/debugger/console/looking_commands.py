@@ -42,7 +42,7 @@ _WHOLE_PROGRAMS = 6
 
 
 def print_value(console: Console, rest: str) -> None:
-    """`print`."""
+    """Run the command `print`."""
     text = _expected(rest, "an expression")
     inspection = console.debugger.at_stop
     found = inspection.ask(text, console.frame)
@@ -53,7 +53,7 @@ def print_value(console: Console, rest: str) -> None:
 
 
 def print_whole(console: Console, rest: str) -> None:
-    """`pp`."""
+    """Run the command `pp`."""
     inspection = console.debugger.at_stop
     value = inspection.evaluate(_expected(rest, "an expression"), console.frame)
     if not isinstance(value, PerProgram):
@@ -76,7 +76,7 @@ def _whole_text(value: object) -> str:
 
 
 def tile(console: Console, rest: str) -> None:
-    """`tile`."""
+    """Run the command `tile`."""
     text = _expected(rest, "a tile, such as acc[0:4, :8]")
     inspection = console.debugger.at_stop
     programs = inspection.programs
@@ -91,7 +91,7 @@ def tile(console: Console, rest: str) -> None:
 
 
 def what_is(console: Console, rest: str) -> None:
-    """`whatis`."""
+    """Run the command `whatis`."""
     text = _expected(rest, "an expression")
     found = console.debugger.at_stop.ask(text, console.frame)
     if isinstance(found, Tile):
@@ -107,7 +107,7 @@ def what_is(console: Console, rest: str) -> None:
 
 
 def variables(console: Console, rest: str) -> None:
-    """`vars`."""
+    """Run the command `vars`."""
     inspection = console.debugger.at_stop
     found = inspection.variables(console.frame)
     given = {n: each for n, each in found.items() if not isinstance(each, Unavailable)}
@@ -127,7 +127,7 @@ def variables(console: Console, rest: str) -> None:
 
 
 def arguments(console: Console, rest: str) -> None:
-    """`args`."""
+    """Run the command `args`."""
     given = console.debugger.at_stop.launch.arguments
     width = max((len(name) for name in given), default=0)
     for name, value in given.items():
@@ -138,7 +138,7 @@ def arguments(console: Console, rest: str) -> None:
 
 
 def display(console: Console, rest: str) -> None:
-    """`display`."""
+    """Run the command `display`."""
     if rest and rest not in console.displayed:
         console.displayed.append(rest)
     for text in [rest] if rest else list(console.displayed):
@@ -146,14 +146,14 @@ def display(console: Console, rest: str) -> None:
 
 
 def undisplay(console: Console, rest: str) -> None:
-    """`undisplay`."""
+    """Run the command `undisplay`."""
     if rest and rest not in console.displayed:
         raise UsageError(f"{rest} is not displayed")
     console.displayed = [text for text in console.displayed if rest and text != rest]
 
 
 def evaluate(console: Console, rest: str) -> None:
-    """A statement: an assignment to a variable, or an expression."""
+    """Run a statement: an assignment to a variable, or an expression."""
     target = _assigned(_expected(rest, "a statement"))
     if target is None:
         print_value(console, rest)
@@ -189,7 +189,7 @@ def _assigned(text: str) -> tuple[str, str] | None:
 
 
 def where(console: Console, rest: str) -> None:
-    """`where`."""
+    """Run the command `where`."""
     frames = console.debugger.at_stop.stack
     if not frames:
         raise UsageError("the launch has ended: it is at no line")
@@ -204,12 +204,12 @@ def where(console: Console, rest: str) -> None:
 
 
 def up(console: Console, rest: str) -> None:
-    """`up`."""
+    """Run the command `up`."""
     _look_at(console, console.frame + 1, "this is the outermost frame")
 
 
 def down(console: Console, rest: str) -> None:
-    """`down`."""
+    """Run the command `down`."""
     _look_at(console, console.frame - 1, "this is the innermost frame")
 
 
@@ -224,7 +224,7 @@ def _look_at(console: Console, frame: int, refusal: str) -> None:
 
 
 def list_lines(console: Console, rest: str) -> None:
-    """`list`."""
+    """Run the command `list`."""
     file, line = console.place()
     first, last = line - _AROUND, line + _AROUND
     if rest and rest != ".":
@@ -242,7 +242,7 @@ def list_lines(console: Console, rest: str) -> None:
 
 
 def list_function(console: Console, rest: str) -> None:
-    """`longlist`."""
+    """Run the command `longlist`."""
     file, line = console.place()
     _say_lines(console, file, *function_around(file, line), line)
 
@@ -261,7 +261,7 @@ def _say_lines(console: Console, file: str, first: int, last: int, line: int) ->
 
 
 def select(console: Console, rest: str) -> None:
-    """`pid`."""
+    """Run the command `pid`."""
     debugger = console.debugger
     inspection = debugger.at_stop
     grid = inspection.launch.grid
@@ -309,7 +309,7 @@ def _where_it_holds(console: Console, text: str) -> Selection:
 
 
 def programs(console: Console, rest: str) -> None:
-    """`programs`."""
+    """Run the command `programs`."""
     inspection = console.debugger.at_stop
     census = inspection.census()
     grid = census.grid

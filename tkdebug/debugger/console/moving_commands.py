@@ -46,67 +46,67 @@ def number(text: str) -> int:
 
 
 def step(console: Console, rest: str) -> Resume:
-    """`step`."""
+    """Run the command `step`."""
     return _step(StepKind.INTO, rest)
 
 
 def over(console: Console, rest: str) -> Resume:
-    """`next`."""
+    """Run the command `next`."""
     return _step(StepKind.OVER, rest)
 
 
 def out(console: Console, rest: str) -> Resume:
-    """`return`."""
+    """Run the command `return`."""
     return _step(StepKind.OUT, "")
 
 
 def step_op(console: Console, rest: str) -> Resume:
-    """`stepop`."""
+    """Run the command `stepop`."""
     return _step(StepKind.OP, rest)
 
 
 def until(console: Console, rest: str) -> Resume:
-    """`until`."""
+    """Run the command `until`."""
     return Step(StepKind.UNTIL, line=number(rest) if rest else 0)
 
 
 def go_on(console: Console, rest: str) -> Resume:
-    """`continue`."""
+    """Run the command `continue`."""
     return Continue()
 
 
 def run_to(console: Console, rest: str) -> Resume:
-    """`runto`."""
+    """Run the command `runto`."""
     return RunToLine(*file_and_line(console, rest))
 
 
 def step_back(console: Console, rest: str) -> Resume:
-    """`rstep`."""
+    """Run the command `rstep`."""
     return _step(StepKind.INTO, rest, True)
 
 
 def over_back(console: Console, rest: str) -> Resume:
-    """`rnext`."""
+    """Run the command `rnext`."""
     return _step(StepKind.OVER, rest, True)
 
 
 def out_back(console: Console, rest: str) -> Resume:
-    """`rreturn`."""
+    """Run the command `rreturn`."""
     return _step(StepKind.OUT, "", True)
 
 
 def step_op_back(console: Console, rest: str) -> Resume:
-    """`rstepop`."""
+    """Run the command `rstepop`."""
     return _step(StepKind.OP, rest, True)
 
 
 def go_back(console: Console, rest: str) -> Resume:
-    """`rcontinue`."""
+    """Run the command `rcontinue`."""
     return Continue(backwards=True)
 
 
 def last_write(console: Console, rest: str) -> Resume:
-    """`lastwrite`."""
+    """Run the command `lastwrite`."""
     from tkdebug.debugger.elements import find_element
 
     return LastWrite(find_element(console.debugger.at_stop, rest, console.frame))
@@ -118,7 +118,7 @@ def jump(console: Console, rest: str) -> Resume:
 
 
 def moment(console: Console, rest: str) -> Resume | None:
-    """`moment`."""
+    """Run the command `moment`."""
     stop = console.debugger.stop
     assert stop is not None
     if not rest:
@@ -132,24 +132,24 @@ def moment(console: Console, rest: str) -> Resume | None:
 
 
 def restart(console: Console, rest: str) -> Resume:
-    """`restart`."""
+    """Run the command `restart`."""
     return Restart()
 
 
 def run_again(console: Console, rest: str) -> Resume:
-    """`run`."""
+    """Run the command `run`."""
     if console.script_lines is None:
         raise UsageError("run: only `tkdebug debug script.py` can begin its script again")
     return Quit(runs_again=True)
 
 
 def detach(console: Console, rest: str) -> Resume:
-    """`detach`."""
+    """Run the command `detach`."""
     return Detach()
 
 
 def quit_(console: Console, rest: str) -> Resume:
-    """`quit`."""
+    """Run the command `quit`."""
     console.is_over = True
     return Quit()
 

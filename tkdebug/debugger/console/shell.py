@@ -114,7 +114,7 @@ class Console:
     # As a front
 
     def log(self, text: str) -> None:
-        """A log point's text."""
+        """Print a log point's text."""
         if self.is_json:
             self._emit({"event": "log", "text": text})
         else:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def explain(console: Console, rest: str) -> None:
-    """`why`."""
+    """Run the command `why`."""
     _say(console, why(console.debugger.at_stop, _given(rest), console.frame))
 
 
 def explain_nan(console: Console, rest: str) -> None:
-    """`why-nan`."""
+    """Run the command `why-nan`."""
     found = why_nan(console.debugger.at_stop, _given(rest), console.frame)
     _say(console, found)
     if found.computed and not any(line.births for line in found.computed):
@@ -35,12 +35,12 @@ def explain_nan(console: Console, rest: str) -> None:
 
 
 def explain_missing(console: Console, rest: str) -> None:
-    """`why-not-written`."""
+    """Run the command `why-not-written`."""
     _say(console, why_not_written(console.debugger.at_stop, _given(rest), console.frame))
 
 
 def explain_cause(console: Console, rest: str) -> None:
-    """`cause`."""
+    """Run the command `cause`."""
     console.say(cause_text(rest.strip()))
 
 

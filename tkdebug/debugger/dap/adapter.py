@@ -346,7 +346,7 @@ class Adapter:
         self._connection.event("stopped", event)
 
     def show(self, text: str) -> None:
-        """A line of ours, in the client's console."""
+        """Show a line of tkdebug's in the client's console."""
         self.output(f"{text}\n", "console")
 
     def output(self, text: str, category: str) -> None:

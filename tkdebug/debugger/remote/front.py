@@ -309,7 +309,7 @@ class RemoteFront:
     # As a front
 
     def log(self, text: str) -> None:
-        """A log point's text."""
+        """Send a log point's text."""
         self._send({"event": "answer", "command": "", "lines": [text]})
 
     def stopped(self, debugger: Debugger, stop: Stop) -> Resume:

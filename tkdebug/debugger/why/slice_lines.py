@@ -129,7 +129,7 @@ class Slice:
         return found
 
     def _note_combining(self, op: Operation, time: int) -> None:
-        """The lines of a function of the kernel's that a scan or a reduction combines with."""
+        """Note the lines of the kernel's function by which a scan or a reduction combines."""
         for inner in op.regions[0].block.operations:
             if inner.operands and len(inner.location.frames) > len(op.location.frames):
                 self.line(inner, time)
@@ -166,7 +166,7 @@ class Slice:
         return found
 
     def _note_block(self, op: Operation, instance: Instance, mask: Tensor) -> None:
-        """A load through a descriptor: what of its block was read, and where from."""
+        """Note the part of a descriptor's block that a load read, and its place in memory."""
         line, block = self._note_coordinates(op, instance), instance.block
         data = instance.data
         if data is None and instance.number in self._landed:

@@ -92,7 +92,7 @@ class Tracer(CountingObserver):
         current: the instance that each IR value is just now.
         stores: the instances' numbers of each store's operands, by time.
         shared_writes: writes to shared memory, in order.
-        runs_ahead: whether passes have made ops for other rounds of a loop.
+        runs_ahead: whether passes have made ops for other iterations of a loop.
         bulk_stores: the instances of bulk copies to memory, in order.
         chosen_names: for instances without a name, the name that the result of their `if` is bound
             to.

@@ -62,7 +62,7 @@ class Bucket(NamedTuple):
 
 
 class WatchedRound(NamedTuple):
-    """A watched variable in one round of its loop, over programs and launches."""
+    """A watched variable in one iteration of its loop, over programs and launches."""
 
     iteration: int
     minimum: float

@@ -83,7 +83,7 @@ class SessionWriter:
             self._await_room(number)
 
     def flush(self, timeout_s: float = 60.0) -> None:
-        """Wait until all rows put so far are committed; hardly at all while the file is locked."""
+        """Wait until all rows so far are committed; only briefly while the file is locked."""
         if self._closed or (self._thread is None and not self._has_rows()):
             return
         if threading.current_thread() is self._thread:
@@ -257,7 +257,7 @@ class SessionWriter:
         return store
 
     def _note_lock(self, store: SessionStore | None) -> None:
-        """Remember since when the file is locked, and say so after a while."""
+        """Note when the file was locked first, and report that after a while."""
         self._refused_tries += 1
         if self._locked_since_s is None:
             self._locked_since_s = time.monotonic()

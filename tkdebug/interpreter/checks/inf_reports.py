@@ -215,7 +215,7 @@ class InfReports:
         touched: Touched,
         base: int,
     ) -> None:
-        """A store stores Infs that are right: keep them if they stay. Arguments as above."""
+        """Keep right Infs that a store stores, if they stay. Arguments as above."""
         buffer = access.buffer
         if not self._faults.is_reported:
             return

@@ -102,7 +102,7 @@ class StoredInfs(Observer):
             self._is_found = total not in self._written
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """An atomic of floats is about to run."""
+        """Note whether an atomic of floats, which is about to run, adds an Inf or a NaN."""
         self._is_found = self._is_found or not all_finite(operands[1])
 
 

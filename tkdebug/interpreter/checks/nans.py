@@ -110,7 +110,7 @@ class StoredNans(Observer):
         return self._tracker if self._is_found else None
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """An atomic of floats is about to run."""
+        """Note whether an atomic of floats, which is about to run, adds a NaN."""
         self._is_found = self._is_found or _has_nan(operands[1], run.active)
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:

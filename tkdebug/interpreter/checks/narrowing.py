@@ -70,10 +70,7 @@ _RESHAPING = names_of(tt.ExpandDims, tt.Reshape, tt.Broadcast, tt.Splat, tt.Tran
 
 
 def may_lose(op: Operation) -> bool:
-    """Whether a run of `op` may lose a value that is not meant to be lost."""
-    if arith.WrappingBinary.matches(op):
-        is_narrow = bits_of(op.result) in (8, 16) and is_in_kernel(op)
-        return is_narrow and not _is_of_bits(op.result) and widened_by(op.result) is not None
+    """Whether a run of `op` may lose a value by mistake."""
     if arith.IntegerToFloat.matches(op) and str(ir.element_of(op.result.type)) != "f16":
         return False  # any other float takes all integers
     if op.name in TO_INTEGER or op.name in TO_FLOAT:

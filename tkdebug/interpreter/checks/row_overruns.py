@@ -139,7 +139,7 @@ class RowOverruns(AccessPatternCheck):
         mask: Tensor,
         lanes: list[int],
     ) -> None:
-        """Lanes beyond the rows of a tile that nothing but the end of the tensor cuts off."""
+        """Look for lanes beyond a tile's rows that only the end of the tensor cuts off."""
         (row, _), (step, size) = _last_two(buffer)
         (across,) = (axis for axis in lanes if tile.coefs[axis] == step)
         width = tile.shape[across] * step

@@ -157,7 +157,7 @@ def _kept(
     all_shadows: Shadows,
     matters: Callable[[Tensor], Tensor],
 ) -> Tensor | None:
-    """The shadows of each of two operands where the other's value does not decide alone."""
+    """Unite the operands' shadows, without elements that the other's value alone decides."""
     total = None
     for place, shadow in enumerate(shadows):
         if shadow is None:

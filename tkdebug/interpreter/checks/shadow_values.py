@@ -70,7 +70,7 @@ class ShadowValues(Observer, Generic[Followed]):
         run.attend(self, bool(self.shadows))
 
     def decided(self, op: Operation) -> None:
-        """Control is about to go where the operands of `op` send it."""
+        """Hear that control goes on by the operands of `op`."""
 
     def enter(self, op: Operation) -> None:
         """Hear that a branch is taken, or a loop begins with its operands."""
@@ -95,7 +95,7 @@ class ShadowValues(Observer, Generic[Followed]):
         )
 
     def set_shadow(self, value: Value, shadows: dict[Operation, tuple[Followed, Tensor]]) -> None:
-        """The shadows that `value` has from now on."""
+        """Set the shadows that `value` has from now on."""
         if shadows:
             self.shadows[value] = shadows
         else:

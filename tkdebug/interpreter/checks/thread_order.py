@@ -66,7 +66,7 @@ class _Looks:
 
     @classmethod
     def of(cls, module: Module) -> _Looks:
-        """Return the looks at a module."""
+        """Return the kinds of a module's launches, made at the first call."""
         found = module.derived.setdefault(cls, cls())
         assert isinstance(found, cls)
         return found
@@ -140,7 +140,7 @@ class ThreadOrderCheck(Observer):
     def _note(
         self, access: ObservedAccess, touched: Touched, bad: Tensor, other: Operation
     ) -> None:
-        """Elements that another thread has accessed by `other`, and nothing orders the two."""
+        """Note elements that another thread has accessed by `other`, with no order of the two."""
         places = bad.nonzero().reshape(-1)
         offender = self._faults.offender(access.buffer, touched, int(places[0]))
         key = access.op, access.buffer
@@ -254,7 +254,7 @@ class AccessesOfThreads(Observer):
         self._programs = chosen
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Threads wait for each other."""
+        """Forget accesses so far: threads wait for each other here."""
         if run.active is None:
             self._open.clear()
         elif self._open:

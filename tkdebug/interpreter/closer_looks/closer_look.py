@@ -192,7 +192,7 @@ class TooLongError(Exception):
 
 
 class _Deadline(Observer):
-    """Ends a run that takes too long, between batches and at the rounds of loops."""
+    """Ends a run that takes too long, between batches and at the iterations of loops."""
 
     is_passive = True
 
@@ -200,7 +200,7 @@ class _Deadline(Observer):
         self._end_s = end_s
 
     def moments(self, op: Operation) -> Moments:
-        """Ask to be called at the rounds of loops."""
+        """Ask to be called at the iterations of loops."""
         return Moments.REGIONS if scf.Loop.matches(op) else Moments.NEVER
 
     def of_batch(self, run: Evaluator) -> Observer:

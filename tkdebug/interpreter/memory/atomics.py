@@ -225,7 +225,7 @@ def _flipped(fn: Update, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _same_bits(a: Tensor, b: Tensor) -> Tensor:
-    """Compare-and-swap compares bits, so a NaN equals itself and -0.0 differs from 0.0."""
+    """Compare by bits, as compare-and-swap does: a NaN equals itself, -0.0 differs from 0.0."""
     if not a.is_floating_point():
         return a == b
     integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]

@@ -126,7 +126,7 @@ def _parts(bad: Tensor) -> Iterator[Box]:
 
 
 def _rounds(run: EvaluatorState, access: Access, position: int) -> Iterator[LoopRound]:
-    """Yield the rounds of the loops around an access, the outermost first."""
+    """Yield the iterations of the loops around an access, the outermost first."""
     loops = []
     block = access.op.block
     while block is not None and (op := block.parent_op) is not None:

@@ -269,7 +269,7 @@ def _bytes(run: Evaluator, op: Operation, offset: int, size_bytes: int) -> Tenso
 
 
 def clobber_scratch(run: Evaluator, op: Operation, offset: int, size_bytes: int) -> None:
-    """An op's scratch region loses whatever it held."""
+    """Overwrite an op's scratch region with poison."""
     region = _bytes(run, op, offset, size_bytes)
     if run.active is None:
         region.fill_(_ALL_ONES_BYTE)

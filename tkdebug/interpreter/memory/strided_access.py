@@ -204,7 +204,7 @@ class StridedAccess:
         self.scatter_flat(flat, offsets.reshape(-1), value.reshape(-1))
 
     def scatter_flat(self, flat: Tensor, offsets: Tensor, value: Tensor) -> None:
-        """`scatter` of vectors of equal length."""
+        """Scatter vectors of equal length."""
         # Move bits, which takes every type: torch scatters no 8-bit floats, numpy knows no bf16.
         bits = _BITS[flat.dtype.itemsize]
         flat, value = flat.view(bits), value.view(bits)

@@ -156,7 +156,7 @@ def _in_double(fn: Callable[..., Any]) -> Meaning:
 
 
 def _directed(stem: str, fn: Callable[..., Any]) -> None:
-    """`stem_rn`, `_rz`, `_rd` and `_ru` of floats."""
+    """Define `stem_rn`, `_rz`, `_rd` and `_ru` for floats."""
     for mode in _ROUNDINGS:
 
         def meaning(t: Any, unsigned: bool, *tensors: Any, mode: str = mode) -> Any:
@@ -166,7 +166,7 @@ def _directed(stem: str, fn: Callable[..., Any]) -> None:
 
 
 def _conversions(source: str, target: str) -> None:
-    """The conversions from one type to another in all rounding modes."""
+    """Define the conversions from one type to another in all rounding modes."""
     unsigned = source.startswith("u") or target.startswith("u")
     for mode in _ROUNDINGS:
         if target == "double" and source in ("int", "uint") and mode != "rn":

@@ -158,7 +158,7 @@ class _Machine:
                 place += 1
 
     def _note_constant(self, place: int, register: Tensor) -> None:
-        """An operand of constraint `n` is one number in every instance."""
+        """Note an operand of constraint `n`, which must be one number in every instance."""
         if place >= len(self.constraints) or self.constraints[place].strip() not in ("n", "i"):
             return
         if bool((register != register[0]).any()):

@@ -153,7 +153,7 @@ def _summed(reduce: Operation, repeats: _Repeats) -> _Found | None:
 
 
 def _added_up(add: Operation, repeats: _Repeats, executions: Executions) -> _Found | None:
-    """Return the product of a column and a row that each round of a loop adds up, or None."""
+    """Return the product of a column and a row that each iteration of a loop adds up, or None."""
     loop = add.block.parent_op if arith.AddF.matches(add) and add.block is not None else None
     if loop is None or not scf.For.matches(loop) or len(shape_of(add.result.type)) != 2:
         return None

@@ -77,7 +77,7 @@ def launch_text(
 
 
 def append_arguments(text: Text, launch: Launch) -> None:
-    """A line for each argument: name, type, and value or shape."""
+    """Append a line for each argument: name, type, and value or shape."""
     if not launch.arguments:
         text.append("no arguments\n", style=palette.MUTED)
     width = min(24, max((len(a.name) for a in launch.arguments), default=0))

@@ -99,7 +99,7 @@ class Child:
         return self._process.poll()
 
     def resize(self, rows: int, columns: int) -> None:
-        """Tell it the size of its terminal (it gets SIGWINCH)."""
+        """Set the size of its terminal (it gets SIGWINCH)."""
         size = struct.pack("HHHH", max(1, min(rows, 9999)), max(1, min(columns, 9999)), 0, 0)
         with contextlib.suppress(OSError):  # its other end is gone
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)

@@ -420,7 +420,7 @@ class LoopPipeline:
     # After the loop
 
     def _drain(self, following: Operation) -> None:
-        """Nothing is on its way, and the buffers are free."""
+        """Wait for all copies after the loop, and free the buffers."""
         build = self._builder(following, "drain-pipeline")
         if self.plain:
             build.op(ttg.AsyncWait, (), TOKEN, num=0)

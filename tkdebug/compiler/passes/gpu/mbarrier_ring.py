@@ -139,7 +139,7 @@ def is_landed(buffer: Value) -> bool:
 
 
 def make_mutable(buffer: Value) -> None:
-    """Views of a buffer that was immutable."""
+    """Make the views of a buffer mutable, and their views."""
     for user in buffer.uses:
         for result in user.results:
             if isinstance(result.type, MemDescType):

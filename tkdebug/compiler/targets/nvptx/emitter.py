@@ -209,7 +209,7 @@ class Emitter:
         return value
 
     def raw_void(self, text: str) -> None:
-        """An instruction without a value."""
+        """Write an instruction without a value."""
         self._target.append(f"  {text}{self._suffix}")
 
     def binary(self, op: str, a: LLVMValue, b: LLVMValue) -> LLVMValue:
@@ -358,7 +358,7 @@ class Emitter:
             self._declarations.setdefault(intrinsic, INTRINSICS[intrinsic].declaration)
 
     def local(self, name: str, size_bytes: int) -> None:
-        """Memory of the thread, under a name; in the entry block alone."""
+        """Allocate memory of the thread, under a name; in the entry block alone."""
         self.raw_void(f"{name} = alloca [{size_bytes} x i8], align 16")
 
     def _call(self, result: str, name: str, arguments: Sequence[LLVMValue]) -> LLVMValue:

@@ -476,7 +476,7 @@ def _reaches_end(read: Read, place: int) -> bool:
 
 
 def _moves(reads: list[Read], dims: Dimensions, place: int) -> bool:
-    """Whether the first and the last round are of different indices."""
+    """Whether the first and the last iteration read different indices."""
     first, last = reads[0].ranges(dims), reads[-1].ranges(dims)
     if first is None or last is None:
         return False

@@ -66,7 +66,7 @@ class PaddingTracker(ShadowValues[Origin]):
         self._padding_of_op: dict[int, Tensor] = {}
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """`op` is about to run."""
+        """Follow the padding of `op`'s operands, before it runs."""
         if self._worlds.is_apart:
             return
         if op.name in CONTROL_FLOW or leaves(op):

@@ -236,12 +236,12 @@ class CaredFor:
         return found
 
     def forget(self, values: Iterable[Value]) -> None:
-        """Values die."""
+        """Forget values that die."""
         for value in values if self._of else ():
             self._of.pop(value, None)
 
     def clear(self) -> None:
-        """There is no padding."""
+        """Forget all padding."""
         self._of.clear()
 
     def note(

@@ -102,7 +102,7 @@ class Glance(Observer):
         self._is_found = False
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """A load masks elements off, or a reduction takes some in."""
+        """Look at a load that masks elements off, or a reduction that takes some in."""
         loads = self._facts.reached.get(op)
         if loads is None:
             mask = mask_given(run, op, operands)

@@ -108,7 +108,7 @@ class _Proof(ForwardAnalysis[Padding]):
             self.set(value, Padding(numbers, is_blank))
 
     def set(self, value: Value, fact: Padding) -> None:
-        """Conditions that a loop or a branch made mean nothing after it, or in its next round."""
+        """Set a value's padding; conditions made inside a loop or branch get new names after it."""
         owner = value.owner
         op = owner if isinstance(owner, Operation) else owner.parent_op
         if op is not None and op.name in CONTROL_FLOW:

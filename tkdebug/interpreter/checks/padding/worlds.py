@@ -205,7 +205,7 @@ class Worlds:
         return [*self._by_op.values(), *(() if self._joint is None else (self._joint,))]
 
     def note_count(self, value: Value, extent: int, left_out: Tensor, load: Operation) -> None:
-        """`value` is a sum of `extent` elements without some that a load masks off."""
+        """Note that `value` is a sum of `extent` elements without those that a load masks off."""
         self._counts[value] = (extent, left_out, load)
 
     def forget_counts(self, op: Operation) -> None:
@@ -219,7 +219,7 @@ class Worlds:
             world.forget_results(op)
 
     def forget(self, value: Value) -> None:
-        """A value dies; a world in which no value differs ends."""
+        """Forget a value that dies; end worlds in which no value differs."""
         self._counts.pop(value, None)
         for world in self._followed():
             world.values.pop(value, None)
@@ -326,7 +326,7 @@ class Worlds:
         return load if load in loads or not loads else min(loads, key=lambda one: one.id)
 
     def _divide(self, op: Operation, operands: Sequence[TileValue]) -> None:
-        """A sum that leaves elements out is divided by the extent of the whole tile."""
+        """Note that a sum that leaves elements out is divided by the extent of the whole tile."""
         if not (arith.DivF.matches(op) or arith.MulF.matches(op)) or not self._may_begin(op):
             return
         for value, tile in zip(op.operands, operands, strict=True):

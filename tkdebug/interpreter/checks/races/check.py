@@ -73,7 +73,7 @@ class RaceCheck(Observer):
         self._detector.launch_ends()
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """A fence."""
+        """Hear of a fence."""
         if self._order is not None:
             here = torch.arange(run.programs, device=run.device)
             here = here if run.active is None else here[run.active]

@@ -203,7 +203,7 @@ class RaceDetector:
         self._kept_bytes = 0
 
     def read(self, access: ObservedAccess) -> None:
-        """A plain load."""
+        """Add a plain load."""
         self._add(access, Deed.READ, self._parts(access, True))
 
     def write(self, access: ObservedAccess, first: int, is_first: bool = False) -> None:
@@ -228,7 +228,7 @@ class RaceDetector:
         self._add(access, Deed.WRITE, (self._listed(touched, self._kept(changed)),))
 
     def atomic(self, access: ObservedAccess, changed: Tensor | None) -> None:
-        """An atomic; `changed` is where it brought another value, None for everywhere."""
+        """Add an atomic; `changed` is where it brought another value, None for everywhere."""
         part = self._listed(access.touch(), True if changed is None else self._kept(changed))
         self._add(access, Deed.ATOMIC, (part,))
 

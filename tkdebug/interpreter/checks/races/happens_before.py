@@ -251,7 +251,7 @@ class HappensBefore:
         return self._segments[programs.to(self._segments.device)].to(programs.device)
 
     def fence(self, programs: Sequence[int]) -> None:
-        """A fence of acquire and release in each of `programs`."""
+        """Add a fence of acquire and release in each of `programs`."""
         for number in programs:
             program = self._of(number)
             known = program.clocks[-1]

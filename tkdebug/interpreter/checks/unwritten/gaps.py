@@ -139,7 +139,7 @@ class HeldGaps:
                 gap.is_used = gap.is_read = True
 
     def read_of(self, gaps: Sequence[Gap], part: Tensor, reader: str) -> None:
-        """`reader` read a part of the memory with `gaps`."""
+        """Report that `reader` read a part of the memory with `gaps`."""
         matters = bool(gaps) and _has_gap(part)
         for gap in gaps:
             gap.is_used = gap.is_read = True
@@ -168,7 +168,7 @@ class HeldGaps:
         return []
 
     def read_gap(self, tensor: Tensor, kernel: str, place: SourceLocation) -> None:
-        """A kernel made something of a gap of the allocation that `tensor` is in."""
+        """Report that a kernel used a gap of the allocation that `tensor` is in."""
         for gap in self._of(tensor):
             frames = gap.fault.frames
             is_same_file = bool(frames) and frames[-1].file == place.file

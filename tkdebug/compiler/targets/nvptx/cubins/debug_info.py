@@ -221,7 +221,7 @@ class _UnitWriter:
         self.relocations: list[Relocation] = []
 
     def unit(self, function: FunctionLines) -> None:
-        """A unit of its own for each function: then ranges are offsets in it, not relocated."""
+        """Add a unit for a function, so that ranges are offsets in it, not relocated."""
         root = _calls_of(function)
         start = len(self.info)
         self.info += struct.pack("<IHIB", 0, _DWARF_VERSION, 0, _ADDRESS_BYTES)

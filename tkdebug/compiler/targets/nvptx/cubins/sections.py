@@ -97,7 +97,7 @@ class CubinSections:
             self._resize(index, b"".join(layout.pack(*row) for row in moved))
 
     def add(self, name: str, data: bytes, relocations: Sequence[Relocation] = ()) -> None:
-        """A section that takes no room on the device."""
+        """Add a section that takes no room on the device."""
         index = self._add(name, [_SHT_PROGBITS, 0, 0], data, [0, 0, 1, 0])
         if relocations:
             rows = b"".join(self._relocation(row) for row in relocations)

@@ -193,7 +193,7 @@ def lower_barrier(ctx: Lowering, op: Operation) -> Sequence[Registers]:
 
 
 def lower_assume(ctx: Lowering, op: Operation, condition: Registers) -> Sequence[Registers]:
-    """LLVM assumes it, too, in a kernel that does not check it."""
+    """Have LLVM assume the condition, too, in a kernel that does not check it."""
     broken = [ctx.emit.xor(value, 1) for value in condition]
     if _is_reported(ctx, op, tt.Assume(op).condition, broken):
         return ()

@@ -65,7 +65,7 @@ class LoweringObserver:
         """Hear that `op` is lowered next. Code written here belongs to the op before it."""
 
     def after(self, op: Operation) -> None:
-        """`op` was lowered: the registers of its results are there."""
+        """Hear that `op` was lowered: the registers of its results are there."""
 
     def guard(
         self, op: Operation, pointers: Registers, mask: Registers | None, group: int

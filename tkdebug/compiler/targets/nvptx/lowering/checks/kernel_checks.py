@@ -219,7 +219,7 @@ class KernelChecks:
         return None if site is None or site.bound is None else site
 
     def offset(self, site: CheckSite, op: Operation, pointer: LLVMValue) -> LLVMValue:
-        """Write how far after the tensor's first byte a pointer is, i64; before it: very far."""
+        """Write a pointer's distance from the tensor's first byte, i64; before it: very large."""
         emit, first = self.ctx.emit, self.bounds(site, op).first
         return emit.binary("sub", emit.cast("ptrtoint", pointer, "i64"), first)
 
@@ -319,7 +319,7 @@ class KernelChecks:
                 self.ctx.emit.asm(memory, "", "void", ())
 
     def note_test(self, site: CheckSite, test: str) -> None:
-        """A copy of a site is tested so; of several copies, the costliest test counts."""
+        """Note how a copy of a site is tested; if there are several, the costliest test counts."""
         known = self._tests.get(site.number, TESTS[0])
         self._tests[site.number] = max(known, test, key=TESTS.index)
 

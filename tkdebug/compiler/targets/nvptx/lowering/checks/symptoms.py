@@ -232,7 +232,7 @@ class Symptoms:
         self._noted: set[str] = set()
 
     def look_at(self, op: Operation) -> None:
-        """`op` was lowered: note its symptoms."""
+        """Note the symptoms of `op`, which was lowered."""
         if arith.IntegerDivision.matches(op):
             self._division(op)
         elif arith.Shift.matches(op):

@@ -219,7 +219,7 @@ def _store_good(
 ) -> Registers:
     """Write st.global of the good elements; no registers result.
 
-    Of the vectors that cross the end of the tensor, all at one address, one is stored by elements.
+    One of the vectors that cross the tensor's end, all at one address, is stored by elements.
     """
     emit, group = ctx.emit, words.count * words.per_word
     whole = [emit.icmp("eq", count, group) for count in good for _ in range(group)]

@@ -138,7 +138,7 @@ def _by_one(
     constraints: str,
     issuer: LLVMValue,
 ) -> None:
-    """An instruction under a predicate, which comes after its arguments."""
+    """Write an instruction under a predicate, which comes after its arguments."""
     ctx.emit.asm(text, f"{constraints},b,~{{memory}}", "void", [*arguments, issuer])
 
 
