@@ -15,7 +15,7 @@ _ROW = re.compile(
     r"^\| \[`([\w-]+)`\]\(#[\w-]+\) \| (.+) \| (.+) \| (.+) \| (.+) \|$", re.MULTILINE
 )
 _SECTION = re.compile(r"^### `([\w-]+)`\n\n(.*?)(?=^#{2,3} |\Z)", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
+_LINK = re.compile(r"\[([^\]]+)\]\((?:#|[\w/]+\.md)[^)]*\)")
 _COLUMNS = ("summary", "severity", "interpreted", "on_a_gpu")
 
 

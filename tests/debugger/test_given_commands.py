@@ -168,3 +168,20 @@ def test_code_that_is_not_there_is_asked_for(run):
     status, _, err = run("--code")
     assert status == 2
     assert "give a script.py, -m module, --code code, or - for stdin, to debug" in err
+
+
+def test_no_rc_leaves_the_users_commands_out(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    own = tmp_path / ".tkdebugrc"
+    own.write_text("p 6 * 7\n")
+    own.chmod(0o600)
+    assert "42" in run("-c", "q", TWICE)[1]
+    assert "42" not in run("--no-rc", "-c", "q", TWICE)[1]
+
+
+def test_answers_say_whether_the_script_goes_on(run):
+    words = ["b 8", "c", "p 1", "n", "moment"]
+    _, out, _ = run("--json", *(word for each in words for word in ("-c", each)), TWICE)
+    answers = [one for one in map(json.loads, out.splitlines()) if one["event"] == "answer"]
+    found = {one["command"]: one["resumes"] for one in answers}
+    assert found == {"b 8": False, "c": True, "p 1": False, "n": True, "moment": False}

@@ -44,6 +44,8 @@ _HELP_ORDER = (
     "ceilings",
     "crash",
     "explain",
+    "mcp",
+    "skills",
     "doctor",
     "completion",
 )

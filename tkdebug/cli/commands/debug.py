@@ -64,6 +64,9 @@ class DebugCommand(Command):
             help="run the commands in that file first",
         )
         parser.add_argument(
+            "--no-rc", action="store_true", help=f"do not run the commands in {RC_FILE}"
+        )
+        parser.add_argument(
             "--json",
             action="store_true",
             help="stops and answers as JSON objects, one a line; stops in kernels only",
@@ -246,7 +249,7 @@ def _check_asked(program: Program, commands: list[str]) -> None:
 
 def _commands(options: argparse.Namespace) -> list[str]:
     """Return the commands to run first: of the user's own file, of `-x` and of `-c`."""
-    commands = _own_commands()
+    commands = [] if options.no_rc else _own_commands()
     if options.commands_file is not None:
         shown = f"-x {options.commands_file}"
         with _reading(shown), open_regular(options.commands_file) as file:

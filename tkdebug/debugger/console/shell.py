@@ -331,7 +331,7 @@ class Console:
         if problem is not None:
             self.refuse(line, problem)
         elif self.is_json:
-            self._answer(line)
+            self._answer(line, resumes=resume is not None)
         return resume
 
     def _resume_of(self, line: str) -> Resume | None:
@@ -349,9 +349,11 @@ class Console:
         else:
             self.write(f"*** {visible(short(problem))}")
 
-    def _answer(self, line: str, **error: str) -> None:
-        answer = {"event": "answer", "command": line, "ok": not error, **error}
-        self._emit({**answer, "text": self._said, **self._data})
+    def _answer(self, line: str, error: str | None = None, resumes: bool = False) -> None:
+        answer: dict[str, Any] = {"event": "answer", "command": line, "ok": error is None}
+        if error is not None:
+            answer["error"] = error
+        self._emit({**answer, "resumes": resumes, "text": self._said, **self._data})
 
     def _emit(self, record: dict[str, Any]) -> None:
         self.write(json.dumps(record))

@@ -1,0 +1,15 @@
+import pytest
+
+from tkdebug.cli import main
+
+
+@pytest.fixture
+def run_main(capsys):
+    """Run the command in this process: its status, stdout and stderr."""
+
+    def run(*arguments):
+        status = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run

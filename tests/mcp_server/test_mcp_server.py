@@ -1,0 +1,261 @@
+"""The server of `tkdebug mcp`, driven by its SDK's own client over stdio."""
+
+import json
+import logging
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp")
+if os.name != "posix":
+    pytest.skip("groups of processes are POSIX's", allow_module_level=True)
+
+import anyio
+from dialogues import DIALOGUES, GOLDEN, server_in, spoken, write_scripts
+from jsonschema import Draft202012Validator
+from mcp import Client
+
+from tkdebug.cli.command_line import parse
+from tkdebug.mcp_server.server import desk_of, server_of
+from tkdebug.mcp_server.tools import TOOLS
+from tkdebug.runtime.device.driver import has_real_gpu
+
+PATIENCE_S = 300
+# Notes that it runs, and waits to be killed, as a child of its own does.
+SLEEPER = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", sys.argv[1]])
+open("begun", "w").write(str(child.pid))
+child.wait()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = Path(os.path.realpath(tmp_path))
+    write_scripts(root)
+    (root / "sleeper.py").write_text(SLEEPER)
+    return root
+
+
+def running(token):
+    """Return the processes whose command line has the token."""
+    found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)
+    return [line for line in found.stdout.splitlines() if token in line and "ps -eo" not in line]
+
+
+async def ends(token):
+    """Wait until no process has the token."""
+    with anyio.fail_after(PATIENCE_S):
+        while running(token):
+            await anyio.sleep(0.05)
+
+
+async def begins(folder):
+    with anyio.fail_after(PATIENCE_S):
+        while not (folder / "begun").exists():
+            await anyio.sleep(0.05)
+
+
+@pytest.mark.skipif(has_real_gpu(), reason="recorded where there is no GPU")
+def test_dialogues_are_as_recorded_and_a_cancelled_call_ends_all_that_it_started(folder):
+    async def main():
+        async with Client(server_in(folder)) as client:
+            for name in DIALOGUES:
+                recorded = json.loads((GOLDEN / f"{name}.json").read_text("utf-8"))
+                assert await spoken(client, name, folder) == recorded, (
+                    "python tests/mcp_server/dialogues.py"
+                )
+            listed = (await client.list_tools()).tools
+            assert [tool.name for tool in listed] == [tool.name for tool in TOOLS]
+            for tool in listed:
+                Draft202012Validator.check_schema(tool.input_schema)
+            told = []
+
+            async def progress(seconds, total, message):
+                told.append(message)
+                if (folder / "begun").exists():
+                    scope.cancel()
+
+            token = f"token-{os.getpid()}-cancelled"
+            arguments = {"script": "sleeper.py", "args": [token]}
+            with anyio.CancelScope() as scope:
+                await client.call_tool("run", arguments, progress_callback=progress)
+            assert scope.cancelled_caught
+            assert token in told[-1]
+            await ends(token)
+            assert (await client.call_tool("explain", {"kind": "race"})).is_error is False
+
+    anyio.run(main)
+
+
+def test_replays_are_commands_that_tkdebug_takes():
+    import shlex
+
+    for name in DIALOGUES:
+        for turn in json.loads((GOLDEN / f"{name}.json").read_text("utf-8")):
+            replay = turn["answer"].get("replay")
+            if replay is not None:
+                program, *words = shlex.split(replay)
+                assert program == "tkdebug"
+                parse(words)
+            else:
+                assert turn["answer"]["error"]["message"]
+
+
+def test_a_client_that_vanishes_leaves_nothing_running(folder):
+    token = f"token-{os.getpid()}-vanished"
+    parameters = server_in(folder)
+    server = subprocess.Popen(
+        [parameters.command, *parameters.args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    call = {"name": "run", "arguments": {"script": "sleeper.py", "args": [token]}}
+    client = {"name": "test", "version": "1"}
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+    for message in (
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": call},
+    ):
+        server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        server.stdin.flush()
+
+    async def vanish():
+        await begins(folder)
+        server.stdin.close()
+        await anyio.to_thread.run_sync(server.wait)
+        await ends(token)
+
+    anyio.run(vanish)
+    err = server.stderr.read().decode()
+    server.stdout.close()
+    server.stderr.close()
+    assert "Traceback" not in err
+
+
+def test_the_server_says_what_it_lacks(run_main, folder, monkeypatch):
+    status, _, err = run_main("mcp", folder / "none")
+    assert status == 2
+    assert "is no folder" in err
+    monkeypatch.setattr("tkdebug.cli.commands.mcp.find_spec", lambda name: None)
+    status, _, err = run_main("mcp", folder)
+    assert (status, err) == (2, "tkdebug: mcp: needs the package mcp; pip install 'tkdebug[mcp]'\n")
+
+
+TEXTS = (
+    "", "rows.py", "run.tkd", "damaged.tkd", "../rows.py", "/etc/passwd", "~", "a\0b", "é" * 3000,
+    "20", "rows.py:10", "rows.py:10:x", "out[3]", "b 3 ;; !import os", "oob-load", "race",
+    "debug-1",
+    "start", "step", "stop", "break", "evaluate", "page-1", "{}", "--help", "-c", "\ud800",
+    "interpret", "x" * 9, "link", "value", "line", "tile",
+)  # fmt: skip
+# What a command may do that goes wrong: each is a program of a shell.
+OTHERS_JSON = ("echo '{}'", "echo '{\"kernels\": 7}'")
+ENDINGS = (
+    *OTHERS_JSON, "echo nonsense", "exit 3", "kill -9 $$", "true",
+    "echo '{\"event\": \"begin\"}'; read line; echo '{\"event\": 3}'; echo '[1]'",
+    "printf '\\377\\376\\n'; echo 'Traceback (most recent call last):' >&2; exit 1",
+    "echo '{\"schema\": 1, \"error\": {\"kind\": \"usage\", \"message\": \"no\"}}' >&2; exit 2",
+    "echo '{\"error\": {\"nonsense\": 1}}' >&2; exit 2",
+)  # fmt: skip
+
+
+def fuzzed(chosen):
+    """Return the name and the arguments of a call."""
+    tool = chosen.choice(TOOLS)
+    name = tool.name if chosen.random() < 0.97 else chosen.choice(TEXTS)
+    arguments = {}
+    for each in tool.parameters:
+        if each.is_required or chosen.random() < 0.4:
+            arguments[each.name] = fuzzed_value(chosen, each)
+    if chosen.random() < 0.1:
+        arguments[chosen.choice(TEXTS)] = 1
+    if chosen.random() < 0.2:
+        arguments["limit"] = chosen.choice([1024, 4096, 0, -1, 10**30])
+    return name, arguments
+
+
+def fuzzed_value(chosen, parameter):
+    if chosen.random() < 0.7:
+        match parameter.kind:
+            case "integer":
+                return chosen.choice([parameter.low, parameter.high])
+            case "flag":
+                return True
+            case "words":
+                return [chosen.choice(TEXTS) for _ in range(chosen.randrange(3))]
+            case "file" | "new-file":
+                return chosen.choice(["rows.py", "run.tkd", "steps.py"])
+        return chosen.choice(list(parameter.choices) or TEXTS)
+    plain = [None, True, -1, 1e300, [], {}, [[]], {"a": [1]}, 2**70]
+    return chosen.choice([*plain, *TEXTS, [chosen.choice(TEXTS)]])
+
+
+def test_a_thousand_fuzzed_requests_leave_no_traceback_and_no_orphan(folder, caplog):
+    chosen = random.Random(42)
+    token = f"token-{os.getpid()}-fuzzed"
+    (folder / "run.tkd").write_bytes(b"SQLite format 3\0")
+    (folder / "damaged.tkd").write_bytes(os.urandom(64))
+    (folder / "link").symlink_to("/etc")
+
+    endings = []
+
+    def command(*words):
+        endings.append(chosen.choice(ENDINGS))
+        return ["/bin/sh", "-c", endings[-1], token]
+
+    async def main():
+        errors = 0
+        async with desk_of(folder, command) as desk, Client(server_of(desk)) as client:
+            for _ in range(1000):
+                name, arguments = fuzzed(chosen)
+                endings.clear()
+                result = await client.call_tool(name, arguments)
+                (content,) = result.content
+                page = json.loads(content.text)
+                assert "Traceback (most recent call last):\n" not in content.text
+                assert len(content.text) <= 65536
+                assert ("error" in page) == result.is_error
+                errors += result.is_error
+                if result.is_error:
+                    assert page["error"]["message"], (name, arguments)
+                    is_odd = any(each in OTHERS_JSON for each in endings)
+                    assert is_odd or page["error"]["kind"] != "internal", (name, arguments, page)
+        assert 0 < errors < 1000
+
+    with caplog.at_level(logging.WARNING):
+        anyio.run(main)
+    assert [record for record in caplog.records if record.exc_info] == []
+    assert running(token) == []
+
+
+def test_nothing_is_written_outside_of_the_folder(folder):
+    async def main():
+        started = []
+
+        def command(*words):
+            started.append(words)
+            return [sys.executable, "-c", "print('{}')"]
+
+        async with desk_of(folder, command) as desk, Client(server_of(desk)) as client:
+            (folder / ".tkdebug").symlink_to(folder.parent)
+            for tool, arguments in (
+                ("run", {"script": "rows.py"}),
+                ("run", {"script": "rows.py", "session": "../a.tkd"}),
+                ("run", {"script": "rows.py", "watch": ["/etc/passwd:1:x"]}),
+                ("why", {"script": "rows.py", "what": "x", "at": "../rows.py:3"}),
+                ("lines", {"target": "/etc/passwd"}),
+                ("compare", {"before": "rows.py", "after": "/dev/stdin"}),
+            ):
+                result = await client.call_tool(tool, arguments)
+                assert result.is_error, (tool, arguments)
+        assert started == []
+
+    anyio.run(main)

@@ -1,0 +1,137 @@
+"""Answers of tools: their parts, and pages of them that keep a bound."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tkdebug.errors import ErrorRecord, UsageError
+
+USUAL_BYTES = 4096
+LEAST_BYTES, MOST_BYTES = 1024, 65536
+_MOST_CURSORS = 64
+# Tried in turn: how long texts and lists may be in an item that is too long.
+_CLIPS = ((1200, 40), (400, 12), (120, 6), (40, 3), (16, 1))
+
+Basis = Literal["measured", "predicted", "interpreted", "compiled", "documented"]
+Item = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of a tool.
+
+    Attributes:
+        obtained: how what it says is known: `measured` on a GPU, `predicted` by the cost model,
+            `interpreted` on the CPU, `compiled`: read off what the compiler made.
+        replay: a command that shows the same.
+        evidence: what it is read from.
+        facts: what it says as a whole.
+        items: what it says in detail, most important first.
+    """
+
+    obtained: Basis
+    replay: str
+    evidence: Item
+    facts: Item = field(default_factory=dict)
+    items: Sequence[Item] = ()
+
+
+class Pages:
+    """Cuts answers into pages, and keeps those that a client has not read to the end."""
+
+    def __init__(self) -> None:
+        self._left: OrderedDict[str, tuple[Answer, int]] = OrderedDict()
+        self._number = 0
+
+    def first(self, answer: Answer, most_bytes: int) -> str:
+        """Return the first page of an answer, as JSON."""
+        return self._page(answer, 0, most_bytes)
+
+    def more(self, cursor: str, most_bytes: int) -> str:
+        """Return the page after the one that had the cursor; a page can be read again.
+
+        Raises:
+            UsageError: no page had it, or too many others came since.
+        """
+        if cursor not in self._left:
+            raise UsageError(
+                f"cursor: got {cursor[:40]!r}, expected one of an answer of this server, "
+                f"of the last {_MOST_CURSORS}; ask the tool again"
+            )
+        answer, start = self._left[cursor]
+        return self._page(answer, start, most_bytes)
+
+    def _page(self, answer: Answer, start: int, most_bytes: int) -> str:
+        head = {
+            "obtained": answer.obtained,
+            "replay": answer.replay,
+            "evidence": answer.evidence,
+            **(answer.facts if start == 0 else {}),
+        }
+        # Of the cursor, the number of items and commas.
+        head = clipped(head, most_bytes // 2)
+        room = most_bytes - len(_text(head)) - 120
+        shown: list[Item] = []
+        for item in answer.items[start:]:
+            fitting = item if len(_text(item)) <= room else clipped(item, room)
+            if shown and fitting is not item:
+                break
+            shown.append(fitting)
+            room -= len(_text(fitting)) + 1
+            if room < 64:
+                break
+        left = len(answer.items) - start - len(shown)
+        page = {**head, "items": shown, "left": left}
+        if left:
+            page["cursor"] = self._cursor(answer, start + len(shown))
+        return _text(page)
+
+    def _cursor(self, answer: Answer, start: int) -> str:
+        for cursor, known in self._left.items():
+            if known[0] is answer and known[1] == start:
+                self._left.move_to_end(cursor)
+                return cursor
+        self._number += 1
+        cursor = f"page-{self._number}"
+        self._left[cursor] = (answer, start)
+        if len(self._left) > _MOST_CURSORS:
+            self._left.popitem(last=False)
+        return cursor
+
+
+def error_page(record: ErrorRecord) -> str:
+    """Return an error as the JSON of an answer."""
+    parts = {name: getattr(record, name) for name in record.__slots__}
+    return _text({"error": clipped(parts, LEAST_BYTES - 16)})
+
+
+def clipped(item: Item, most_bytes: int) -> dict[str, object]:
+    """Return an item with its texts and lists cut so far that it fits; `clipped` says so."""
+    if len(_text(item)) <= most_bytes:
+        return dict(item)
+    for chars, length in _CLIPS:
+        cut = {str(key)[:80]: _cut(value, chars, length) for key, value in item.items()}
+        cut["clipped"] = True
+        if len(_text(cut)) <= most_bytes:
+            return cut
+    return {"clipped": True, "start": _text(item)[: most_bytes // 4]}
+
+
+def _cut(value: object, chars: int, length: int) -> object:
+    if isinstance(value, str):
+        return value if len(value) <= chars else f"{value[:chars]}…"
+    if isinstance(value, Mapping):
+        kept = list(value.items())[:length]
+        return {str(key)[:80]: _cut(each, chars, length) for key, each in kept}
+    if isinstance(value, (list, tuple)):
+        return [_cut(each, chars, length) for each in value[:length]]
+    return value
+
+
+def _text(value: object) -> str:
+    """Return JSON of ASCII, whose characters are its bytes."""
+    return json.dumps(value, default=str)

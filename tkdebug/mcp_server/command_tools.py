@@ -1,0 +1,301 @@
+"""Tools that run a command: `run`, `why`, `passes`, `lines`, `advise`, `compare`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tkdebug.errors import UsageError, instead_of
+from tkdebug.findings.fault_kinds import fault_kinds
+from tkdebug.knobs.values import MODE_NAMES
+from tkdebug.mcp_server.answers import Answer, Basis, Item
+from tkdebug.mcp_server.children import Finished, replay_of
+from tkdebug.mcp_server.desk import Call, Desk, script_words, target_words
+from tkdebug.mcp_server.parameters import Parameter
+from tkdebug.mcp_server.recorded_tools import basis_of, fault_item, run_facts
+
+_KEPT_LINES = 40
+_FOLDER = ".tkdebug"
+# No second command of the debugger's.
+ONE_COMMAND = r"(?:(?!;;).)+"
+_PLACE = r"(?:[^:;]+:)?\d+"
+ARGS = Parameter("args", "arguments of the script", "words")
+SECONDS = Parameter("seconds", "how long it may take, 300 by default", "integer", low=1, high=3600)
+SCRIPT = Parameter("script", "a Python script in the folder", "file", is_required=True)
+TARGET = Parameter(
+    "target",
+    "a Python script, which is run for it, or a recorded run.tkd",
+    "file",
+    is_required=True,
+)
+KERNEL = Parameter("kernel", "only kernels of that name or pattern")
+LINE = Parameter("line", "only that source line, [FILE:]N", pattern=_PLACE, example="a.py:20")
+RUN = (
+    SCRIPT,
+    ARGS,
+    Parameter(
+        "mode",
+        "how kernels run; native where there is a GPU, else interpret",
+        choices=MODE_NAMES,
+    ),
+    Parameter(
+        "check",
+        "checks beside the usual ones: race, uninitialised-read, undefined-value, all",
+        "words",
+        pattern=r"[\w-]+",
+        example="race",
+    ),
+    Parameter(
+        "watch",
+        "values to record, each FILE:LINE:NAME",
+        "words",
+        pattern=r"[^:]+:\d+:.+",
+        example="a.py:20:acc",
+    ),
+    Parameter(
+        "cause", "keep inputs, so that causes are found where they change afterwards", "flag"
+    ),
+    Parameter("advise", "record what would make the kernels faster", "flag"),
+    Parameter("session", f"where to record; {_FOLDER}/SCRIPT.tkd by default", "new-file"),
+    SECONDS,
+)
+WHY = (
+    SCRIPT,
+    ARGS,
+    Parameter(
+        "what",
+        "an element as out[3, 17], or a variable",
+        is_required=True,
+        pattern=ONE_COMMAND,
+        example="out[3, 17]",
+    ),
+    Parameter(
+        "at",
+        "stop at that line, [FILE:]N; at the end of the launch by default",
+        pattern=_PLACE,
+        example="a.py:20",
+    ),
+    Parameter(
+        "condition",
+        "stop there where that holds, such as pid == 3",
+        pattern=ONE_COMMAND,
+        example="pid == 3",
+    ),
+    Parameter(
+        "kernel",
+        "at the end of that kernel's launch, where `at` is not given",
+        pattern=r"[\w.]+",
+        example="add_kernel",
+    ),
+    Parameter(
+        "question",
+        "value: what it was computed from; nan: where its NaN was born; not-written: who missed it",
+        choices=("value", "nan", "not-written"),
+    ),
+    SECONDS,
+)
+PASSES = (
+    TARGET,
+    ARGS,
+    KERNEL,
+    LINE,
+    Parameter("number", "the changes of the pass of that number", "integer", low=0, high=10**6),
+    SECONDS,
+)
+LINES = (TARGET, ARGS, KERNEL, LINE, SECONDS)
+ADVISE = (TARGET, ARGS, KERNEL, SECONDS)
+COMPARE = (
+    Parameter("before", "a recorded run", "file", is_required=True),
+    Parameter("after", "a later one", "file", is_required=True),
+)
+EXPLAIN = (Parameter("kind", "a kind of fault, such as oob-load", is_required=True),)
+_QUESTIONS = {"value": "why", "nan": "why-nan", "not-written": "why-not-written"}
+
+
+async def run(desk: Desk, call: Call) -> Answer:
+    """Answer `run`."""
+    given = call.given
+    session = given.get("session")
+    if session is None:
+        session = desk.folder.inside(f"{_FOLDER}/{given['script'].stem}.tkd")
+        session.parent.mkdir(exist_ok=True)
+    for watch in given.get("watch", ()):
+        desk.folder.inside(watch.partition(":")[0])
+    before = session.stat().st_mtime_ns if session.exists() else None
+    options = call.words_of("mode", "check", "watch", "cause", "advise")
+    words = ["run", "--errors=json", "--no-tui", f"--output={desk.folder.word(session)}", *options]
+    words += script_words(desk, call)
+    done = await desk.run(call, words, keeps_all=False)
+    if not session.exists() or session.stat().st_mtime_ns == before:
+        done.refuse_error()
+        raise UsageError(f"`{replay_of(words)}` recorded nothing: {done.err.strip()[-400:]}")
+    model = await desk.model(call, session)
+    evidence = {"session": desk.folder.word(session), **run_facts(model)}
+    evidence["exit_status"] = done.status
+    steps: list[Item] = [
+        {"look_at": each["kind"], **desk.place(each.get("place")), "text": each["text"]}
+        for each in model.get("steps", ())
+    ]
+    found = [fault_item(desk, model, each) for each in model.get("faults", ())]
+    facts = {"faults": len(found), "remarks": len(model.get("remarks", ()))}
+    items = [*steps, *found, *_output(done)]
+    return Answer(basis_of(model), replay_of(words), evidence, facts, items)
+
+
+async def why(desk: Desk, call: Call) -> Answer:
+    """Answer `why`."""
+    given = call.given
+    at, kernel = given.get("at"), given.get("kernel", "")
+    condition = f" if {given['condition']}" if "condition" in given else ""
+    if at is not None and ":" in at:
+        desk.folder.inside(at.rpartition(":")[0])
+    stop = f"b {at}{condition}" if at is not None else f"b end {kernel}".strip()
+    question = f"{_QUESTIONS[given.get('question', 'value')]} {given['what']}"
+    words = ["debug", "--errors=json", "--no-rc"]
+    shown = ["debug"]
+    for each in (stop, "c", question, "q"):
+        words += ["-c", each]
+        shown += ["-c", each]
+    words += ["--json", *script_words(desk, call)]
+    shown += script_words(desk, call)
+    done = await desk.run(call, words)
+    done.refuse_error()
+    answers = [each for each in _events(done) if each["event"] == "answer"]
+    failed = next((each for each in answers if not each["ok"]), None)
+    if failed is not None:
+        raise UsageError(f"{failed['command']}: {failed['error']}")
+    stops = [each for each in _events(done) if each["event"] == "stop"]
+    found = next((each for each in answers if each["command"] == question), None)
+    if found is None or not stops:
+        raise UsageError(
+            f"at: got {stop!r}, at which nothing stopped, expected a place that a launch comes to; "
+            f"{done.err.strip()[-400:]}"
+        )
+    evidence = {key: stops[0][key] for key in ("kernel", "launch", "frames", "census")}
+    facts = {"what": found.get("what"), "program": found.get("program")}
+    items: list[Item] = [{"text": line} for line in found["text"]]
+    return Answer("interpreted", replay_of(shown), evidence, facts, items)
+
+
+async def passes(desk: Desk, call: Call) -> Answer:
+    """Answer `passes`."""
+    words = ["passes", "--errors=json", "--format=json", *call.words_of("kernel", "line")]
+    words += target_words(desk, call)
+    data = await _json_of(desk, call, words)
+    number = call.given.get("number")
+    items: list[Item] = []
+    for kernel in data["kernels"]:
+        items.append(_kernel_item(desk, kernel))
+        for each in kernel.get("passes") or ():
+            if number is None:
+                names = ("number", "name", "time_ns", "ops", "counts", "error")
+                items.append({name: each[name] for name in names if each.get(name) is not None})
+            elif each["number"] == number:
+                items.append({"number": number, "name": each["name"], "counts": each["counts"]})
+                items += each["changes"]
+        for step in (kernel.get("life") or {}).get("steps", ()):
+            items.append({"step": step["name"], "stage": step["stage"]})
+            items += step["changes"]
+            items += step["lines"]
+    return Answer("compiled", replay_of(words), _target_of(desk, call), {}, items)
+
+
+async def lines(desk: Desk, call: Call) -> Answer:
+    """Answer `lines`."""
+    words = ["lines", "--errors=json", "--format=json", *call.words_of("kernel", "line")]
+    words += target_words(desk, call)
+    data = await _json_of(desk, call, words)
+    items: list[Item] = []
+    for kernel in data["kernels"]:
+        items.append(_kernel_item(desk, kernel))
+        rows = sorted(kernel.get("lines", ()), key=lambda row: -row["instructions"])
+        items += ({**row, "file": desk.folder.shown(row["file"] or "")} for row in rows)
+        for stage, texts in kernel.get("stages", {}).items():
+            items += ({"stage": stage, **each} for each in texts)
+        if call.given.get("line") is not None:
+            items += kernel.get("sass", ())
+    return Answer("compiled", replay_of(words), _target_of(desk, call), {}, items)
+
+
+async def advise(desk: Desk, call: Call) -> Answer:
+    """Answer `advise`."""
+    words = ["advise", "--errors=json", "--format=json", *call.words_of("kernel")]
+    words += target_words(desk, call)
+    data = await _json_of(desk, call, words)
+    items: list[Item] = [
+        {**each, "file": desk.folder.shown(each["file"] or "")} for each in data["remarks"]
+    ]
+    measured = any(each.get("times") not in (None, "predicted") for each in data["remarks"])
+    basis: Basis = "measured" if measured else "predicted"
+    facts = {"remarks": len(items)}
+    return Answer(basis, replay_of(words), _target_of(desk, call), facts, items)
+
+
+async def compare(desk: Desk, call: Call) -> Answer:
+    """Answer `compare`."""
+    before, after = (desk.folder.word(call.given[name]) for name in ("before", "after"))
+    words = ["compare", "--errors=json", "--format=json", before, after]
+    data = await _json_of(desk, call, words)
+    items: list[Item] = []
+    for name in ("new_faults", "gone_faults", "new_remarks", "gone_remarks", "kernels"):
+        for each in data[name]:
+            file = desk.folder.shown(each.get("file") or "")
+            what = name.removesuffix("s").replace("_", " ")
+            items.append({"what": what, **each, **({"file": file} if file else {})})
+    facts = {name: len(data[name]) for name in ("new_faults", "gone_faults")}
+    facts["kept_faults"] = data["kept_faults"]
+    native = all("native" in data[name].get("mode", "") for name in ("before", "after"))
+    evidence = {"before": {"session": before, **data["before"]}}
+    evidence["after"] = {"session": after, **data["after"]}
+    basis: Basis = "measured" if native else "interpreted"
+    return Answer(basis, replay_of(words), evidence, facts, items)
+
+
+async def explain(desk: Desk, call: Call) -> Answer:
+    """Answer `explain`."""
+    name = call.given["kind"]
+    kind = fault_kinds().get(name)
+    if kind is None:
+        hint = instead_of(name, fault_kinds())
+        raise UsageError(f"kind: got {name!r}, expected a kind of fault{hint}")
+    facts = kind.as_json(has_text=False)
+    items: list[Item] = [{"text": each} for each in kind.text.split("\n\n")]
+    evidence = {"page": f"docs/faults.md#{name}"}
+    return Answer("documented", replay_of(["explain", name]), evidence, facts, items)
+
+
+async def _json_of(desk: Desk, call: Call, words: list[str]) -> Any:
+    return (await desk.run(call, words)).answer()
+
+
+def _target_of(desk: Desk, call: Call) -> dict[str, object]:
+    target = call.given["target"]
+    what = "session" if target.suffix == ".tkd" else "script"
+    return {what: desk.folder.word(target)}
+
+
+def _kernel_item(desk: Desk, kernel: Mapping[str, Any]) -> dict[str, object]:
+    """Return what one kernel's other items are of."""
+    names = ("variant", "signature", "target", "error", "note", "instructions", "mapped_percent")
+    item: dict[str, object] = {"kernel": kernel.get("kernel") or kernel.get("name")}
+    item |= desk.place((kernel["file"], kernel["line"]) if kernel.get("file") else None)
+    return item | {name: kernel[name] for name in names if kernel.get(name)}
+
+
+def _events(done: Finished) -> Iterator[dict[str, Any]]:
+    for line in done.out.splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue  # printed by what the script started
+        if isinstance(record, dict) and "event" in record:
+            yield record
+
+
+def _output(done: Finished) -> Iterator[Item]:
+    """Yield the last lines that the script printed."""
+    for stream, text in (("stdout", done.out.decode(errors="replace")), ("stderr", done.err)):
+        for line in text.strip("\n").split("\n")[-_KEPT_LINES:]:
+            if line:
+                yield {stream: line[:500]}
