@@ -40,7 +40,7 @@ class Span(NamedTuple):
         kernel: its number in `kernels`, -1 for others' kernels and copies.
         name: its number in `names`.
         launch: `seq` of the launch; 0 for none, and for several.
-        launches: the number of launches or activities that were put together.
+        launches: how many were put together.
         busy_ns: of `duration_ns`, the time that something of these ran.
     """
 
@@ -62,7 +62,7 @@ class Bucket(NamedTuple):
 
 
 class WatchedRound(NamedTuple):
-    """A watched variable in one iteration of its loop, over programs and launches."""
+    """A watched variable in one round of its loop, over programs and launches."""
 
     iteration: int
     minimum: float
@@ -79,7 +79,7 @@ class RunFacts:
 
     Attributes:
         duration_ns: None while it goes on, or when it was killed.
-        launches: the number of all launches.
+        launches: how many in all.
         total_ns: of all kernels, as `basis` says.
         machine: the GPU that predictions are for, "" without any.
         ceilings: the source of that GPU's figures.
@@ -172,11 +172,11 @@ class CodeCounts:
     Attributes:
         instructions: of its own.
         inlined: of functions that it calls.
-        kinds: the number of instructions of each kind.
+        kinds: how many of each kind.
         widths: "kind, bits" -> how many.
         live_registers: most at one of them.
         spilled_values: values made there that are spilled.
-        executed: instructions of warps that a launch executes; None if it was not counted.
+        executed: instructions of warps that a launch executes; None where it was not counted.
     """
 
     instructions: int
@@ -217,7 +217,7 @@ class PassAtLine:
     Attributes:
         number: of the pass.
         kind: of the change.
-        count: the number of changes.
+        count: how many.
         what: names of the ops.
         rule: of the pass.
         detail: what else is said of them.
@@ -285,7 +285,7 @@ class PassModel:
         ops: after it.
         summary: its changes, counted.
         changes: the same in groups, a line each.
-        diff: of the texts, cut where it is long; () if nothing changed.
+        diff: of the texts, cut where it is long; () where nothing changed.
     """
 
     number: int
@@ -313,7 +313,8 @@ class Code:
 
     Attributes:
         chains: call chains of rows, each from the kernel inwards.
-        note: why something is missing, "" if nothing is.
+        layouts: those that most of GPU IR's rows name.
+        note: why something is missing, "" where nothing is.
     """
 
     chains: tuple[tuple[Place, ...], ...]
@@ -333,7 +334,7 @@ class VariantModel:
         differs: the parameters and options in which it differs from the kernel's others.
         compile_ns: of its compiled build; None without one.
         error: why it did not compile.
-        launches: the number of launches.
+        launches: how many.
         grids: the most frequent first, with their numbers.
         total_ns: of all its launches, by `basis`.
         predicted_ns: for one launch as its grid is: the only prediction that is shown.
@@ -368,7 +369,7 @@ class KernelModel:
     """A kernel: its specialisations, and times of all its launches.
 
     Attributes:
-        file: "" if its source is not known.
+        file: "" where its source is not known.
         line: of its first line, with decorators.
         end_line: its last line.
         share: of the time of all kernels, 0 to 1.
@@ -435,7 +436,8 @@ class RemarkModel:
     """A remark of `advise`, ranked.
 
     Attributes:
-        gain: share of the run's time that is saved, 0 to 1; 0 if nothing is predicted.
+        variants: keys of all specialisations that it is of.
+        gain: share of the run's time that is saved, 0 to 1; 0 where nothing is predicted.
         speedup: of the kernel.
         weighed: whose times it is weighed by.
     """
@@ -493,7 +495,7 @@ class TimeStrip:
 
     Attributes:
         names: of others' kernels and copies.
-        step_ns: spans that are nearer than this were put together; 0 if none were.
+        step_ns: spans that are nearer than this were put together; 0 where none were.
     """
 
     end_ns: int

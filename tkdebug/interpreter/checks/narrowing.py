@@ -70,7 +70,10 @@ _RESHAPING = names_of(tt.ExpandDims, tt.Reshape, tt.Broadcast, tt.Splat, tt.Tran
 
 
 def may_lose(op: Operation) -> bool:
-    """Whether a run of `op` may lose a value by mistake."""
+    """Whether a run of `op` may lose a value that is not meant to be lost."""
+    if arith.WrappingBinary.matches(op):
+        is_narrow = bits_of(op.result) in (8, 16) and is_in_kernel(op)
+        return is_narrow and not _is_of_bits(op.result) and widened_by(op.result) is not None
     if arith.IntegerToFloat.matches(op) and str(ir.element_of(op.result.type)) != "f16":
         return False  # any other float takes all integers
     if op.name in TO_INTEGER or op.name in TO_FLOAT:
@@ -140,7 +143,7 @@ def _is_of_bits(value: Value) -> bool:
 
 
 def _is_widened_sum(value: Value, bits: int) -> bool:
-    """Whether `value` is a reduction or scan that widened integers of `bits` bits by itself."""
+    """Whether a reduction or scan that widened integers of `bits` bits by itself gave `value`."""
     combining = traced(value, _RESHAPING).defining_op
     while combining is not None and (tt.Reduce.matches(combining) or tt.Scan.matches(combining)):
         widening = traced(tt.Combining(combining).sources[0], _RESHAPING).defining_op
@@ -209,7 +212,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         run.attend(self, bool(self.shadows))
 
     def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
-        """Forget values that die, after an op has run."""
+        """An op has run."""
         run.follow(self, False)
         super().forget(run, values)
 
@@ -248,7 +251,10 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         operands: Sequence[TileValue],
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
-        """Look at the result of a conversion, which has run."""
+        """A conversion has run."""
+        if arith.WrappingBinary.matches(op):
+            self._wrapped(op, operands, results[0])
+            return results
         if op.name in TO_FLOAT:
             bad = lost = self._infinite(op, operands[0], results[0])
         elif op.name in TO_INTEGER:
