@@ -1,7 +1,7 @@
 """Reports that a GPU makes, and the CPU does not, by operators.
 
-Operators that are not deterministic there, with `torch.use_deterministic_algorithms`, operators that
-wait for the GPU, with `torch.cuda.set_sync_debug_mode`, and arguments that a GPU alone refuses.
+Operators that are not deterministic there, with `torch.use_deterministic_algorithms`, operators
+that wait for the GPU, with `torch.cuda.set_sync_debug_mode`, and arguments that only a GPU refuses.
 """
 
 from __future__ import annotations
