@@ -152,7 +152,7 @@ def tensor_in(value: Any) -> Any:
 
 
 def named_by_script(inspection: Inspection, text: str, frame: int) -> str:
-    """`text`, with the argument's name for a tensor of the script that was passed as it.
+    """Return `text` with the name of the kernel's argument in place of the script's name for it.
 
     Args:
         inspection: the inspection of the stop.

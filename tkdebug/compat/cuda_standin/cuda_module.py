@@ -105,7 +105,7 @@ class DeviceScope:
 
 
 class DeviceOf(DeviceScope):
-    """Stands in for `torch.cuda.device_of(tensor)`."""
+    """The stand-in's `torch.cuda.device_of(tensor)`."""
 
     def __init__(self, obj: Any) -> None:
         super().__init__(None)

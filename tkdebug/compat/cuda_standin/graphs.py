@@ -43,7 +43,7 @@ def is_current_stream_capturing() -> bool:
 
 
 class CudaGraph:
-    """Stands in for `torch.cuda.CUDAGraph`."""
+    """The stand-in's `torch.cuda.CUDAGraph`."""
 
     def __init__(self, keep_graph: bool = False) -> None:
         self._keep_graph = keep_graph

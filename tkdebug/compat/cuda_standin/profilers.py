@@ -52,7 +52,7 @@ def check_error(res: int) -> None:
 
 @contextmanager
 def emit_nvtx(enabled: bool = True, record_shapes: bool = False) -> Iterator[None]:
-    """Stands in for `torch.autograd.profiler.emit_nvtx`."""
+    """The stand-in's `torch.autograd.profiler.emit_nvtx`."""
     yield
 
 

@@ -25,7 +25,7 @@ _here = threading.local()
 
 
 class Stream:
-    """Stands in for `torch.cuda.Stream`; handle 0 is the default stream."""
+    """The stand-in's `torch.cuda.Stream`; handle 0 is the default stream."""
 
     def __init__(
         self, device: object = None, priority: int = 0, *, handle: int | None = None, **kwargs: Any
@@ -115,14 +115,14 @@ class Stream:
 
 
 class ExternalStream(Stream):
-    """Stands in for `torch.cuda.ExternalStream`: a stream by somebody else's handle."""
+    """The stand-in's `torch.cuda.ExternalStream`: a stream by somebody else's handle."""
 
     def __init__(self, stream_ptr: int, device: object = None, **kwargs: Any) -> None:
         super().__init__(device, handle=stream_ptr)
 
 
 class Event:
-    """Stands in for `torch.cuda.Event`; times are the CPU's."""
+    """The stand-in's `torch.cuda.Event`; times are the CPU's."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ def set_stream(stream: Stream | None) -> None:
 
 
 class StreamContext:
-    """Stands in for `torch.cuda.stream(s)`; None changes nothing."""
+    """The stand-in's `torch.cuda.stream(s)`; None changes nothing."""
 
     def __init__(self, stream: Stream | None) -> None:
         self.stream = stream

@@ -26,7 +26,7 @@ ROUND_S = 0.1
 
 
 class Taker(Protocol):
-    """The owner of the join of taken rounds."""
+    """The receiver of rounds of records, which joins them with launches."""
 
     def take(self, collection: Collection, is_forced: bool) -> set[int]:
         """Take a round and join it; return the devices that ran something.

@@ -72,7 +72,7 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
 
 
 def _listed(name: str, objects: Iterable[object]) -> Iterator[str]:
-    """A key of the report and its list; an object is a line."""
+    """Yield a key of the report and its list, a line for each object."""
     yield f',\n"{name}": ['
     separator = "\n"
     for item in objects:

@@ -85,7 +85,7 @@ def rounded_to_odd(wide: Tensor) -> Tensor:
 
 
 def _toward_zero(wide: Tensor, target: Any) -> Tensor:
-    """Round to nearest, then step back where that went away from zero."""
+    """Round to nearest, then step towards zero where the rounding went away from it."""
     rounded = wide.to(target)
     too_far = rounded.to(wide.dtype).abs() > wide.abs()
     integer = {1: torch.int8, 2: torch.int16, 4: torch.int32}[rounded.element_size()]

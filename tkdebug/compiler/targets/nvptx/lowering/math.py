@@ -28,7 +28,7 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Lower, llvm_type
 
 
 def _in_float(rule: ElementRule) -> ElementRule:
-    """A rule for fp32 and fp64 that half precision widens for."""
+    """A rule for fp32 and fp64 as one for all floats: halves are widened for it."""
 
     def widened(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
         if x.type not in ("half", "bfloat"):

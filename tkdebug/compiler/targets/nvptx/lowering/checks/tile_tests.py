@@ -318,7 +318,7 @@ def _loop_around(op: Operation) -> Operation | None:
 
 
 def _is_in(value: Value, loop: Operation) -> bool:
-    """Whether a value is of a loop's body."""
+    """Whether a value is defined in a loop's body."""
     owner = value.owner
     block = owner.block if isinstance(owner, Operation) else owner
     while block is not None and (around := block.parent_op) is not None:

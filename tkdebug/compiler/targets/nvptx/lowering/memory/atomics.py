@@ -450,7 +450,7 @@ def atomic_scratch_bytes(op: Operation) -> int:
 
 
 def _crosses_warps(layout: LinearLayout) -> bool:
-    """Whether copies are elsewhere than in lanes that differ from the owner's by free bits."""
+    """Whether an element has copies outside of the lanes that the layout's free bits reach."""
     free = layout.free_masks
     bases = layout.packed_bases(LANE)
     moved = any(base for bit, base in enumerate(bases) if free.get(LANE, 0) >> bit & 1)
