@@ -278,11 +278,11 @@ def _held_generator(generator: torch.Generator) -> int:
 
 
 def share_timers() -> Callable[[], None]:
-    """Have gradient reducers time CUDA's work as the CPU's; return what undoes it.
+    """Have gradient reducers time CUDA's work as the CPU's; return a function that undoes it.
 
-    A build for CUDA asks the driver for its events. Of the registry of timers, an `unordered_map`
-    from device types to functions, the function's 32 bytes are replaced; a build without CUDA has
-    none to replace.
+    A build for CUDA asks the driver for its events. The registry of timers is an `unordered_map`
+    from device types to functions, in which the function's 32 bytes are replaced; a build without
+    CUDA has none to replace.
     """
     find = getattr(_library("torch_cpu"), _TIMERS, None)
     if find is None or sys.platform != "linux":
