@@ -95,7 +95,7 @@ def run_to_stage(
         run: the number of the run, if the pass has several.
 
     Yields:
-        Return the record of each pass, and its rules whose ops belong to other iterations of a
+        The record of each pass, and its rules whose ops belong to other iterations of a
             loop.
 
     Raises:
