@@ -267,7 +267,7 @@ def written_by(
         mask: bool, of its shape.
 
     Yields:
-        Return pairs of a write, the mask of its elements in the view, and their places in the
+        Pairs of a write, the mask of its elements in the view, and their places in the
             write's flat tile.
     """
     left = mask.clone()

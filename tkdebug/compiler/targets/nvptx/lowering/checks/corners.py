@@ -78,7 +78,7 @@ def carried_offsets(loop: Operation) -> Iterator[tuple[int, tuple[Value, ...]]]:
         loop: an `scf.for`.
 
     Yields:
-        Return the carried value, and the values by which an iteration moves it: each is the same in
+        The carried value, and the values by which an iteration moves it: each is the same in
             all of a tile.
     """
     body = loop.regions[0].block
