@@ -87,7 +87,7 @@ LIBRARIES = {
     "attorch": Library(version="67c2772b", tests=("tests/test_*.py",)),
     "conch": Library(version="e2c5ecfe", tests=("tests/*_test.py",)),
     "flag_gems": Library(
-        version="3.0, 532ff438", tests=("tests/test_*.py",), import_from=("src", "."), triton="3.5"
+        version="3.0, 532ff438", tests=("tests/test_*.py",), import_from=("src", "."), triton="3.6"
     ),
     "flash-linear-attention": Library(
         version="bc3b101d", tests=("tests/ops/test_*.py", "tests/modules/test_*.py"), triton="3.8"
