@@ -238,6 +238,7 @@ def test_precision_that_is_lost_is_told_from_a_wrong_formula(faults):
     fault = mismatch(faults)
     assert (fault.cause.verdict, fault.line) == ("precision", line("WRONG precision"))
     assert fault.cause.losses[0].value == "1"
+    assert fault.cause.losses[0].cause in ("order", "cancellation", "rounding")
     assert "in fp64 the launch agrees" in fault.hint
 
 
@@ -250,6 +251,7 @@ def test_an_accumulator_that_is_too_narrow_is_edited_where_it_is_made(faults):
     assert edited_lines(fault)[0] == fault.line == line("WRONG accumulator")
     assert "dtype=tl.float32" in fault.cause.edits[0].after[0]
     assert fault.cause.losses[0].line == line("WRONG accumulator") + 2
+    assert fault.cause.losses[0].cause == "accumulator"
 
 
 def test_a_search_ends_with_its_budget(faults):

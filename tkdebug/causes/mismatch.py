@@ -249,7 +249,8 @@ def _shown(value: object) -> str:
 def _hint(cause: Cause) -> str | None:
     if cause.losses:
         each = ", ".join(
-            f"line {loss.line} {loss.share:.0%} (alone it gives {loss.value})"
+            f"line {loss.line} {loss.share:.0%} "
+            f"({f'{loss.cause}; ' if loss.cause else ''}alone it gives {loss.value})"
             for loss in cause.losses
         )
         return f"in fp64 the launch agrees: precision is lost, at {each}"

@@ -15,6 +15,8 @@ from tkdebug.records.events import LineLoss
 # Lines that are named, and the least share of one.
 _MOST_LINES = 3
 _LEAST_SHARE = 0.05
+# Of the time that is left, what may go into why lines make errors.
+_MEASURED_PART = 0.3
 
 
 def losses(comparison: Comparison, rerun: Rerun) -> tuple[LineLoss, ...] | None:
@@ -40,8 +42,27 @@ def losses(comparison: Comparison, rerun: Rerun) -> tuple[LineLoss, ...] | None:
     except (NotLiftableError, OutOfTimeError):
         return None
     total = sum(error for _, error, _ in found) or 1.0
+    causes = _causes(rerun)
     each = [
-        LineLoss(file, line, error / total, f"{value:.9g}") for (file, line), error, value in found
+        LineLoss(*place, error / total, f"{value:.9g}", causes.get(place, ""))
+        for place, error, value in found
     ]
     each.sort(key=lambda loss: loss.share, reverse=True)
     return tuple(loss for loss in each[:_MOST_LINES] if loss.share >= _LEAST_SHARE)
+
+
+def _causes(rerun: Rerun) -> dict[tuple[str, int], str]:
+    """Return why the last launch's lines make errors, the largest one of each line."""
+    # Only where precision is lost.
+    from tkdebug.precision.looking import look
+
+    last, left = rerun.launches[-1], 1.0 - rerun.budget.used()
+    if left <= 0:
+        return {}
+    seconds = _MEASURED_PART * left * rerun.budget.seconds
+    found = look(last.kernel, last.grid, last.values(), last.id, False, seconds)
+    causes: dict[tuple[str, int], str] = {}
+    for output in found.outputs:
+        for share in output.shares:
+            causes.setdefault((share.file, share.line), share.cause)
+    return causes

@@ -158,6 +158,15 @@ class Batches:
         if self.report is not None:
             self.report(min(first + self.size, self.total))
 
+    def run_chosen(self, numbers: Sequence[int]) -> None:
+        """Run a batch of programs that need not follow each other, by their linear numbers."""
+        batch = replace(self._batch(0), programs=len(numbers), numbers=tuple(numbers))
+        evaluator = Evaluator(self.plan, batch, self.observers)
+        try:
+            evaluator.run_kernel(self.module.function, self.arguments.values)
+        finally:
+            evaluator.release()
+
     def _batch(self, first: int) -> Batch:
         return Batch(
             self.grid,

@@ -37,6 +37,8 @@ class Batch:
         written: storages that the kernel may write, None for any.
         buffers: every tensor that the launch knows of.
         scheduler: lets other programs go on where this one waits, None if none waits.
+        numbers: linear numbers of programs that do not follow each other; None for those that do.
+            Then `first` is 0, and a program's number is its place here.
     """
 
     grid: tuple[int, int, int]
@@ -49,6 +51,7 @@ class Batch:
     buffers: Sequence[Buffer] = ()
     strict_ieee: bool = False
     scheduler: Scheduler | None = None
+    numbers: tuple[int, ...] | None = None
 
 
 class EvaluatorState(TileForms):
@@ -72,6 +75,7 @@ class EvaluatorState(TileForms):
         self.buffers = batch.buffers
         self.strict_ieee = batch.strict_ieee
         self.scheduler = batch.scheduler
+        self.numbers = batch.numbers
         self.active: Tensor | None = None
         self.rounds: dict[Operation, tuple[int, TileValue]] = {}
         self.lanes = 1
@@ -97,6 +101,8 @@ class EvaluatorState(TileForms):
         x, y, _ = self.grid
         below = (1, x, x * y)[axis]
         extent = self.grid[axis]
+        if self.numbers is not None:
+            return self._chosen_ids(below, extent)
         programs = self.programs // self.lanes
         first = self.first // below % extent
         last = (self.first + programs - 1) // below % extent
@@ -116,6 +122,13 @@ class EvaluatorState(TileForms):
             ids = ids.repeat_interleave(self.lanes)
         return AffineTile(0, Base(ids, (0, extent - 1)), (), ())
 
+    def _chosen_ids(self, below: int, extent: int) -> TileValue:
+        assert self.numbers is not None
+        ids = torch.tensor([number // below % extent for number in self.numbers])
+        if self.lanes > 1:
+            ids = ids.repeat_interleave(self.lanes)
+        return AffineTile(0, Base(ids.to(self.device), (0, extent - 1)), (), ())
+
     def num_programs(self, axis: int) -> int:
         """Extent of a grid axis."""
         return self.grid[axis]
@@ -123,6 +136,8 @@ class EvaluatorState(TileForms):
     def program_at(self, position: int) -> tuple[int, int, int]:
         """Program id (x, y, z) of the batch's entry at `position` of the program axis."""
         linear = self.first + position // self.lanes
+        if self.numbers is not None:
+            linear = self.numbers[linear]
         x, y, _ = self.grid
         return (linear % x, linear // x % y, linear // (x * y))
 

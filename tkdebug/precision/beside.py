@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -244,15 +245,20 @@ class Beside:
         def apply(
             run: Evaluator, view: OpView, pointer: TileValue, value: TileValue, *rest: TileValue
         ) -> Sequence[TileValue]:
-            sides = sides_of(value)
-            is_beside = memory.begin(run, pointer)
+            sides, type_ = sides_of(value), op.operands[1].type
+            if memory.is_only_stored(pointer):
+                rule(run, view, pointer, sides.actual, *rest)
+                memory.note_store(run, lambda: _in_all_worlds(run, sides, type_))
+                return ()
+            is_beside = memory.begin(pointer)
             rule(run, view, pointer, sides.actual, *rest)
             if not is_beside:
                 self.unfollowed[op] = "memory behind a pointer that is no argument's"
                 return ()
+            memory.mark()
             with _unwatched(run):
                 for world in (*memory.worlds_at(pointer, worlds_of(value)), None):
-                    wide = _on_side(run, sides, op.operands[1].type, world)
+                    wide = _on_side(run, sides, type_, world)
                     _run(run, twin, memory.pointer(pointer, world), wide, *rest)
             return ()
 
@@ -265,16 +271,16 @@ class Beside:
             run: Evaluator, view: OpView, pointer: TileValue, value: TileValue, *rest: TileValue
         ) -> Sequence[TileValue]:
             sides, type_ = sides_of(value), op.operands[1].type
-            is_beside = memory.begin(run, pointer)
-            before = memory.actual(run, pointer) if is_beside else None
+            before = memory.actual(pointer) if memory.begin(pointer) else None
             (old,) = rule(run, view, pointer, sides.actual, *rest)
             if before is None:
                 self.unfollowed[op] = "memory behind a pointer that is no argument's"
                 return (SideBySide(old),)
+            memory.mark()
             with _unwatched(run):
                 added = memory.pointer_to(pointer, before)
                 _run(run, twin, added, sides.widened(run, type_), *rest)
-                own = memory.actual(run, pointer) - before
+                own = memory.actual(pointer) - before
                 parts = errors.of_memory(op, own)
                 worlds = (*memory.worlds_at(pointer, (*worlds_of(value), *parts)), None)
                 olds: dict[Hashable, Tensor] = {}
@@ -296,10 +302,11 @@ class Beside:
             run: Evaluator, view: OpView, pointer: TileValue, *rest: TileValue
         ) -> Sequence[TileValue]:
             self.unfollowed[op] = f"{op.name} is not followed in fp64"
-            before = memory.actual(run, pointer) if memory.begin(run, pointer) else None
+            before = memory.actual(pointer) if memory.begin(pointer) else None
             results = rule(run, view, pointer, *(sides_of(value).actual for value in rest))
             if before is not None:
-                memory.take_over(run, pointer, before)
+                memory.mark()
+                memory.take_over(pointer, before)
             return results
 
         return apply
@@ -354,18 +361,18 @@ class _Computed:
         results: Sequence[TileValue],
         is_clean: bool,
     ) -> Sequence[TileValue]:
-        own = None
+        names = tuple(worlds_of(*sides))
+        wanted: list[Callable[[SideBySide, ir.Type], Tensor]] = []
         if not self._is_exact:
-            own = self._evaluated(run, sides, lambda side, type_: side.widened(run, type_))
-        if is_clean:
-            assert own is not None
-            exact = own
-        else:
-            exact = self._evaluated(run, sides, lambda s, t: s.in_fp64(run, t))
-        worlds = {
-            world: self._evaluated(run, sides, lambda s, t, w=world: s.in_world(run, t, w))  # type: ignore[misc]
-            for world in worlds_of(*sides)
-        }
+            wanted.append(lambda side, type_: side.widened(run, type_))
+        if not is_clean:
+            wanted.append(lambda side, type_: side.in_fp64(run, type_))
+            wanted += [partial(_in_world_of, run, name) for name in names]
+        found = self._evaluated(run, sides, wanted)
+        own = None if self._is_exact else found.pop(0)
+        exact = own if is_clean else found.pop(0)
+        assert exact is not None
+        worlds = dict(zip(names, found, strict=True))
         made: list[TileValue] = []
         for place, value in enumerate(self._op.results):
             if not is_float(value.type):
@@ -382,11 +389,59 @@ class _Computed:
         self,
         run: Evaluator,
         sides: Sequence[SideBySide],
-        of_side: Callable[[SideBySide, ir.Type], Tensor],
+        wanted: Sequence[Callable[[SideBySide, ir.Type], Tensor]],
+    ) -> list[list[Tensor]]:
+        """The results in fp64 for some choices of operands, together where that is faster."""
+        floats = [is_float(type_) for type_ in self._types]
+        chosen = [
+            [choose(side, type_) for side, type_, is_one in self._given(sides, floats) if is_one]
+            for choose in wanted
+        ]
+        if len(wanted) > 1 and _are_small(chosen):
+            return self._evaluated_together(run, sides, floats, chosen)
+        return [self._evaluated_once(run, sides, floats, tiles) for tiles in chosen]
+
+    def _evaluated_together(
+        self,
+        run: Evaluator,
+        sides: Sequence[SideBySide],
+        floats: Sequence[bool],
+        chosen: Sequence[Sequence[Tensor]],
+    ) -> list[list[Tensor]]:
+        """The results for choices of operands, as those of so many times as many programs."""
+        programs, active, count = run.programs, run.active, len(chosen)
+        tiles = [_stacked(each, programs) for each in zip(*chosen, strict=True)]
+        repeated = [
+            side if is_one else SideBySide(_repeated(run, side.actual, type_, count))
+            for side, type_, is_one in self._given(sides, floats)
+        ]
+        run.programs = programs * count
+        run.active = None if active is None else active.repeat(count)
+        try:
+            results = self._evaluated_once(run, repeated, floats, tiles)
+        finally:
+            run.programs, run.active = programs, active
+        return [
+            [each if len(each) == 1 else each[at : at + programs] for each in results]
+            for at in range(0, programs * count, programs)
+        ]
+
+    def _given(
+        self, sides: Sequence[SideBySide], floats: Sequence[bool]
+    ) -> Iterator[tuple[SideBySide, ir.Type, bool]]:
+        return zip(sides, self._types, floats, strict=True)
+
+    def _evaluated_once(
+        self,
+        run: Evaluator,
+        sides: Sequence[SideBySide],
+        floats: Sequence[bool],
+        tiles: Sequence[Tensor],
     ) -> list[Tensor]:
+        given = iter(tiles)
         operands = [
-            of_side(side, type_) if is_float(type_) else side.actual
-            for side, type_ in zip(sides, self._types, strict=True)
+            next(given) if is_one else side.actual
+            for side, is_one in zip(sides, floats, strict=True)
         ]
         if self.function is not None:
             return [self.function(operand) for operand in operands]  # type: ignore[arg-type]
@@ -396,6 +451,32 @@ class _Computed:
             run.dense(result, value.type) if is_float(value.type) else result  # type: ignore[misc]
             for result, value in zip(results, self._twin.results, strict=True)
         ]
+
+
+# Tiles of more elements in all take as long one after the other, and less memory.
+_SMALL_ELEMS = 1 << 16
+
+
+def _are_small(choices: Sequence[Sequence[Tensor]]) -> bool:
+    return sum(tile.numel() for tiles in choices for tile in tiles) <= _SMALL_ELEMS
+
+
+def _stacked(tiles: Sequence[Tensor], programs: int) -> Tensor:
+    """Tiles of some programs each, as of so many times as many."""
+    extents = [max(axis) for axis in zip(*(tile.shape[1:] for tile in tiles), strict=True)]
+    return torch.cat([tile.expand(programs, *extents) for tile in tiles])
+
+
+def _repeated(run: Evaluator, value: TileValue, type_: ir.Type, count: int) -> TileValue:
+    """A value that is no float, for so many times as many programs."""
+    if isinstance(value, int):
+        return value
+    tile = run.dense(value, type_)
+    return tile if tile.shape[0] == 1 else tile.repeat(count, *(1,) * (tile.dim() - 1))
+
+
+def _in_world_of(run: Evaluator, world: Hashable, side: SideBySide, type_: ir.Type) -> Tensor:
+    return side.in_world(run, type_, world)
 
 
 def _in_world(
@@ -463,6 +544,12 @@ def _plain(rule: Rule) -> Rule:
         return rule(run, view, *(sides_of(value).actual for value in operands))
 
     return apply
+
+
+def _in_all_worlds(
+    run: Evaluator, value: SideBySide, type_: ir.Type
+) -> Mapping[Hashable | None, Tensor]:
+    return {None: value.in_fp64(run, type_), **value.worlds}
 
 
 def _on_side(

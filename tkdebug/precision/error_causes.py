@@ -50,6 +50,8 @@ _UNROLLED = 4
 def cause_of(op: Operation) -> Cause:
     """Return the cause of an op's rounding errors."""
     is_narrow = _is_narrow(op)
+    if tt.Bitcast.matches(op):
+        return "storage"  # of a float that was put together of another's bits
     if op.name in _NARROWING:
         if tt.FpToFp.matches(op) and tt.FpToFp(op).rounding == "rtz":
             return "biased"

@@ -24,6 +24,7 @@ from tkdebug.precision.measured import (
 )
 from tkdebug.precision.op_errors import (
     CANCELS,
+    REST,
     AsFp32,
     Flow,
     Known,
@@ -86,9 +87,9 @@ def kernel_numerics(
     )
     outputs, findings = [], []
     for each in written:
-        worlds = dict(each.worlds())
+        worlds = dict(each.elements.worlds)
         exact = worlds.pop(None)
-        measure = _Measure(each.actual, exact, worlds)
+        measure = _Measure(each.elements.actual, exact, worlds)
         output = _output(each, measure, exact, biased, absorbing)
         outputs.append(output)
         findings += _findings(output, measure, by_place)
@@ -152,16 +153,18 @@ def _output(
             cause: Cause = "biased" if world in biased else world.cause
             without = _rms(measure.relative - measure.of(world))
             shares.append(Share(*world.place, cause, measure.share(world), without))
+    rest = measure.share(REST) if REST in measure.worlds else 0.0
     shares.sort(key=lambda share: -abs(share.share))
     absolute = measure.absolute
     return Output(
         written.name,
-        int(written.places.numel()),
+        int(written.elements.places.numel()),
         measure.error,
         float(absolute.abs().max()) if absolute.numel() else 0.0,
         int(measure.bad.sum()),
         tuple(shares),
-        math.fsum(share.share for share in shares),
+        math.fsum((rest, *(share.share for share in shares))),
+        rest,
         _against_reference(written, exact),
     )
 
@@ -178,9 +181,11 @@ def _against_reference(written: Written, exact: Tensor) -> AgainstReference | No
     verdict: Verdict = "agrees"
     if not agrees(exact):
         verdict = "formula"
-    elif not agrees(written.actual):
+    elif not agrees(written.elements.actual):
         verdict = "precision"
-    each = (relative_error(found - expected, expected) for found in (written.actual, exact))
+    each = (
+        relative_error(found - expected, expected) for found in (written.elements.actual, exact)
+    )
     return AgainstReference(verdict, *each)
 
 

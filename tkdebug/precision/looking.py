@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -27,32 +27,29 @@ from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.launch import Batches
 from tkdebug.interpreter.memory.host_views import host_view, memory_of
 from tkdebug.interpreter.memory_usage import written_arguments
-from tkdebug.interpreter.observers import Observer
 from tkdebug.interpreter.plan import Prepared
+from tkdebug.interpreter.replay import read_arguments
 from tkdebug.interpreter.scheduler import spin_loops
 from tkdebug.interpreter.torch_state import apart_from_the_script
 from tkdebug.precision.beside import Beside, is_float
 from tkdebug.precision.findings import kernel_numerics
 from tkdebug.precision.measured import KernelNumerics
-from tkdebug.precision.memory_beside import MemoryBeside
+from tkdebug.precision.memory_beside import Accesses, MemoryBeside, WrittenElements
 from tkdebug.precision.op_errors import OpErrors, Place, place_of
 from tkdebug.precision.references import Answers, Reference, UnfitReferenceError
 from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
 if TYPE_CHECKING:
-    from tkdebug.interpreter.memory.buffers import Buffer
-    from tkdebug.interpreter.memory.observed_access import ObservedAccess
-    from tkdebug.interpreter.state import EvaluatorState
     from tkdebug.records.events import LaunchRecord
     from tkdebug.runtime.launch.grid import Grid
 
 # Programs of a launch that are looked at, where not all are.
 SAMPLED = 8
+# Live bytes of programs that run at once, where not all do.
+_SMALL_BYTES = 4 << 20
 # Lines of which it is measured what they would do in fp32.
 _MOST_TRIED = 6
-# Tiles of a batch in fp64 and in worlds, against the kernel's own.
-_MEMORY_FACTOR = 16
 
 
 class Looker:
@@ -144,7 +141,7 @@ def look(
     ran = 0
     if not obstacle:
         with on_one_thread():
-            ran, ended = look_at.run(list(_chosen(total, whole)), Budget(seconds))
+            ran, ended = look_at.run(_chosen(total, whole), Budget(seconds))
         if ended:
             notes.append(f"{ran} programs ran until {seconds:g} s of processor time were over")
     return kernel_numerics(
@@ -170,80 +167,40 @@ def _obstacle(module: Module) -> str:
     return ""
 
 
-def _chosen(total: int, whole: bool) -> Iterable[range]:
-    """The programs that run: all together, or some, the first and the last among them."""
-    if whole or total <= 1:
-        yield range(total)
-        return
-    count = min(SAMPLED, total)
-    for place in range(count):
-        program = place * (total - 1) // (count - 1)
-        yield range(program, program + 1)
+def _chosen(total: int, whole: bool) -> Sequence[int]:
+    """The numbers of the programs that run: all, or some, the first and the last among them."""
+    if whole or total <= SAMPLED:
+        return range(total)
+    return [place * (total - 1) // (SAMPLED - 1) for place in range(SAMPLED)]
 
 
 class Written:
-    """An allocation of floats that programs wrote, and what it would be on each side.
+    """A tensor of floats that programs wrote, and what it would be on each side.
 
     Attributes:
         name: of the parameter.
         dtype: of its elements.
-        places: of the elements that were written.
-        actual: these elements, as fp64.
+        elements: those that were written.
         expected: what a reference says of these elements; None without one.
     """
 
-    def __init__(self, buffer: Buffer, mask: Tensor, memory: MemoryBeside) -> None:
-        self.name = str(buffer.name)
-        self.dtype = buffer.tensor.dtype
-        self.places = mask.nonzero().reshape(-1)
-        self.actual = buffer.flat(self.dtype)[self.places].to(torch.float64)
+    def __init__(self, elements: WrittenElements) -> None:
+        self.elements = elements
+        self.name = str(elements.buffer.name)
+        self.dtype = elements.buffer.tensor.dtype
         self.expected: Tensor | None = None
-        self._buffer, self._memory = buffer, memory
 
     def compare(self, answers: Answers, others: int) -> None:
         """Take what a reference says of it; `others` is how many outputs there are beside it."""
-        answer = answers.fitting(self.name, self._buffer.tensor, others)
+        buffer = self.elements.buffer
+        answer = answers.fitting(self.name, buffer.tensor, others)
         if answer is not None:
-            tensor = self._buffer.tensor
-            flat = torch.full(self._buffer.flat(self.dtype).shape, torch.nan, dtype=torch.float64)
+            tensor = buffer.tensor
+            flat = torch.full(buffer.flat(self.dtype).shape, torch.nan, dtype=torch.float64)
             own = flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
             own.copy_(host_view(answer))
-            self.expected = flat[self.places.cpu()].to(self.actual.device)
-
-    def worlds(self) -> Mapping[Any, Tensor]:
-        """Return the elements by world, None for fp64."""
-        flats = self._memory.flats(self._buffer)
-        return {world: flat[self.places] for world, flat in flats.items()}
-
-
-class _Stores(Observer):
-    """Notes which elements of which allocations are written."""
-
-    follows_accesses = True
-    is_passive = True
-    memory_factor = _MEMORY_FACTOR
-
-    def __init__(self) -> None:
-        self.found: dict[tuple[int, int], tuple[Buffer, Tensor]] = {}
-
-    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Hear that a store has happened."""
-        buffer = access.buffer
-        if not buffer.tensor.dtype.is_floating_point or access.itemsize != buffer.element_bytes:
-            return
-        key = buffer.storage_key, buffer.itemsize
-        if key not in self.found:
-            flat = buffer.flat(buffer.tensor.dtype)
-            self.found[key] = buffer, torch.zeros_like(flat, dtype=torch.bool)
-        _, mask = self.found[key]
-        slabs = access.hyperslabs()
-        if slabs is None:
-            mask[access.touch().places] = True
-            return
-        for slab in slabs:
-            slab.view(mask)[...] = True
-
-    atomic_done = written
+            places = self.elements.places
+            self.expected = flat[places.cpu()].to(places.device)
 
 
 class _Look:
@@ -253,39 +210,45 @@ class _Look:
         self._kernel, self._grid = kernel, grid
         self._given = runtime_values(kernel.src.specs, values)
         self.errors = OpErrors(frozenset(_narrow_places(kernel.module)))
-        self._memory = MemoryBeside()
-        self._stores = _Stores()
+        self._memory: MemoryBeside | None = None
         self._beside: Beside | None = None
 
-    def run(self, programs: Sequence[range], budget: Budget) -> tuple[int, bool]:
+    def run(self, programs: Sequence[int], budget: Budget) -> tuple[int, bool]:
         """Run programs; return how many ran, and whether time ended before all had."""
         module, ran = self._kernel.module, 0
-        beside = self._beside = Beside(module, self.errors, self._memory)
         log = FaultLog(self._kernel.name, 0, self._grid, is_reported=False)
-        observers = [self._stores, Deadline(budget)]
+        accesses = Accesses()
+        observers = [accesses, Deadline(budget)]
         with apart_from_the_script(device_of(self._given)):
             values = _on_copies(module, self._given)
             launch = Batches(module, values, self._grid, log, None, observers)
+            read = read_arguments(module)
+            keys = None
+            if read is not None:
+                keys = frozenset(b.storage_key for b in launch.arguments.buffers_of(read))
+            self._memory = MemoryBeside(accesses, keys)
+            beside = self._beside = Beside(module, self.errors, self._memory)
             launch.plan, launch.fusion = beside.plan(observers), Fusion()
-            for some in programs:
-                for begin in range(some.start, some.stop, launch.size):
-                    if ran and budget.used() >= 1:
-                        return ran, True
-                    count = min(launch.size, some.stop - begin)
-                    try:
-                        launch.run_batch(begin, count)
-                    except OutOfTimeError:
-                        return ran, True
-                    ran += count
+            size = launch.size
+            if len(programs) < launch.total:
+                # What ran when time is over is shown, so that little runs at once.
+                size = max(1, _SMALL_BYTES // launch.prepared.bytes_per_program)
+            for begin in range(0, len(programs), size):
+                if ran and budget.used() >= 1:
+                    return ran, True
+                some = programs[begin : begin + size]
+                try:
+                    launch.run_chosen(some)
+                except OutOfTimeError:
+                    return ran, True
+                ran += len(some)
         return ran, False
 
     def written(self, answers: Answers | None) -> list[Written]:
         """Return the tensors of floats that were written."""
-        found = [
-            Written(buffer, mask, self._memory)
-            for buffer, mask in self._stores.found.values()
-            if self._memory.has(buffer)
-        ]
+        if self._memory is None:
+            return []
+        found = [Written(each) for each in self._memory.written()]
         for each in found if answers is not None else ():
             assert answers is not None
             each.compare(answers, len(found) - 1)
@@ -311,8 +274,8 @@ def _is_less_than_fp32(op: Operation) -> bool:
     if tt.Load.matches(op) or tt.DescriptorLoad.matches(op):
         return False
     dot = DotLike.cast(op)
-    if dot is not None and dot.input_precision in (None, "tf32"):
-        return True
+    if dot is not None and ir.element_of(dot.a.type) == ir.F32:
+        return dot.input_precision in (None, "tf32")
     return any(is_float(value.type) and ir.element_of(value.type).bits < 32 for value in op.results)
 
 

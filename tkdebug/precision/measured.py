@@ -55,7 +55,8 @@ class Output:
         largest: the largest difference from fp64.
         not_finite: elements that are infinite or NaN, where fp64 has numbers.
         shares: the largest first.
-        explained: the sum of all shares.
+        explained: the sum of all shares, `rest` among them.
+        rest: the share of errors that are far smaller than others.
         reference: what there is to say of it against a reference; None without one.
     """
 
@@ -66,6 +67,7 @@ class Output:
     not_finite: int
     shares: tuple[Share, ...]
     explained: float
+    rest: float
     reference: AgainstReference | None = None
 
 

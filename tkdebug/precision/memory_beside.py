@@ -1,66 +1,166 @@
-"""Memory that a launch writes, in fp64 and in worlds: copies of its allocations, made when needed.
+"""Memory that a launch writes, in fp64 and in worlds.
 
-An allocation has an fp64 copy from its first store on, and one for each world in which it differs.
-Memory that nobody stores to is what it is, on every side.
+What the kernel may read again has a copy of its allocation in fp64 from its first store on, and one
+for each world in which it differs. Where it only stores, the stored elements are noted. Memory
+that nobody stores to is what it is, on every side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.memory.observed_access import ObservedAccess
+from tkdebug.interpreter.memory.touched import Touched
+from tkdebug.interpreter.observers import Observer
+from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.tiles.values import DescriptorTile, PointerTile, TileValue
 
 _Key = tuple[int, int]
+# A tile in fp64, and in each world in which it differs.
+_Tiles = Mapping["Hashable | None", Tensor]
+
+
+class Accesses(Observer):
+    """The stores and atomics of the op that has just run."""
+
+    follows_accesses = True
+    is_passive = True
+    # Tiles in fp64 and in worlds, against the kernel's own.
+    memory_factor = 16
+
+    def __init__(self) -> None:
+        self._found: list[ObservedAccess] = []
+
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a store."""
+        self._found.append(access)
+
+    atomic_done = written
+
+    def take(self) -> Sequence[ObservedAccess]:
+        """Return the accesses since it was asked last."""
+        found, self._found = self._found, []
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenElements:
+    """Elements of an allocation of floats that were written.
+
+    Attributes:
+        buffer: the tensor.
+        places: of the elements, in the allocation.
+        actual: what the kernel stored, as fp64.
+        worlds: what it would have by world, None for fp64.
+    """
+
+    buffer: Buffer
+    places: Tensor
+    actual: Tensor
+    worlds: _Tiles
+
+
+@dataclass(slots=True)
+class _Copies:
+    """An allocation that the kernel may read again: its copies, and what was written."""
+
+    buffer: Buffer
+    mask: Tensor
+    flats: dict[Hashable | None, Tensor]
+
+
+@dataclass(slots=True)
+class _Stored:
+    """The stores to an allocation, in order."""
+
+    buffer: Buffer
+    entries: list[tuple[Tensor, Tensor, _Tiles]] = field(default_factory=list)
 
 
 class MemoryBeside:
-    """Copies of allocations by world; None is fp64."""
+    """The memory that a launch writes, by world; None is fp64.
 
-    def __init__(self) -> None:
-        self._flats: dict[_Key, dict[Hashable | None, Tensor]] = {}
+    Args:
+        accesses: what ops have just written.
+        read: the allocations that the kernel may read; None for any.
+    """
+
+    def __init__(self, accesses: Accesses, read: frozenset[int] | None) -> None:
+        self._accesses = accesses
+        self._read = read
+        self._copies: dict[_Key, _Copies] = {}
+        self._stored: dict[_Key, _Stored] = {}
         self._buffers: dict[tuple[int, Hashable | None], Buffer] = {}
         self._kept: list[Buffer] = []  # so that their ids stay theirs
+
+    # What the kernel only stores to
+
+    def is_only_stored(self, pointer: TileValue) -> bool:
+        """Whether a pointer is into memory of floats that the kernel does not read."""
+        buffer = _buffer(pointer)
+        if buffer is None or self._read is None or not _is_of_floats(buffer):
+            return False
+        return buffer.storage_key not in self._read
+
+    def note_store(self, run: Evaluator, tiles: Callable[[], _Tiles]) -> None:
+        """Note the elements that a store has just written.
+
+        Args:
+            run: the programs.
+            tiles: gives what was stored, by world.
+        """
+        for access in self._accesses.take():
+            touched = access.touch()
+            if not touched.places.numel():
+                continue
+            each = {world: _picked(run, tile, touched) for world, tile in tiles().items()}
+            actual = access.stored()
+            wide = each[None] if not actual.is_floating_point() else _as_fp64(actual)
+            found = self._stored.setdefault(_key(access.buffer), _Stored(access.buffer))
+            found.entries.append((touched.places, wide, each))
+
+    # What it may read again
 
     def is_beside(self, pointer: TileValue) -> bool:
         """Whether the memory of a pointer has copies."""
         buffer = _buffer(pointer)
-        return buffer is not None and _key(buffer) in self._flats
+        return buffer is not None and _key(buffer) in self._copies
 
-    def begin(self, run: Evaluator, pointer: TileValue) -> bool:
-        """Copy the memory of a pointer in fp64, once; False if it is not known or no floats."""
+    def begin(self, pointer: TileValue) -> bool:
+        """Copy the memory of a pointer in fp64, once; False where it is not known or no floats."""
+        self._accesses.take()
         buffer = _buffer(pointer)
         if buffer is None or not _is_of_floats(buffer):
             return False
-        if _key(buffer) not in self._flats:
-            self._flats[_key(buffer)] = {None: _widened(buffer)}
+        if _key(buffer) not in self._copies:
+            flat = _widened(buffer)
+            mask = torch.zeros_like(flat, dtype=torch.bool)
+            self._copies[_key(buffer)] = _Copies(buffer, mask, {None: flat})
         return True
+
+    def mark(self) -> None:
+        """Note which elements were just written of memory that has copies."""
+        for access in self._accesses.take():
+            copies = self._copies.get((access.buffer.storage_key, access.itemsize))
+            if copies is None:
+                continue
+            slabs = access.hyperslabs()
+            if slabs is None:
+                copies.mask[access.touch().places] = True
+                continue
+            for slab in slabs:
+                slab.view(copies.mask)[...] = True
 
     def worlds_at(self, pointer: TileValue, also: Iterable[Hashable] = ()) -> tuple[Hashable, ...]:
         """Return the worlds in which memory differs from fp64, and those of what is stored."""
-        buffer = _buffer(pointer)
-        assert buffer is not None
-        known = (world for world in self._flats[_key(buffer)] if world is not None)
+        known = (world for world in self._at(pointer).flats if world is not None)
         return tuple(dict.fromkeys((*known, *also)))
-
-    def flat(self, buffer: Buffer, world: Hashable | None) -> Tensor:
-        """Return an allocation in a world, which is fp64's until something makes it differ."""
-        flats = self._flats[_key(buffer)]
-        if world not in flats:
-            flats[world] = flats[None].clone()
-        return flats[world]
-
-    def has(self, buffer: Buffer) -> bool:
-        """Whether an allocation has copies."""
-        return _key(buffer) in self._flats
-
-    def flats(self, buffer: Buffer) -> Mapping[Hashable | None, Tensor]:
-        """Return the copies of an allocation."""
-        return self._flats[_key(buffer)]
 
     def pointer(self, pointer: TileValue, world: Hashable | None) -> TileValue:
         """Return a pointer to the same place in a world."""
@@ -68,7 +168,7 @@ class MemoryBeside:
         assert buffer is not None
         place = id(buffer), world
         if place not in self._buffers:
-            self._buffers[place] = _as_buffer(buffer, self.flat(buffer, world))
+            self._buffers[place] = _as_buffer(buffer, self._flat(pointer, world))
             self._kept.append(buffer)
         return _at(pointer, self._buffers[place])
 
@@ -78,7 +178,7 @@ class MemoryBeside:
         assert buffer is not None
         return _at(pointer, _as_buffer(buffer, flat))
 
-    def actual(self, run: Evaluator, pointer: TileValue) -> Tensor:
+    def actual(self, pointer: TileValue) -> Tensor:
         """Return a copy of what an allocation holds, as fp64."""
         buffer = _buffer(pointer)
         assert buffer is not None
@@ -86,18 +186,66 @@ class MemoryBeside:
 
     def add(self, pointer: TileValue, world: Hashable, part: Tensor) -> None:
         """Add the errors of an op to an allocation of a world."""
-        buffer = _buffer(pointer)
-        assert buffer is not None
-        self.flat(buffer, world).add_(part)
+        self._flat(pointer, world).add_(part)
 
-    def take_over(self, run: Evaluator, pointer: TileValue, before: Tensor) -> None:
+    def take_over(self, pointer: TileValue, before: Tensor) -> None:
         """Let memory be the kernel's in all worlds where that has changed."""
+        now = self.actual(pointer)
+        changed = ~((now == before) | (now.isnan() & before.isnan()))
+        for flat in self._at(pointer).flats.values():
+            flat[changed] = now[changed]
+
+    def _at(self, pointer: TileValue) -> _Copies:
         buffer = _buffer(pointer)
         assert buffer is not None
-        now = _widened(buffer)
-        changed = ~((now == before) | (now.isnan() & before.isnan()))
-        for flat in self._flats[_key(buffer)].values():
-            flat[changed] = now[changed]
+        return self._copies[_key(buffer)]
+
+    def _flat(self, pointer: TileValue, world: Hashable | None) -> Tensor:
+        """An allocation in a world, which is fp64's until something makes it differ."""
+        flats = self._at(pointer).flats
+        if world not in flats:
+            flats[world] = flats[None].clone()
+        return flats[world]
+
+    # After the launch
+
+    def written(self) -> Iterator[WrittenElements]:
+        """Yield what was written, a tensor each."""
+        for stored in self._stored.values():
+            yield _gathered(stored)
+        for copies in self._copies.values():
+            places = copies.mask.nonzero().reshape(-1)
+            buffer = copies.buffer
+            actual = _as_fp64(buffer.flat(buffer.tensor.dtype)[places])
+            worlds = {world: flat[places] for world, flat in copies.flats.items()}
+            yield WrittenElements(buffer, places, actual, worlds)
+
+
+def _gathered(stored: _Stored) -> WrittenElements:
+    """The elements that were stored last at each place."""
+    places = torch.cat([each for each, _, _ in stored.entries])
+    actual = torch.cat([each for _, each, _ in stored.entries])
+    names = dict.fromkeys(world for _, _, tiles in stored.entries for world in tiles)
+    worlds = {
+        world: torch.cat([tiles.get(world, tiles[None]) for _, _, tiles in stored.entries])
+        for world in names
+    }
+    unique, inverse = torch.unique(places, return_inverse=True)
+    if unique.numel() < places.numel():
+        last = torch.zeros_like(unique).scatter_reduce_(
+            0, inverse, torch.arange(places.numel(), device=places.device), "amax"
+        )
+        places, actual = unique, actual[last]
+        worlds = {world: each[last] for world, each in worlds.items()}
+    return WrittenElements(stored.buffer, places, actual, worlds)
+
+
+def _picked(run: Evaluator, tile: Tensor, touched: Touched) -> Tensor:
+    """The elements of a tile that an access touches."""
+    rows = tile.expand(tile.shape[0], *touched.shape).reshape(tile.shape[0], -1)
+    if rows.shape[0] == 1:
+        return rows[0, touched.lanes]
+    return rows[touched.programs - run.first, touched.lanes]
 
 
 def _buffer(pointer: TileValue) -> Buffer | None:
@@ -124,8 +272,14 @@ def _is_of_floats(buffer: Buffer) -> bool:
     return dtype.is_floating_point and buffer.itemsize == buffer.tensor.element_size()
 
 
+def _as_fp64(tensor: Tensor) -> Tensor:
+    # torch has no way from fp8 to fp64 for some of the types.
+    return (tensor.float() if tensor.element_size() == 1 else tensor).to(torch.float64)
+
+
 def _widened(buffer: Buffer) -> Tensor:
-    return buffer.flat(buffer.tensor.dtype).to(torch.float64, copy=True)
+    flat = buffer.flat(buffer.tensor.dtype)
+    return (flat.float() if flat.element_size() == 1 else flat).to(torch.float64, copy=True)
 
 
 def _as_buffer(buffer: Buffer, flat: Tensor) -> Buffer:

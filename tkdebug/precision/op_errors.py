@@ -8,7 +8,7 @@ element, or to a hundredth of the tile's root mean square where that is more.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-import tkdebug
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
@@ -42,8 +41,12 @@ _FLOOR, _CANCELLED_FLOOR = 0.01, 0.1
 # the difference of nearly equal numbers.
 CANCELS = 8.0
 _TF32_BITS = -8192
+# Worlds that make less than this of a tile's error count together, where there are many of them.
+_NEGLIGIBLE, _FEW_WORLDS, _MANY_ELEMS = 1e-4, 4, 2048
 _SIGN_BIT = 20
-_PACKAGE = str(Path(tkdebug.__file__).parent)
+# Rounds of an op that are measured, each; of later ones every so many.
+_ALL_MEASURED = 8
+_PACKAGE = str(Path(__file__).parents[1])
 
 
 class Place(NamedTuple):
@@ -89,7 +92,13 @@ class Unrounded:
     place: Place
 
 
-World = Source | Flow | AsFp32 | Known | Unrounded
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A world: all errors that are far smaller than others which the same numbers have."""
+
+
+REST = Rest()
+World = Rest | Source | Flow | AsFp32 | Known | Unrounded
 
 
 @dataclass(slots=True)
@@ -97,7 +106,8 @@ class OpError:
     """The errors of an op's results in a run.
 
     Attributes:
-        elements: how many results there were.
+        times: how often it ran.
+        elements: how many results were measured.
         local, carried: sums of squares of relative errors.
         brought: the same of its operands' errors, where it adds up.
         amplified: the most by which its operands' relative error grew.
@@ -107,6 +117,7 @@ class OpError:
         downward, moved: of those that were rounded, how many toward 0, and how many there are.
     """
 
+    times: int = 0
     elements: int = 0
     local: float = 0.0
     carried: float = 0.0
@@ -119,15 +130,73 @@ class OpError:
     downward: int = 0
     moved: int = 0
 
-    def note_range(self, values: Tensor) -> None:
+    def note_range(self, span: _Span) -> None:
         """Widen the range of exponents."""
+        if span.top > 0:
+            low, high = (math.frexp(each)[1] - 1 for each in (span.least, span.top))
+            self.low = low if self.low is None else min(self.low, low)
+            self.high = high if self.high is None else max(self.high, high)
+
+    def is_measured(self) -> bool:
+        """Whether the next results are to be measured: the first ones, and some of the others."""
+        self.times += 1
+        return self.times <= _ALL_MEASURED or self.times % _ALL_MEASURED == 0
+
+
+class _Span:
+    """The range of a tile's numbers.
+
+    Attributes:
+        least, top: the smallest number that is not 0 and the largest finite one; 0 without one.
+        has_zero: whether there is a 0.
+        is_finite: whether all are finite.
+    """
+
+    __slots__ = ("has_zero", "is_finite", "least", "top")
+
+    def __init__(self, values: Tensor) -> None:
         size = values.abs()
-        size = size[(size > 0) & size.isfinite()]
-        if not size.numel():
-            return
-        low, high = (math.frexp(float(each))[1] - 1 for each in size.aminmax())
-        self.low = low if self.low is None else min(self.low, low)
-        self.high = high if self.high is None else max(self.high, high)
+        self.top = float(size.amax()) if size.numel() else 0.0
+        self.is_finite = math.isfinite(self.top)
+        if not self.is_finite:
+            size = torch.nan_to_num(size, nan=0.0, posinf=0.0)
+            self.top = float(size.amax())
+        self.least = float(size.amin()) if size.numel() else 0.0
+        self.has_zero = not self.least
+        if self.has_zero and self.top:
+            self.least = float(size.masked_fill_(size == 0, math.inf).amin())
+
+    def is_within(self, largest: float, smallest: float) -> bool:
+        """Whether all numbers are well within two limits."""
+        return self.is_finite and self.top < largest / 2 and self.least > 2 * smallest
+
+
+class _Scale:
+    """The sizes that a tile's errors are relative to."""
+
+    __slots__ = ("_rms", "_size")
+
+    def __init__(self, exact: Tensor) -> None:
+        self._size = _finite(exact).abs()
+        self._rms = math.sqrt(float(self._size.square().mean())) if exact.numel() else 0.0
+
+    def weights(self, least: float = _FLOOR) -> Tensor:
+        """Return what absolute errors are multiplied by to be relative."""
+        if not self._rms:
+            return torch.ones_like(self._size)
+        return (self._size + least * self._rms).reciprocal_()
+
+    def mean_square(self, error: Tensor, least: float = _FLOOR) -> float:
+        """Return the mean square of relative errors, of finite elements."""
+        if not error.numel():
+            return 0.0
+        return float((self.weights(least) * _finite(error)).square_().mean())
+
+
+def _finite(values: Tensor) -> Tensor:
+    if math.isfinite(float(values.sum())):
+        return values
+    return torch.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 @dataclass(slots=True)
@@ -170,8 +239,11 @@ class OpErrors:
         local = _difference(actual, own)
         noted = self._noted(op)
         known = self._known(op)
-        noted.elements += actual.numel()
-        noted.note_range(actual)
+        span = _Span(actual)
+        noted.note_range(span)
+        is_measured = noted.is_measured()
+        if is_measured:
+            noted.elements += actual.numel()
         carries = exact is not own
         makes = bool(local.any())
         if not carries and not makes and not known:
@@ -182,36 +254,71 @@ class OpErrors:
             # To either side, as their signs are not known: by a bit of the number.
             sides_of_bits = ((own.view(torch.int64) >> _SIGN_BIT) & 1) * 2 - 1
             worlds[Known(self._cause(op)[0])] = exact + known * own * sides_of_bits
-        if carries:
-            brought = _difference(own, exact)
-            noted.carried += _mean_square(brought, exact) * actual.numel()
-            if may_cancel(op):
-                after = _mean_square(brought, exact, _CANCELLED_FLOOR)
-                self._note_cancellation(run, op, sides, after, actual.numel(), noted)
-                if noted.amplified >= CANCELS:
-                    worlds[Flow(self._cause(op)[0])] = own
+        if is_measured:
+            self._measure(run, op, sides, type_, result, own, local, span)
+        if carries and noted.amplified >= CANCELS:
+            worlds[Flow(self._cause(op)[0])] = own
         if makes:
-            noted.local += _mean_square(local, own) * actual.numel()
-            noted.not_finite += int((~actual.isfinite() & own.isfinite()).sum())
-            self._note_sides(noted, local, own)
-            is_sum = arith.AddF.matches(op) or arith.SubF.matches(op)
-            if is_sum and not any(map(is_fixed, op.operands)):
-                _note_terms(noted, *(side.widened(run, type_) for side in sides))
-            for world, part in self._parts(run, op, twin, sides, type_, actual, own, local):
+            for world, part in self._parts(run, op, twin, sides, span, actual, own, local):
                 worlds[world] = worlds.get(world, exact) + part
             for tried in self.tried:
                 part = own.float().double() - own if tried == self._cause(op)[0] else local
                 worlds[AsFp32(tried)] = worlds.get(AsFp32(tried), exact) + part
+        if len(worlds) > _FEW_WORLDS and actual.numel() >= _MANY_ELEMS:
+            _merge_small(worlds, actual, exact)
         result.worlds = worlds
+
+    def _measure(
+        self,
+        run: Evaluator,
+        op: Operation,
+        sides: Sequence[SideBySide],
+        type_: ir.Type,
+        result: SideBySide,
+        own: Tensor,
+        local: Tensor,
+        span: _Span,
+    ) -> None:
+        """Note how large an op's errors are, made here and carried."""
+        actual, exact, noted = result.widened(run, type_), result.exact, self._noted(op)
+        assert exact is not None
+        scale, count = _Scale(exact), actual.numel()
+        noted.local += scale.mean_square(local) * count
+        if not span.is_finite:
+            noted.not_finite += int((~actual.isfinite() & own.isfinite()).sum())
+        if self._cause(op)[1] == "storage":
+            signs = torch.sign(local) * torch.sign(own)
+            noted.moved += int(signs.count_nonzero())
+            noted.downward += int((signs < 0).sum())
+        is_sum = arith.AddF.matches(op) or arith.SubF.matches(op)
+        if is_sum and not any(map(is_fixed, op.operands)):
+            _note_terms(noted, *(side.widened(run, type_) for side in sides))
+        if exact is own:
+            return
+        brought = _difference(own, exact)
+        noted.carried += scale.mean_square(brought) * count
+        if not may_cancel(op):
+            return
+        before = 0.0
+        for side, value in zip(sides, op.operands, strict=True):
+            if side.exact is not None:
+                error = _difference(side.widened(run, value.type), side.exact)
+                before = max(before, _Scale(side.exact).mean_square(error, _CANCELLED_FLOOR))
+        noted.brought += before * count
+        if before > 0:
+            after = scale.mean_square(brought, _CANCELLED_FLOOR)
+            noted.amplified = max(noted.amplified, math.sqrt(after / before))
 
     def loaded(self, run: Evaluator, op: Operation, type_: ir.Type, result: SideBySide) -> None:
         """Note what was loaded from memory that the launch wrote."""
         noted, exact = self._noted(op), result.exact
         assert exact is not None
         actual = result.widened(run, type_)
-        noted.elements += actual.numel()
-        noted.carried += _mean_square(_difference(actual, exact), exact) * actual.numel()
-        noted.note_range(actual)
+        noted.note_range(_Span(actual))
+        if noted.is_measured():
+            noted.elements += actual.numel()
+            difference = _difference(actual, exact)
+            noted.carried += _Scale(exact).mean_square(difference) * actual.numel()
 
     def of_memory(self, op: Operation, own: Tensor) -> dict[World, Tensor]:
         """Return the worlds of the errors that an atomic makes in memory."""
@@ -244,36 +351,13 @@ class OpErrors:
             found = self._known_errors[op] = known_error(op)
         return found
 
-    def _note_cancellation(
-        self,
-        run: Evaluator,
-        op: Operation,
-        sides: Sequence[SideBySide],
-        after: float,
-        elements: int,
-        noted: OpError,
-    ) -> None:
-        before = 0.0
-        for side, value in zip(sides, op.operands, strict=True):
-            if side.exact is not None:
-                error = _difference(side.widened(run, value.type), side.exact)
-                before = max(before, _mean_square(error, side.exact, _CANCELLED_FLOOR))
-        noted.brought += before * elements
-        if before > 0:
-            noted.amplified = max(noted.amplified, math.sqrt(after / before))
-
-    def _note_sides(self, noted: OpError, local: Tensor, own: Tensor) -> None:
-        signs = torch.sign(local) * torch.sign(own)
-        noted.moved += int((signs != 0).sum())
-        noted.downward += int((signs < 0).sum())
-
     def _parts(
         self,
         run: Evaluator,
         op: Operation,
         twin: Operation,
         sides: Sequence[SideBySide],
-        type_: ir.Type,
+        span: _Span,
         actual: Tensor,
         own: Tensor,
         local: Tensor,
@@ -281,8 +365,8 @@ class OpErrors:
         """The op's own errors, apart by cause."""
         line, cause = self._cause(op)
         found: list[tuple[World, Tensor]] = []
-        limits = _limits(str(ir.element_of(type_)))
-        if limits is not None:
+        limits = _limits(str(ir.element_of(op.results[0].type)))
+        if limits is not None and not (span.is_within(*limits) and _keeps_zeros(span, actual, own)):
             largest, smallest = limits
             beyond = (own.abs() > largest) & (local != 0)
             beyond |= ~actual.isfinite() & own.isfinite()
@@ -300,6 +384,24 @@ class OpErrors:
         if bool(local.any()):
             found.append((Source(line, cause), local))
         return found
+
+
+def _keeps_zeros(span: _Span, actual: Tensor, own: Tensor) -> bool:
+    """Whether what is 0 would be in fp64, too."""
+    return not span.has_zero or not bool(((actual == 0) & (own != 0)).any())
+
+
+def _merge_small(worlds: dict[Hashable, Tensor], actual: Tensor, exact: Tensor) -> None:
+    """Put worlds that make next to nothing of a tile's error into one."""
+    norm = torch.linalg.vector_norm
+    least = _NEGLIGIBLE * float(norm(actual - exact))
+    if not math.isfinite(least) or not least:
+        return
+    for world in [world for world in worlds if isinstance(world, Source)]:
+        part = worlds[world] - exact
+        if float(norm(part)) < least:
+            del worlds[world]
+            worlds[REST] = worlds.get(REST, exact) + part
 
 
 def _note_terms(noted: OpError, a: Tensor, b: Tensor) -> None:
@@ -321,21 +423,12 @@ def place_of(op: Operation) -> Place:
 
 def relative_error(error: Tensor, exact: Tensor) -> float:
     """Return the root mean square of the relative errors of finite elements."""
-    return math.sqrt(_mean_square(error, exact))
+    return math.sqrt(_Scale(exact).mean_square(error))
 
 
-def weights(exact: Tensor, least: float = _FLOOR) -> Tensor:
-    """Return the factors that make absolute errors relative."""
-    size = torch.nan_to_num(exact, nan=0.0, posinf=0.0, neginf=0.0).abs()
-    floor = least * float(size.square().mean().sqrt())
-    return 1.0 / (size + floor) if floor else torch.ones_like(size)
-
-
-def _mean_square(error: Tensor, exact: Tensor, least: float = _FLOOR) -> float:
-    if not error.numel():
-        return 0.0
-    error = torch.nan_to_num(error, nan=0.0, posinf=0.0, neginf=0.0)
-    return float((error * weights(exact, least)).square().mean())
+def weights(exact: Tensor) -> Tensor:
+    """Return what absolute errors are multiplied by to be relative."""
+    return _Scale(exact).weights()
 
 
 def _difference(a: Tensor, b: Tensor) -> Tensor:

@@ -364,12 +364,14 @@ class LineLoss:
     Attributes:
         share: its share of the sum of all lines' losses, each measured alone, 0 to 1.
         value: the element that is wrong most, where only this line rounds.
+        cause: of the line's errors, as `tkdebug numerics` has it; "" if it is not known.
     """
 
     file: str
     line: int
     share: float
     value: str
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)

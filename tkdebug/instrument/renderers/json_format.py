@@ -296,7 +296,13 @@ def cause_object(cause: Cause) -> dict[str, object]:
             for edit in cause.edits
         ],
         "losses": [
-            {"file": loss.file, "line": loss.line, "share": loss.share, "value": loss.value}
+            {
+                "file": loss.file,
+                "line": loss.line,
+                "share": loss.share,
+                "value": loss.value,
+                "cause": loss.cause or None,
+            }
             for loss in cause.losses
         ],
         "got": cause.got,
