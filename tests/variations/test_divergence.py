@@ -16,7 +16,7 @@ import tkdebug.language as tl
 from tkdebug.compiler.passes import common_subexpressions
 from tkdebug.variations.diverge_report import Diverged, diverge_json, diverge_text
 from tkdebug.variations.divergence import Divergence, Found, Way
-from tkdebug.variations.launches import scaled_grid
+from tkdebug.variations.grids import related_names, scaled_grid
 from tkdebug.variations.outcomes import Outcome
 
 SECONDS = 30.0
@@ -173,13 +173,46 @@ def test_grid_in_numbers_follows_the_extent_that_was_cut(keep):
     assert scaled_grid(kept, {"BLOCK": 64}) == (2, 1, 1)
     assert scaled_grid(kept, {"BLOCK": 16}) == (7, 1, 1)
 
+    def launch_by_rows():
+        by_rows[(4,)](torch.rand(4, 40), torch.empty(4), 40, BLOCK=16)
+
+    (kept,) = keep(launch_by_rows)
+    assert scaled_grid(kept, {"BLOCK": 32}) == (4, 1, 1)
+
     def launch_ambiguous():
-        scaled[(4,)](torch.rand(4, 40), torch.empty(4, 40), 100, BLOCK=32)
+        scaled[(4,)](torch.rand(100), torch.empty(120), 100, BLOCK=32)
 
     (kept,) = keep(launch_ambiguous)
     found = list(Divergence(kept, "sm_80", SECONDS).ways("BLOCK"))
     assert len(found) == 2
-    assert all("give the grid as a function" in one.refused for one in found)
+    assert "give the grid as a function" in found[0].refused
+
+
+@tkdebug.jit
+def by_rows(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = 0.0
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.sum(tl.load(x_ptr + row * n + at, at < n, other=0.0))
+    tl.store(y_ptr + row, total)
+
+
+def test_meta_parameters_of_an_axis_are_those_that_lay_out_its_programs():
+    text = """
+def kernel(M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BZ: tl.constexpr):
+    pid = tl.program_id(axis=0)
+    columns = tl.cdiv(N, BN)
+    row, column = pid // columns, pid % columns
+    rows = row * BM + tl.arange(0, BM)
+    for k in range(0, K, BK):
+        at = k + tl.arange(0, BK)
+    z = tl.program_id(1) * BZ
+"""
+    names = dict.fromkeys(("BM", "BN", "BK", "BZ"))
+    assert related_names(text, 0, names) == {"BM", "BN"}
+    assert related_names(text, 1, names) == {"BZ"}
+    assert related_names(text, 2, names) == set()
 
 
 @pytest.mark.parametrize(

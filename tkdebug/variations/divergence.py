@@ -26,7 +26,8 @@ from tkdebug.runtime.compile.compilation import compile_with_sources, note_argum
 from tkdebug.runtime.compile.debugged_stages import passes_of, source_for_gpu
 from tkdebug.variations.bisection import Culprit, bisect
 from tkdebug.variations.elements import Parting, ProgramTrace, parting, slice_of
-from tkdebug.variations.launches import KeptLaunch, extents
+from tkdebug.variations.grids import extents
+from tkdebug.variations.launches import KeptLaunch
 from tkdebug.variations.native_levels import USUAL, native_runner
 from tkdebug.variations.outcomes import Difference, Outcome, Tolerance, difference, run_kept
 from tkdebug.variations.values import Replacements, first_values, store_of

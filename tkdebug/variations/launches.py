@@ -19,6 +19,7 @@ from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.arguments.specialize import alignment_key
 from tkdebug.runtime.launch.requests import REQUEST, LaunchRequest
+from tkdebug.variations.grids import scaled_grid
 
 if TYPE_CHECKING:
     from tkdebug.records.events import LaunchRecord
@@ -87,7 +88,7 @@ class KeptLaunch:
                 args[place] = given.pop(name)
         grid = request.grid
         if not callable(grid) and changes:
-            grid = scaled_grid(self, changes)
+            grid = scaled_grid(self, changes)  # of numbers, which a script worked out
         if config is not None and config.pre_hook is not None:
             config.pre_hook({**dict(zip(request.runner.arg_names, args, strict=False)), **given})
         catcher = _Catcher(self.number)
@@ -182,48 +183,6 @@ class _Catcher:
         assert isinstance(kernel, InterpretedKernel)
         self.launch_made = KeptLaunch(kernel, grid, self._number, values)
         return True
-
-
-def scaled_grid(launch: KeptLaunch, changes: Mapping[str, Any]) -> Grid:
-    """Return the grid of a launch, given as numbers, where meta-parameters change.
-
-    A number is taken for the blocks into which an integer argument or a tensor's extent was cut.
-
-    Raises:
-        UsageError: it can be none of that, or several that come to different grids.
-    """
-    given = dict(zip(launch.src.fn.arg_names, launch.values, strict=True))
-    sizes = extents(launch)
-    made = []
-    for count in launch.grid:
-        found = {
-            -(-size // changes[name])
-            for name, old in given.items()
-            if type(changes.get(name)) is int and type(old) is int and old > 0
-            for size in sizes
-            if -(-size // old) == count
-        }
-        if count == 1 or count in sizes:
-            found.add(count)
-        if len(found) != 1:
-            names = ", ".join(changes)
-            raise UsageError(
-                f"{launch.name}: how its grid {launch.grid} follows {names} cannot be known; give "
-                "the grid as a function of the meta-parameters, such as lambda meta: …"
-            )
-        made.append(found.pop())
-    x, y, z = made
-    return x, y, z
-
-
-def extents(launch: KeptLaunch) -> set[int]:
-    """Return a launch's integers, but constants, and the extents and sizes of its tensors."""
-    found = {value for value in launch.values if type(value) is int and value > 1}
-    for tensor in launch.tensors(launch.values).values():
-        found |= {int(extent) for extent in tensor.shape} | {tensor.numel()}
-    constants = {p.name for p in launch.src.fn.params if p.is_constexpr}
-    given = dict(zip(launch.src.fn.arg_names, launch.values, strict=True))
-    return found - {given[name] for name in constants if type(given[name]) is int} - {0, 1}
 
 
 class _Copies:
