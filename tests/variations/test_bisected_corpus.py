@@ -11,6 +11,7 @@ import pytest
 from kept_launches import keeping
 
 from tkdebug import compat
+from tkdebug.causes.rerun import on_one_thread
 from tkdebug.variations.bisection import bisect
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -27,7 +28,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 )
 def test_no_pass_changes_an_example(example: str, target: str) -> None:
     quiet = contextlib.redirect_stdout(io.StringIO())
-    with compat.install("interpret", True, checks=("none",)), quiet, keeping() as keeper:
+    installed = compat.install("interpret", True, checks=("none",))
+    # Threads that wait for each other spin, which costs more than they save here.
+    with installed, quiet, on_one_thread(), keeping() as keeper:
         with contextlib.suppress(SystemExit):
             runpy.run_path(str(EXAMPLES / example), run_name="__main__")
         kept = {launch.name: launch for launch in keeper.kept}

@@ -40,9 +40,14 @@ class VariedRun:
 
     def looked_at(self, rows: Iterable[Row]) -> list[Row]:
         """Return what is found of each launch; what was found by then where it is interrupted."""
+        # Torch: nothing that help needs.
+        from tkdebug.causes.rerun import on_one_thread
+
         found: list[Row] = []
         try:
-            found.extend(rows)
+            # Most launches are small: threads that wait for each other spin for nothing.
+            with on_one_thread():
+                found.extend(rows)
         except KeyboardInterrupt:
             self.status = INTERRUPTED_STATUS
             tell("interrupted: shown is what was found until then")
