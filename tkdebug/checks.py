@@ -61,6 +61,7 @@ CHECKS = (
     Check("coverage", "coverage.check", "CoverageCheck", by_default=True, on_copies=True),
     Check("row-overrun", "row_overruns", "RowOverruns", by_default=True, on_copies=True),
     Check("loop-state", "loop_state", "LoopStateCheck", by_default=True, on_copies=True),
+    Check("stored-input", "stored_inputs", "StoredInputCheck", by_default=True, on_copies=True),
     Check(THREAD_ORDER, "thread_order", "ThreadOrderCheck", by_default=True, natively=True),
 )
 CHECK_NAMES = tuple(check.name for check in CHECKS)

@@ -29,6 +29,7 @@ FaultKind = Literal[
     "coverage",
     "row-overrun",
     "loop-state",
+    "stored-input",
     "thread-order",
     "division-by-zero",
     "shift-range",

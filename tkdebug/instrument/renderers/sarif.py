@@ -43,6 +43,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "coverage": "A launch leaves out, or adds up twice, elements of an input that it is to read.",
     "row-overrun": "An access leaves its row for the next one of the same tensor.",
     "loop-state": "A loop is meant to move a load along its tensor, and does not.",
+    "stored-input": "An input is only stored to, while an output is not stored to.",
     "thread-order": "Threads of one program access the same memory, and nothing orders them.",
     "division-by-zero": "The result of an integer division by zero is used.",
     "shift-range": "The result of a shift by the width of its type or more is used.",
