@@ -173,7 +173,7 @@ def warps_picture(timeline: LaunchTimeline) -> Picture:
             marks.append(Box(role, 62 + begin, y, end - begin, 9, title=title))
     marks += _legend(named, 16 + 11 * len(warps) + 12)
     marks.append(Text("frame", 62 + _TIME_PIXELS, 11, f"{longest:,} cycles", "end"))
-    marks.append(Text("frame", 58, 11, "program.warp", "end"))
+    marks.append(Text("frame", 2, 11, "program.warp"))
     share = "" if len(warps) == len(timeline.warps) else f", {len(warps)} of {len(timeline.warps)}"
     caption = f"Warps of a launch{share}: which line each was at, from its beginning."
     height = 16 + 11 * len(warps) + 20
