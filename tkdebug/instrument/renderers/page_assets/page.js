@@ -124,7 +124,7 @@ const figure = p => h('figure', null, picture(p), h('figcaption', null, h('b', n
 function header() {
   const run = M.run, v = M.verdict, glyph = {fault: '✖', warning: '▲', clean: '✓'}[v.level];
   $('#verdict').className = 'verdict ' + v.level; put('#verdict', `${glyph} ${v.text}`);
-  put('#sum', h('b', null, fmt(run.launches)), ' launches of ', h('b', null, fmt(M.kernels.length)), ` kernel${M.kernels.length === 1 ? '' : 's'}`,
+  put('#sum', h('b', null, fmt(run.launches)), run.launches === 1 ? ' launch of ' : ' launches of ', h('b', null, fmt(M.kernels.length)), ` kernel${M.kernels.length === 1 ? '' : 's'}`,
     run.exit_status ? ` · exit status ${run.exit_status}` : null,
     run.total_ns ? [' · ', h('b', null, dur(run.total_ns)), run.basis === 'predicted' && run.machine ? ` on an ${run.machine} ` : ' in kernels ', tag(run.basis, run.basis === 'predicted' ? `${HOW.predicted}, for an ${run.machine} ${run.ceilings}` : null)] : null);
   $('#runs').hidden = RUNS.length < 2; put('#runs', RUNS.map((_, i) => h('button', {'aria-pressed': S.run === i, data: {run: i}}, ['after', 'before'][i])));
