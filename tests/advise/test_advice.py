@@ -1,6 +1,5 @@
 """Advice on kernels of which the cause is known. `advised_kernels.py` scores all of them."""
 
-import json
 import re
 from dataclasses import replace
 from functools import cache
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import advised_kernels as corpus
 import pytest
+from answer_schemas import valid
 
 from tkdebug.advice import judging
 from tkdebug.advice.rules import look_at
@@ -141,7 +141,7 @@ def script(tmp_path_factory):
 
 def test_the_command_ranks_remarks_by_predicted_gain(script, capfd):
     assert main(["advise", "--format", "json", str(script)]) == 0
-    data = json.loads(capfd.readouterr().out)
+    data = valid("advise", capfd.readouterr().out)
     remarks = data["remarks"]
     assert [r["rank"] for r in remarks] == list(range(1, len(remarks) + 1))
     gains = [r["predicted_gain"] for r in remarks]

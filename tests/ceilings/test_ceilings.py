@@ -1,11 +1,11 @@
 """Ceilings: the kernels that show them, their times, their file, and predictions by them."""
 
-import json
 import re
 from dataclasses import replace
 
 import pytest
 import torch
+from answer_schemas import valid
 from native_support import needs_codegen
 
 import tkdebug
@@ -238,7 +238,7 @@ def test_kernels_run_natively_where_the_caller_has_them_interpreted():
 @pytest.mark.gpu
 def test_a_gpu_is_measured(capsys):
     assert main(["ceilings", "--format", "json"]) == 0
-    data = json.loads(capsys.readouterr().out)
+    data = valid("ceilings", capsys.readouterr().out)
     assert 0.2e12 < data["figures"]["memory"]["rate"] < 20e12
     assert data["figures"]["memory"]["rate"] < data["figures"]["L2 cache"]["rate"]
     assert newest(data["target"]).gpu == data["gpu"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from answer_schemas import valid
 from cli_scripts import tkdebug
 from native_support import needs_codegen, needs_nvdisasm
 
@@ -168,8 +169,7 @@ def test_stack_frame_without_spills_is_called_that(session: Path, spilled: int) 
 
 def test_json_has_figures_lines_and_the_table(session: Path, run_main) -> None:
     _, out, _ = run_main("lines", "--format", "json", "--kernel", "scale", session)
-    data = json.loads(out)
-    assert data["schema"] == 1
+    data = valid("lines", out)
     (kernel,) = data["kernels"]
     assert kernel["mapped_percent"] >= 95
     table = from_data(kernel["table"])
@@ -216,7 +216,7 @@ def test_ptx_line_and_sass_address_lead_back(session: Path, run_main) -> None:
     _, out, _ = run_main(
         "lines", "--kernel", "scale", "--sass", f"{root.address:x}", "--format", "json", session
     )
-    (kernel,) = json.loads(out)["kernels"]
+    (kernel,) = valid("lines", out)["kernels"]
     assert [frame["line"] for frame in kernel["chains"][0]] == [STORE_LINE, ROOT_LINE]
     assert [op["tile_name"] for op in kernel["ops"]] == ["math.sqrt"]
     assert [i["kind"] for i in kernel["sass"]] == ["special"]

@@ -7,6 +7,7 @@ import re
 import sqlite3
 
 import pytest
+from answer_schemas import valid
 
 from tkdebug.cli import main
 from tkdebug.compiler.passes import TILE_PIPELINE
@@ -96,8 +97,7 @@ def test_passes_without_a_target_are_those_of_tile_ir(script, run_main):
 def test_passes_of_a_recorded_run_tell_each_specialisation_once(session, run_main):
     status, out, err = run_main("passes", session, "--format", "json")
     assert (status, err) == (0, "")
-    data = json.loads(out)
-    assert data["schema"] == 1
+    data = valid("passes", out)
     assert [k["kernel"] for k in data["kernels"]] == ["row_sum", "copy", "copy"]
     assert all(k["options"]["arch"] == "sm_90a" for k in data["kernels"])
     assert len({k["hash"] for k in data["kernels"]}) == 3
@@ -144,7 +144,7 @@ def test_line_is_followed_from_source_to_sass(session, run_main):
 def test_line_of_a_device_function_is_followed_by_its_file(session, run_main):
     number = line_of("return x * 0.5")
     _, out, _ = run_main("passes", session, "--line", f"sums.py:{number}", "--format", "json")
-    (kernel,) = json.loads(out)["kernels"]
+    (kernel,) = valid("passes", out)["kernels"]
     assert kernel["kernel"] == "row_sum"
     texts = [line["text"] for line in kernel["life"]["steps"][0]["lines"]]
     assert any("arith.mulf" in text for text in texts)

@@ -1,6 +1,5 @@
 """GPU core dumps read without a GPU: real ones, damaged ones, and what is none."""
 
-import json
 import os
 import random
 import struct
@@ -8,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from answer_schemas import valid
 from dumps import LINES, dump_bytes
 
 from tkdebug.cli import main
@@ -190,7 +190,7 @@ def test_command_tells_the_line(tmp_path, capsys):
     assert f":{LINES['crash: chain']}: illegal-address in chained" in printed
     assert f"called from /tmp/k/kernels.py:{LINES['chain: kernel']} in chained" in printed
     assert main(["crash", str(path), "--format", "json"]) == 0
-    (fault,) = json.loads(capsys.readouterr().out)["faults"]
+    (fault,) = valid("crash", capsys.readouterr().out)["faults"]
     assert fault["line"] == LINES["crash: chain"]
     assert len(fault["call_chain"]) == 3
 

@@ -1,6 +1,5 @@
-import json
-
 import pytest
+from answer_schemas import valid
 from launching import fault, launch
 
 from tkdebug.instrument.analyses.comparison import compare
@@ -90,7 +89,7 @@ def test_comparison_as_text(runs):
 
 
 def test_comparison_as_json(runs):
-    data = json.loads(compared(runs, comparison_json))
+    data = valid("compare", compared(runs, comparison_json))
     assert data["schema"] == 1
     assert [kernel["kernel"] for kernel in data["kernels"]] == ["new", "kept", "old"]
     assert data["kernels"][1]["after"]["min_ns"] == 500

@@ -1,9 +1,9 @@
-import json
 import subprocess
 import sys
 import time
 
 import pytest
+from answer_schemas import valid
 from launching import launch
 
 from tkdebug.cli import main
@@ -53,7 +53,7 @@ def test_a_folder_is_reported_rank_by_rank(folder, capfd):
     assert "rank 1" in out
     assert "+100.0 %" in out
     assert main(["report", str(folder), "--format", "json"]) == 0
-    data = json.loads(capfd.readouterr().out)
+    data = valid("ranks", capfd.readouterr().out)
     assert data["kernels"][0]["slowest_rank"] == 1
     assert all(rank["ended"] for rank in data["ranks"])
     assert main(["view", str(folder)]) == 0

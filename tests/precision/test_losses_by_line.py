@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
+from answer_schemas import valid
 
 import tkdebug
 import tkdebug.language as tl
@@ -196,8 +195,7 @@ def test_a_reference_that_raises_is_unfit():
 
 def test_json_has_the_findings_first():
     x = torch.randn(8, 100)
-    data = json.loads(looked_at(lambda: softmax_of(x)).json())
-    assert data["schema"] == 1
+    data = valid("numerics", looked_at(lambda: softmax_of(x)).json())
     assert data["lines"][0]["kernel"] == "softmax"
     assert data["lines"][0]["share"] == max(line["share"] for line in data["lines"])
     assert data["kernels"][0]["of"] == 8
