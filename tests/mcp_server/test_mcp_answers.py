@@ -19,7 +19,7 @@ def answer(items, **facts):
 def test_pages_of_an_answer_have_each_item_once_and_keep_the_bound():
     items = [{"number": n, "text": "x" * (n % 90)} for n in range(300)]
     pages, found = Pages(), []
-    text = pages.first(answer(items), 1024)
+    text = pages.page(answer(items), 1024)
     while True:
         assert len(text) <= 1024
         page = json.loads(text)
@@ -27,37 +27,38 @@ def test_pages_of_an_answer_have_each_item_once_and_keep_the_bound():
         found += page["items"]
         if not page["left"]:
             break
-        text = pages.more(page["cursor"], 1024)
+        text = pages.page(pages.rest(page["cursor"]), 1024)
     assert found == items
     assert "cursor" not in page
 
 
 def test_a_page_can_be_read_again():
     pages = Pages()
-    cursor = json.loads(pages.first(answer([{"n": n} for n in range(500)]), 1024))["cursor"]
-    assert pages.more(cursor, 1024) == pages.more(cursor, 1024)
+    cursor = json.loads(pages.page(answer([{"n": n} for n in range(500)]), 1024))["cursor"]
+    first, again = (json.loads(pages.page(pages.rest(cursor), 1024)) for _ in range(2))
+    assert first["items"] == again["items"]
 
 
 def test_old_cursors_are_refused_by_an_error():
     pages = Pages()
-    first = json.loads(pages.first(answer([{"n": n} for n in range(500)]), 1024))["cursor"]
+    first = json.loads(pages.page(answer([{"n": n} for n in range(500)]), 1024))["cursor"]
     for _ in range(70):
-        pages.first(answer([{"n": n} for n in range(500)]), 1024)
+        pages.page(answer([{"n": n} for n in range(500)]), 1024)
     with pytest.raises(UsageError, match="expected one of an answer of this server"):
-        pages.more(first, 1024)
+        pages.rest(first)
     with pytest.raises(UsageError):
-        pages.more("../etc", 1024)
+        pages.rest("../etc")
 
 
 def test_items_and_facts_that_are_too_long_are_clipped():
     long = {"text": "é" * 100_000, "list": list(range(100_000)), "deep": [[["y" * 9000]]] * 500}
     pages = Pages()
-    text = pages.first(answer([long, {"n": 1}], head="z" * 100_000), 1024)
+    text = pages.page(answer([long, {"n": 1}], head="z" * 100_000), 1024)
     assert len(text.encode()) <= 1024
     page = json.loads(text)
     assert page["clipped"] is True
     assert page["items"][0]["clipped"] is True
-    rest = page["items"][1:] or json.loads(pages.more(page["cursor"], 1024))["items"]
+    rest = page["items"][1:] or json.loads(pages.page(pages.rest(page["cursor"]), 1024))["items"]
     assert rest == [{"n": 1}]
     assert len(error_page(ErrorRecord("usage", "w" * 50_000))) <= 1024
 
@@ -104,6 +105,7 @@ PARAMETERS = (
     Parameter("words", "some", "words"),
     Parameter("mode", "how", choices=("fast", "slow")),
     Parameter("line", "where", pattern=r"\d+", example="12"),
+    Parameter("session", "a run", "session"),
 )
 
 
@@ -124,6 +126,7 @@ PARAMETERS = (
         ({"script": "a.py", "lien": "1"}, "got an argument 'lien', .* did you mean line?"),
         ({"script": "a.py", "limit": 10}, "limit: got 10, expected a number from 1024 to 65536"),
         ({"script": "\ud800.py"}, "script: got "),
+        ({"script": "a.py", "session": "a.py"}, "got 'a.py', expected a name such as run.tkd"),
     ],
 )
 def test_wrong_arguments_are_named(tmp_path, given, message):

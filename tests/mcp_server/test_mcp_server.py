@@ -191,7 +191,7 @@ def fuzzed_value(chosen, parameter):
                 return True
             case "words":
                 return [chosen.choice(TEXTS) for _ in range(chosen.randrange(3))]
-            case "file" | "new-file":
+            case "file" | "session":
                 return chosen.choice(["rows.py", "run.tkd", "steps.py"])
         return chosen.choice(list(parameter.choices) or TEXTS)
     plain = [None, True, -1, 1e300, [], {}, [[]], {"a": [1]}, 2**70]
@@ -259,3 +259,34 @@ def test_nothing_is_written_outside_of_the_folder(folder):
         assert started == []
 
     anyio.run(main)
+
+
+# As the debugger's, but that each answer is its question.
+ECHO = """
+echo '{"event": "begin"}'
+while read -r line; do
+  printf '{"event": "answer", "ok": true, "resumes": false, "text": ["%s"]}\\n' "$line"
+done
+"""
+
+
+def test_calls_at_once_take_turns_at_a_stopped_script(folder):
+    found = {}
+
+    async def ask(client, number):
+        arguments = {"action": "evaluate", "text": f"x{number}"}
+        (content,) = (await client.call_tool("debug", arguments)).content
+        found[number] = json.loads(content.text)["items"]
+
+    async def main():
+        def command(*words):
+            return ["/bin/sh", "-c", ECHO]
+
+        async with desk_of(folder, command) as desk, Client(server_of(desk)) as client:
+            await client.call_tool("debug", {"action": "start", "script": "rows.py"})
+            async with anyio.create_task_group() as tasks:
+                for number in range(20):
+                    tasks.start_soon(ask, client, number)
+
+    anyio.run(main)
+    assert found == {number: [{"text": f"print x{number}"}] for number in range(20)}

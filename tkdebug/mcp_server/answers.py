@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tkdebug.errors import ErrorRecord, UsageError
@@ -13,6 +13,7 @@ from tkdebug.errors import ErrorRecord, UsageError
 USUAL_BYTES = 4096
 LEAST_BYTES, MOST_BYTES = 1024, 65536
 _MOST_CURSORS = 64
+_LEAST_ROOM = 64
 # Tried in turn: how long texts and lists may be in an item that is too long.
 _CLIPS = ((1200, 40), (400, 12), (120, 6), (40, 3), (16, 1))
 
@@ -41,63 +42,55 @@ class Answer:
 
 
 class Pages:
-    """Cuts answers into pages, and keeps those that a client has not read to the end."""
+    """Cuts answers into pages, and keeps what a client has not read."""
 
     def __init__(self) -> None:
-        self._left: OrderedDict[str, tuple[Answer, int]] = OrderedDict()
+        self._left: OrderedDict[str, Answer] = OrderedDict()
         self._number = 0
 
-    def first(self, answer: Answer, most_bytes: int) -> str:
-        """Return the first page of an answer, as JSON."""
-        return self._page(answer, 0, most_bytes)
+    def page(self, answer: Answer, most_bytes: int) -> str:
+        """Return the first page of an answer, as JSON; its cursor is that of the rest."""
+        head: Item = {
+            "obtained": answer.obtained,
+            "replay": answer.replay,
+            "evidence": answer.evidence,
+            **answer.facts,
+        }
+        head = clipped(head, most_bytes // 2)
+        # Of the cursor, the number of items and commas.
+        room = most_bytes - len(_text(head)) - 120
+        shown: list[Item] = []
+        for item in answer.items:
+            fitting = item if len(_text(item)) <= room else clipped(item, room)
+            if shown and fitting is not item:
+                break
+            shown.append(fitting)
+            room -= len(_text(fitting)) + 1
+            if room < _LEAST_ROOM:
+                break
+        left = len(answer.items) - len(shown)
+        page = {**head, "items": shown, "left": left}
+        if left:
+            page["cursor"] = self._keep(replace(answer, facts={}, items=answer.items[-left:]))
+        return _text(page)
 
-    def more(self, cursor: str, most_bytes: int) -> str:
-        """Return the page after the one that had the cursor; a page can be read again.
+    def rest(self, cursor: str) -> Answer:
+        """Return what is left of an answer; it can be read again.
 
         Raises:
-            UsageError: no page had it, or too many others came since.
+            UsageError: no page had that cursor, or too many others came since.
         """
         if cursor not in self._left:
             raise UsageError(
                 f"cursor: got {cursor[:40]!r}, expected one of an answer of this server, "
                 f"of the last {_MOST_CURSORS}; ask the tool again"
             )
-        answer, start = self._left[cursor]
-        return self._page(answer, start, most_bytes)
+        return self._left[cursor]
 
-    def _page(self, answer: Answer, start: int, most_bytes: int) -> str:
-        head = {
-            "obtained": answer.obtained,
-            "replay": answer.replay,
-            "evidence": answer.evidence,
-            **(answer.facts if start == 0 else {}),
-        }
-        # Of the cursor, the number of items and commas.
-        head = clipped(head, most_bytes // 2)
-        room = most_bytes - len(_text(head)) - 120
-        shown: list[Item] = []
-        for item in answer.items[start:]:
-            fitting = item if len(_text(item)) <= room else clipped(item, room)
-            if shown and fitting is not item:
-                break
-            shown.append(fitting)
-            room -= len(_text(fitting)) + 1
-            if room < 64:
-                break
-        left = len(answer.items) - start - len(shown)
-        page = {**head, "items": shown, "left": left}
-        if left:
-            page["cursor"] = self._cursor(answer, start + len(shown))
-        return _text(page)
-
-    def _cursor(self, answer: Answer, start: int) -> str:
-        for cursor, known in self._left.items():
-            if known[0] is answer and known[1] == start:
-                self._left.move_to_end(cursor)
-                return cursor
+    def _keep(self, rest: Answer) -> str:
         self._number += 1
         cursor = f"page-{self._number}"
-        self._left[cursor] = (answer, start)
+        self._left[cursor] = rest
         if len(self._left) > _MOST_CURSORS:
             self._left.popitem(last=False)
         return cursor

@@ -57,7 +57,7 @@ RUN = (
         "cause", "keep inputs, so that causes are found where they change afterwards", "flag"
     ),
     Parameter("advise", "record what would make the kernels faster", "flag"),
-    Parameter("session", f"where to record; {_FOLDER}/SCRIPT.tkd by default", "new-file"),
+    Parameter("session", f"where to record; {_FOLDER}/SCRIPT.tkd by default", "session"),
     SECONDS,
 )
 WHY = (

@@ -82,6 +82,7 @@ class StoppedScript:
         asked: the commands that it was given, for the replay.
         stop: the last stop; None before the first, and at the end.
         has_ended: whether the script has.
+        turn: held by the call whose commands it runs.
     """
 
     name: str
@@ -92,6 +93,7 @@ class StoppedScript:
     stop: Mapping[str, Any] | None = None
     has_ended: bool = False
     exit_status: int | None = None
+    turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     @property
     def replay(self) -> str:
@@ -162,7 +164,11 @@ async def debug(desk: Desk, call: Call) -> Answer:
     if action == "stop":
         await _forget(desk, stopped)
         return _answer(desk, stopped, [])
-    return _answer(desk, stopped, await _asked(desk, call, stopped, [_command(given)]))
+    command = _command(given)
+    async with stopped.turn:
+        if stopped.has_ended:
+            raise UsageError(f"debugged: {stopped.name} has ended meanwhile; `start` it again")
+        return _answer(desk, stopped, await _asked(desk, call, stopped, [command]))
 
 
 async def _start(desk: Desk, call: Call) -> Answer:
@@ -182,8 +188,9 @@ async def _start(desk: Desk, call: Call) -> Answer:
     commands = [f"break {each}" for each in given.get("breakpoints", ())]
     commands.append("continue" if commands else "step")
     try:
-        said = await _asked(desk, call, stopped, commands, begins=True)
-    except (UsageError, ChildError):
+        async with stopped.turn:
+            said = await _asked(desk, call, stopped, commands, begins=True)
+    except BaseException:  # cancelled, too: its client does not know the script
         await _forget(desk, stopped)
         raise
     return _answer(desk, stopped, said)

@@ -12,7 +12,7 @@ from tkdebug.errors import UsageError, instead_of
 from tkdebug.mcp_server.answers import LEAST_BYTES, MOST_BYTES, USUAL_BYTES
 from tkdebug.mcp_server.folder import Folder
 
-Kind = Literal["text", "integer", "flag", "words", "file", "new-file"]
+Kind = Literal["text", "integer", "flag", "words", "file", "session"]
 _MOST_CHARS = 2000
 _MOST_WORDS = 64
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -22,7 +22,7 @@ _TYPES: Mapping[Kind, Mapping[str, object]] = {
     "flag": {"type": "boolean"},
     "words": {"type": "array", "items": {"type": "string"}, "maxItems": _MOST_WORDS},
     "file": {"type": "string"},
-    "new-file": {"type": "string"},
+    "session": {"type": "string"},
 }
 
 
@@ -31,7 +31,7 @@ class Parameter:
     """A parameter of a tool.
 
     Attributes:
-        kind: what is given for it; a "file" is there, a "new-file" need not be.
+        kind: what is given for it; a "file" is there, a "session" is a file that is written.
         choices: the texts that are taken, () for any.
         pattern: what a text, or each of several, matches; "" for anything.
         example: such a text.
@@ -74,7 +74,7 @@ class Parameter:
                 return tuple(self._text(each) for each in value)
             case "text" if isinstance(value, str):
                 return self._text(value)
-            case "file" | "new-file" if isinstance(value, str):
+            case "file" | "session" if isinstance(value, str):
                 return self._path(value, folder)
         raise UsageError(f"{self.name}: got {_shown(value)}, expected {self._expected()}")
 
@@ -103,8 +103,8 @@ class Parameter:
             ) from None
         if self.kind == "file" and not path.is_file():
             raise UsageError(f"{self.name}: got {_shown(value)}, expected a file that is there")
-        if self.kind == "new-file" and path.exists() and not path.is_file():
-            raise UsageError(f"{self.name}: got {_shown(value)}, expected a file")
+        if self.kind == "session" and (path.suffix != ".tkd" or path.is_dir()):
+            raise UsageError(f"{self.name}: got {_shown(value)}, expected a name such as run.tkd")
         return path
 
     def _expected(self) -> str:

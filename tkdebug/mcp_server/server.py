@@ -21,7 +21,7 @@ from tkdebug.mcp_server.children import ChildError, Children
 from tkdebug.mcp_server.desk import Call, Desk
 from tkdebug.mcp_server.folder import Folder
 from tkdebug.mcp_server.parameters import read_arguments, schema_of
-from tkdebug.mcp_server.tools import MORE, TOOLS
+from tkdebug.mcp_server.tools import TOOLS
 
 _INSTRUCTIONS = (
     "tkdebug debugs and profiles Triton kernels, with or without a GPU. `run` a script first; it "
@@ -109,9 +109,7 @@ async def answered(
     try:
         read = read_arguments(tool.parameters, given, desk.folder)
         limit = read.pop("limit", USUAL_BYTES)
-        if tool.name == MORE:
-            return desk.pages.more(read["cursor"], limit), False
-        return desk.pages.first(await tool.answer(desk, Call(read, progress)), limit), False
+        return desk.pages.page(await tool.answer(desk, Call(read, progress)), limit), False
     except ChildError as error:
         return error_page(error.record), True
     except TkError as error:

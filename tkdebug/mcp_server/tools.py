@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tkdebug.errors import UsageError
 from tkdebug.mcp_server import command_tools as commands
 from tkdebug.mcp_server import recorded_tools as recorded
 from tkdebug.mcp_server.answers import Answer
@@ -11,11 +10,10 @@ from tkdebug.mcp_server.desk import Call, Desk, Tool
 from tkdebug.mcp_server.parameters import Parameter
 
 
-async def _unpaged(desk: Desk, call: Call) -> Answer:
-    raise UsageError("more: is answered by the server")
+async def _more(desk: Desk, call: Call) -> Answer:
+    return desk.pages.rest(call.given["cursor"])
 
 
-MORE = "more"
 TOOLS: tuple[Tool, ...] = (
     Tool(
         "run",
@@ -105,9 +103,9 @@ TOOLS: tuple[Tool, ...] = (
         commands.explain,
     ),
     Tool(
-        MORE,
+        "more",
         "The rest of an answer that has a cursor.",
         (Parameter("cursor", "the cursor of an answer", is_required=True),),
-        _unpaged,
+        _more,
     ),
 )
