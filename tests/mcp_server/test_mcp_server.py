@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ if os.name != "posix":
     pytest.skip("groups of processes are POSIX's", allow_module_level=True)
 
 import anyio
+import anyio.to_thread
 from dialogues import DIALOGUES, GOLDEN, server_in, spoken, write_scripts
 from jsonschema import Draft202012Validator
 from mcp import Client
@@ -107,8 +109,9 @@ def test_replays_are_commands_that_tkdebug_takes():
                 assert turn["answer"]["error"]["message"]
 
 
-def test_a_client_that_vanishes_leaves_nothing_running(folder):
-    token = f"token-{os.getpid()}-vanished"
+@pytest.mark.parametrize("how", ["the client vanishes", "the server is told to end"])
+def test_an_end_in_the_middle_leaves_nothing_running(folder, how):
+    token = f"token-{os.getpid()}-ended"
     parameters = server_in(folder)
     server = subprocess.Popen(
         [parameters.command, *parameters.args],
@@ -127,17 +130,20 @@ def test_a_client_that_vanishes_leaves_nothing_running(folder):
         server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
         server.stdin.flush()
 
-    async def vanish():
+    async def end():
         await begins(folder)
-        server.stdin.close()
+        if how == "the client vanishes":
+            server.stdin.close()
+        else:
+            server.terminate()
         await anyio.to_thread.run_sync(server.wait)
         await ends(token)
 
-    anyio.run(vanish)
-    err = server.stderr.read().decode()
-    server.stdout.close()
-    server.stderr.close()
-    assert "Traceback" not in err
+    anyio.run(end)
+    server.stdin.close()
+    with server.stdout, server.stderr:
+        assert b"Traceback" not in server.stderr.read()
+    assert server.returncode == (0 if how == "the client vanishes" else 128 + signal.SIGTERM)
 
 
 def test_the_server_says_what_it_lacks(run_main, folder, monkeypatch):
