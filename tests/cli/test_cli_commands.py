@@ -305,6 +305,8 @@ def test_every_option_of_run_is_tried_on_a_request():
     _, parsers = build_parser(["run"])
     options = {option for each in parsers["run"]._actions for option in each.option_strings}
     own = {"-h", "--help", "-o", "--output", "--tui", "--no-tui", "--temporary", "-m", "-c"}
+    # Every command has it: it is read off the words (`test_cli_errors.py`).
+    own |= {"--errors"}
     # Its values are plugins that are installed.
     assert options - own - {"--instrument"} == set(OF_RUN)
 

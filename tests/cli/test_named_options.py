@@ -18,9 +18,9 @@ from tkdebug.compat.proton import viewer
 ROOT = Path(tkdebug.__file__).parent
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]+|-[a-z](?![\w-]))")
 CALL = re.compile(r"`tkdebug ([a-z]+)([^`]*)`|\btkdebug ([a-z]+)([^`;\n]*)")
-# Other programs' options, and one whose command is named in other words.
+# Other programs' options, and one whose command is named in other words; variables of CSS.
 FOREIGN = re.compile(
-    r"((-m )?pip install|chmod|ptxas|nvcc|python) [^;`]*|-lineinfo|-O3|a run recorded with --watch"
+    r"var\(--[^)]*\)|((-m )?pip install|chmod|ptxas|nvcc|python) [^;`]*|-lineinfo|-O3|a run recorded with --watch"
 )
 ASKED = ("passes", "lines", "advise")
 # Which commands have messages of a file, if it names options without a command.
@@ -39,6 +39,7 @@ PLACES = {
     "debugger/console/breakpoint_commands.py": ("run",),
     "findings/": ("run",),
     "instrument/launch_listeners/": ("run",),
+    "instrument/notebook.py": ("run",),
     "instrument/passes_report.py": ("passes",),
     "instrument/recording/": ("run",),
     "instrument/renderers/formats.py": ("report", *ASKED, "ceilings"),
@@ -46,7 +47,10 @@ PLACES = {
     "instrument/report.py": ("report",),
     "instrument/session.py": ("report", *ASKED),
     "knobs/": ("run",),
+    "mcp_server/recorded_tools.py": ("report",),
+    "precision/references.py": ("numerics",),
     "runtime/advising/": ("run", "advise"),
+    "skills/": ("skills",),
     "tui/": ("run", "debug"),
 }
 _, COMMANDS = build_parser()
