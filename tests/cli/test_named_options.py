@@ -20,7 +20,8 @@ OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]+|-[a-z](?![\w-]))")
 CALL = re.compile(r"`tkdebug ([a-z]+)([^`]*)`|\btkdebug ([a-z]+)([^`;\n]*)")
 # Other programs' options, and one whose command is named in other words; variables of CSS.
 FOREIGN = re.compile(
-    r"var\(--[^)]*\)|((-m )?pip install|chmod|ptxas|nvcc|python) [^;`]*|-lineinfo|-O3|a run recorded with --watch"
+    r"var\(--[^)]*\)|((-m )?pip install|chmod|ptxas|nvcc|python) [^;`]*|-lineinfo|-O3|"
+    r"a run recorded with --watch"
 )
 ASKED = ("passes", "lines", "advise")
 # Which commands have messages of a file, if it names options without a command.
