@@ -1,5 +1,7 @@
 """What a wrong element depends on, and on what it should, where no edit fixes the launch."""
 
+import sys
+
 import mismatched_kernels as kernels
 import pytest
 import torch
@@ -7,6 +9,7 @@ from mismatched_kernels import mismatch
 
 import tkdebug
 from tkdebug.causes.dependence import region
+from tkdebug.knobs import scope
 
 
 def launched(x):
@@ -24,6 +27,42 @@ def test_a_reference_that_can_run_again_gives_what_should_matter(faults, device)
     at = int(fault.message.partition("o_ptr[")[2].partition("]")[0])
     want = f"o_ptr[{at}] depends on x_ptr[0:16, {at}]; it should on x_ptr[{at}, 0:16]"
     assert (fault.cause.verdict, fault.cause.facts) == ("undecided", (want,))
+
+
+REFERENCES = """
+def sums(x_ptr):
+    return x_ptr.exp().sum(1)
+
+
+def whole(x_ptr):
+    return x_ptr.exp().sum()
+
+
+def of_another(q_ptr):
+    return q_ptr
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("sums", "it should on x_ptr["),
+        ("whole", "of o_ptr has shape (), expected (16,)"),
+        ("of_another", "the kernel has no parameter q_ptr"),
+        ("none", "named_references has no function none"),
+    ],
+)
+def test_a_reference_that_is_named_is_asked_or_said_to_be_unfit(
+    faults, tmp_path, monkeypatch, name, expected
+):
+    (tmp_path / "named_references.py").write_text(REFERENCES)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "named_references", raising=False)
+    x = torch.randn(16, 16)
+    with scope(reference=f"named_references:{name}"), pytest.raises(AssertionError):
+        torch.testing.assert_close(launched(x), x.exp().sum(1))
+    cause = mismatch(faults).cause
+    assert expected in f"{cause.facts} {cause.why}"
 
 
 def test_a_factor_is_a_fact(faults):

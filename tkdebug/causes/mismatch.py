@@ -8,8 +8,9 @@ for.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
@@ -20,8 +21,9 @@ from tkdebug.causes.launches import GoneError, Launched, RememberedLaunches, add
 from tkdebug.causes.precision import losses
 from tkdebug.causes.rerun import Budget, OutOfTimeError, Rerun, Store, on_one_thread
 from tkdebug.causes.search import NOTHING_TRIED, Search, Tried
-from tkdebug.errors import Frame
+from tkdebug.errors import Frame, UsageError
 from tkdebug.findings.reporting import is_checked, report
+from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.knobs import KNOBS
 from tkdebug.records.events import Cause, Fault, LineLoss, SourceEdit, Verdict
 
@@ -179,7 +181,9 @@ class Mismatches:
             end = f"no edit fixes it of the {tried.tried} that could be tried within {within}"
         if store is None:
             end = f"no program stores the element; {end}"
-        return _Answer(store, tried, why=end, facts=_facts(comparison, found, tried))
+        reference, unfit = _reference(comparison, found)
+        facts_known = _facts(comparison, found, tried, reference)
+        return _Answer(store, tried, why=f"{end}; {unfit}" if unfit else end, facts=facts_known)
 
     def _reproducing(self, found: Written, budget: Budget) -> Rerun | None:
         """The launches to run again: the last one alone, or with those that wrote its inputs."""
@@ -212,12 +216,37 @@ class Mismatches:
         return None
 
 
-def _facts(comparison: Comparison, found: Written, tried: Tried) -> tuple[str, ...]:
+def _reference(comparison: Comparison, found: Written) -> tuple[Callable[[], Tensor] | None, str]:
+    """Return what computes the expected tensor again, and why the one that was named does not."""
+    if comparison.reference is not None or not KNOBS.reference:
+        return comparison.reference, ""
+    # Only where one is named.
+    from tkdebug.precision.references import Answers, applied, reference_by_name
+
+    names = found.launched.kernel.src.fn.arg_names
+    given = dict(zip(names, found.launched.values(), strict=True))
+    try:
+        reference = reference_by_name(KNOBS.reference)
+        answers = Answers.of(reference, given)
+    except UsageError as error:
+        return None, str(error)
+    expected = answers.fitting(found.name, host_view(comparison.actual), 0)
+    if expected is None:
+        return None, answers.unfit or f"--reference says nothing of {found.name}"
+    return partial(applied, reference, given, found.name), ""
+
+
+def _facts(
+    comparison: Comparison,
+    found: Written,
+    tried: Tried,
+    reference: Callable[[], Tensor] | None,
+) -> tuple[str, ...]:
     if tried.screening is None:
         return ()
     tensors = dict(found.launched.tensors())
     element = _element(comparison, found)
-    return facts(tried.screening, element, tensors, comparison.reference, comparison.worst)
+    return facts(tried.screening, element, tensors, reference, comparison.worst)
 
 
 def _element(comparison: Comparison, found: Written) -> str:

@@ -269,6 +269,12 @@ class Knobs(KnobSet):
         (float, int),
         "seconds that the cause of a failed comparison is looked for",
     )
+    reference = Knob[str](
+        {"TKDEBUG_REFERENCE": str},
+        "",
+        str,
+        "module:function that says what a kernel's output should be, where a comparison fails",
+    )
     memory_budget_bytes = Knob[int](
         {"TKDEBUG_MEMORY_BUDGET": parse_size_bytes},
         1 << 30,

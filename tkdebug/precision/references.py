@@ -109,7 +109,21 @@ class Answers:
         return None if self.unfit else answer
 
 
-def _called(reference: Reference, given: Mapping[str, Any]) -> dict[str, Tensor]:
+def applied(reference: Reference, given: Mapping[str, Any], name: str) -> Tensor:
+    """Return what a reference says of an output, computed of the very arguments.
+
+    Args:
+        reference: one that fits.
+        given: the launch's arguments by name.
+        name: of the output's parameter.
+    """
+    answers = _called(reference, given, copies=False)
+    return answers[name] if name in answers else answers[""]
+
+
+def _called(
+    reference: Reference, given: Mapping[str, Any], copies: bool = True
+) -> dict[str, Tensor]:
     parameters = inspect.signature(reference).parameters
     takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
     missing = [
@@ -125,19 +139,20 @@ def _called(reference: Reference, given: Mapping[str, Any]) -> dict[str, Tensor]
             f"it has {', '.join(given)}"
         )
     chosen = given if takes_all else {name: given[name] for name in parameters if name in given}
-    copies = {
-        name: value.detach().clone() if isinstance(value, Tensor) else value
-        for name, value in chosen.items()
-    }
+    if copies:
+        chosen = {
+            name: value.detach().clone() if isinstance(value, Tensor) else value
+            for name, value in chosen.items()
+        }
     try:
-        answer = reference(**copies)
+        answer = reference(**chosen)
     except Exception as error:
         reason = str(error) or type(error).__name__
         raise UnfitReferenceError(f"{_name(reference)}: failed: {reason}") from error
     if isinstance(answer, Tensor):
-        return {"": answer.detach()}
+        return {"": answer.detach() if copies else answer}
     if isinstance(answer, Mapping) and all(isinstance(each, Tensor) for each in answer.values()):
-        return {str(name): each.detach() for name, each in answer.items()}
+        return {str(name): each.detach() if copies else each for name, each in answer.items()}
     raise UnfitReferenceError(
         f"{_name(reference)}: gives {type(answer).__name__}; expected a tensor, or a dict of "
         "tensors by the names of the kernel's parameters"

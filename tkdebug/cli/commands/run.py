@@ -17,6 +17,7 @@ from tkdebug.cli.options import (
     REPORT_FORMATS_TEXT,
     add_compiler,
     add_program,
+    add_reference,
     add_triton,
     value_of,
 )
@@ -139,6 +140,7 @@ def _add_kernels(parser: argparse.ArgumentParser) -> None:
         help="keep what interpreted launches are given, so that the cause of a failed comparison "
         "is found where inputs change afterwards; takes memory",
     )
+    add_reference(parser)
     parser.add_argument(
         "--quick",
         action="store_true",
