@@ -34,7 +34,7 @@ def test_skills_are_installed_and_not_written_over(run_main, tmp_path):
     changed.write_text("mine")
     status, out, err = run_main("skills", "install", "--to", to)
     assert (status, out) == (2, "")
-    assert err == f"tkdebug: {changed}: is there and differs; --force writes over it\n"
+    assert err.startswith(f"tkdebug: {changed}: is there and differs; ")
     assert changed.read_text() == "mine"
     assert run_main("skills", "install", "--to", to, "--force")[0] == 0
     assert changed.read_text("utf-8") == skills()[changed.parent.name]

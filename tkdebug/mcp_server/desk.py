@@ -68,10 +68,6 @@ class Desk:
         self._models.move_to_end(key)
         return self._models[key]
 
-    def model_replay(self, session: Path, form: str = "text") -> str:
-        """Return the command that reports a session."""
-        return replay_of(["report", "--format", form, self.folder.word(session)])
-
     def place(self, place: Sequence[Any] | None) -> dict[str, object]:
         """Return a place of a model as parts of an item."""
         if not place:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.mcp_server.answers import Answer, Basis, Item
+from tkdebug.mcp_server.children import replay_of
 from tkdebug.mcp_server.desk import Call, Desk
 from tkdebug.mcp_server.parameters import Parameter
 
@@ -152,9 +153,8 @@ def _of_session(
 ) -> Answer:
     session = call.given["session"]
     evidence = {"session": desk.folder.word(session), **run_facts(model)}
-    replay = desk.model_replay(session, form)
-    if form == "html":
-        replay += " -o run.html"
+    words = ["report", "--format", form, desk.folder.word(session)]
+    replay = replay_of([*words, *(("-o", "run.html") if form == "html" else ())])
     return Answer(basis_of(model), replay, evidence, facts or {}, items)
 
 

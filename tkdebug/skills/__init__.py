@@ -33,7 +33,10 @@ def install(to: Path, *, force: bool) -> Iterator[Path]:
         if not force:
             for file, text in texts.items():
                 if file.exists() and file.read_text("utf-8", "replace") != text:
-                    raise UsageError(f"{file}: is there and differs; --force writes over it")
+                    raise UsageError(
+                        f"{file}: is there and differs; "
+                        "`tkdebug skills install --force` writes over it"
+                    )
         for file, text in texts.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, "utf-8")
