@@ -530,3 +530,19 @@ def test_advice_of_a_run_without_it_is_one_line(run_main, tmp_path):
         pass
     line = error_line(run_main, "advise", path)
     assert "no launch was looked at for advice there; `tkdebug advise script.py` does" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--advise"], "--advise: kernels run on the GPU here, and remarks are of interpreted"),
+        (["--target", "sm_80"], "--target sm_80: kernels are compiled for the GPU here; add"),
+    ],
+)
+def test_options_of_interpreted_kernels_are_refused_by_their_own_names(
+    run_main, write_script, monkeypatch, options, said
+):
+    monkeypatch.setattr("tkdebug.cli.runs.checks._runs_natively", lambda mode: True)
+    script = write_script("print('ran')")
+    line = error_line(run_main, "run", "--no-tui", *options, script)
+    assert line.startswith(f"tkdebug: {said}")

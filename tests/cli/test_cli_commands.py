@@ -273,6 +273,7 @@ OF_RUN = {
     "--check-launches": "all",
     "--watch": "a.py:3:x",
     "--timeline": "k@0",
+    "--reference": "m:f",
     "--print-elements": "all",
     "--hang-timeout": "1234567.5",
     "--coredump": None,

@@ -7,6 +7,7 @@ script; `screen FILE` opens a recorded session; `run …` is `tkdebug run …` i
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import pkgutil
 import select
@@ -33,8 +34,9 @@ OF_SIGNAL = (
 )
 OF_SELECT = ("poll", "epoll", "EPOLLIN", "POLLIN", "POLLHUP", "kqueue")
 OF_SOCKET = ("AF_UNIX", "SOCK_SEQPACKET", "recv_fds", "send_fds", "SCM_RIGHTS")
-# The terminal of a running script, and the process that records beside a GPU of Linux.
-POSIX_ONLY = ("tkdebug.tui.script.child", "tkdebug.tui.script.drain")
+# The terminal of a running script, and the process that records beside a GPU of Linux; the SDK of
+# MCP, which the server imports, goes by `sys.platform`, and that is still Linux here.
+POSIX_ONLY = ("tkdebug.tui.script.child", "tkdebug.tui.script.drain", "tkdebug.mcp_server.server")
 
 
 def take_away(event_loop_runs: bool = False) -> None:
@@ -55,8 +57,12 @@ def import_all() -> list[str]:
     import tkdebug
 
     problems = []
+    # What an extra installs.
+    lacks_mcp = importlib.util.find_spec("mcp") is None
     for found in pkgutil.walk_packages(tkdebug.__path__, "tkdebug."):
         if found.name in POSIX_ONLY or found.name.endswith("__main__"):
+            continue
+        if lacks_mcp and found.name.startswith("tkdebug.mcp_server."):
             continue
         try:
             importlib.import_module(found.name)

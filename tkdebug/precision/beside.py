@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tkdebug.causes.fp64 import widen_floats
 from tkdebug.compiler.dialects import arith, tt
-from tkdebug.compiler.dialects.interfaces import ElementFunction, MemoryAccess
+from tkdebug.compiler.dialects.interfaces import Cast, ElementFunction, MemoryAccess, stored
 from tkdebug.compiler.dialects.table import is_terminator
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
@@ -171,10 +171,10 @@ class Beside:
 
         def apply(run: Evaluator, view: OpView, operand: TileValue) -> Sequence[TileValue]:
             (result,) = rule(run, view, operand)
-            origin = None if cast is None else self._origins.get(cast.operands[0])
+            origin = None if cast is None else self._origins.get(Cast(cast).source)
             if cast is None or origin is None:
                 return (result,)
-            before = origin.in_fp64(run, cast.operands[0].type)
+            before = origin.in_fp64(run, Cast(cast).source.type)
             whole = sides_of(result).widened(run, op.result.type)
             if whole.dim() != before.dim() or not bool(((whole - before).abs() < 1).all()):
                 return (result,)
@@ -221,11 +221,12 @@ class Beside:
             if not memory.is_beside(pointer):
                 return (SideBySide(actual),)
             others = [sides_of(value) for value in rest]
+            _, *operands = op.operands
 
             def read(world: Hashable | None) -> Tensor:
                 given = [
                     _on_side(run, value, operand.type, world)
-                    for value, operand in zip(others, op.operands[1:], strict=True)
+                    for value, operand in zip(others, operands, strict=True)
                 ]
                 with _unwatched(run):
                     (found,) = _run(run, twin, memory.pointer(pointer, world), *given)
@@ -245,7 +246,7 @@ class Beside:
         def apply(
             run: Evaluator, view: OpView, pointer: TileValue, value: TileValue, *rest: TileValue
         ) -> Sequence[TileValue]:
-            sides, type_ = sides_of(value), op.operands[1].type
+            sides, type_ = sides_of(value), stored(op).type
             if memory.is_only_stored(pointer):
                 rule(run, view, pointer, sides.actual, *rest)
                 memory.note_store(run, lambda: _in_all_worlds(run, sides, type_))
@@ -270,7 +271,7 @@ class Beside:
         def apply(
             run: Evaluator, view: OpView, pointer: TileValue, value: TileValue, *rest: TileValue
         ) -> Sequence[TileValue]:
-            sides, type_ = sides_of(value), op.operands[1].type
+            sides, type_ = sides_of(value), stored(op).type
             before = memory.actual(pointer) if memory.begin(pointer) else None
             (old,) = rule(run, view, pointer, sides.actual, *rest)
             if before is None:
@@ -489,13 +490,13 @@ def _in_world(
 
 def _origin_of_integer(op: Operation) -> Operation | None:
     """The conversion that made the integers of which floats are made, within limits if any."""
-    at: Operation | None = op.operands[0].defining_op
+    at: Operation | None = Cast(op).source.defining_op if Cast.matches(op) else None
     while at is not None and not arith.FloatToInteger.matches(at):
         if arith.IntegerExtremum.matches(at):
             made = [value.defining_op for value in at.operands]
             at = next((each for each in made if each and not arith.Constant.matches(each)), None)
         elif arith.IntegerCast.matches(at):
-            at = at.operands[0].defining_op
+            at = Cast(at).source.defining_op
         else:
             return None
     return at
@@ -512,8 +513,8 @@ def _origin_of_bits(op: Operation) -> Value | None:
         if value in seen or made is None:
             continue
         seen.add(value)
-        if tt.Bitcast.matches(made) and is_float(made.operands[0].type):
-            found.add(made.operands[0])
+        if tt.Bitcast.matches(made) and is_float(Cast(made).source.type):
+            found.add(Cast(made).source)
         elif made.name in _INTEGER_OPS:
             worklist += made.operands
     return found.pop() if len(found) == 1 else None

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Literal, get_args
 
+from tkdebug.compiler.analysis.data_flow import source_of, traced
 from tkdebug.compiler.dialects import arith, math, scf, tt
-from tkdebug.compiler.dialects.interfaces import DotLike, SameElements
+from tkdebug.compiler.dialects.interfaces import Cast, DotLike, SameElements, Writing, stored
 from tkdebug.compiler.ir import Block, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
@@ -55,7 +56,7 @@ def cause_of(op: Operation) -> Cause:
     if op.name in _NARROWING:
         if tt.FpToFp.matches(op) and tt.FpToFp(op).rounding == "rtz":
             return "biased"
-        added = arith.Binary.cast(op.operands[0].defining_op)
+        added = arith.Binary.cast(Cast(op).source.defining_op)
         is_sum = added is not None and added.op.name in _SUMS and _accumulates(added.op, op)
         return "accumulator" if is_sum else "storage"
     if DotLike.matches(op) or tt.Atomic.matches(op) or _adds_up(op):
@@ -74,7 +75,8 @@ def cause_of(op: Operation) -> Cause:
 
 
 def _is_narrow(op: Operation) -> bool:
-    floats = [ir.element_of(value.type) for value in op.results or op.operands[1:2]]
+    values = op.results or ([stored(op)] if Writing.matches(op) else [])
+    floats = [ir.element_of(value.type) for value in values]
     return any(isinstance(one, ir.ScalarType) and one.is_float and one.bits < 32 for one in floats)
 
 
@@ -131,18 +133,16 @@ def _carried(value: Value) -> tuple[IterArg | None, bool]:
             is_scaled = True
             value = next(
                 (x for x, _ in arith.Binary(op).both_orders if _carried(x)[0] is not None),
-                op.operands[1],
+                arith.Binary(op).rhs,
             )
-        elif op is not None and (op.name in _FLOAT_CASTS or SameElements.matches(op)):
-            value = op.operands[0]
+        elif (source := source_of(value, _FLOAT_CASTS | names_of(SameElements))) is not None:
+            value = source
         else:
             return None, is_scaled
 
 
 def _is_sum(value: Value) -> bool:
-    op = value.defining_op
-    while op is not None and op.name in _FLOAT_CASTS:
-        op = op.operands[0].defining_op
+    op = traced(value, _FLOAT_CASTS).defining_op
     return op is not None and (DotLike.matches(op) or _adds_up(op))
 
 
@@ -180,29 +180,24 @@ def _chain_length(op: Operation) -> int:
 
 
 def _without_casts(value: Value) -> Operation | None:
-    op = value.defining_op
-    while op is not None and op.name in _FLOAT_CASTS:
-        op = op.operands[0].defining_op
-    return op
+    return traced(value, _FLOAT_CASTS).defining_op
 
 
 def rounds_to_one_side(op: Operation) -> bool:
     """Whether it makes whole numbers of floats by leaving out what is after the point."""
     if not (math.Floor.matches(op) or math.Ceil.matches(op) or arith.FloatToInteger.matches(op)):
         return False
-    added = op.operands[0].defining_op
+    (rounded,) = op.operands
+    added = rounded.defining_op
     halves = () if added is None or not arith.AddF.matches(added) else added.operands
     return not any(constant_value(value) in (0.5, -0.5) for value in halves)
 
 
 def is_fixed(value: Value) -> bool:
     """Whether a value is a constant or a number that the launch was given, in each element."""
-    op = value.defining_op
-    while op is not None and tt.Rearrangement.matches(op):
-        value = op.operands[0]
-        op = value.defining_op
-    if op is not None:
-        return arith.Constant.matches(op)
+    value = traced(value, names_of(tt.Rearrangement))
+    if value.defining_op is not None:
+        return arith.Constant.matches(value.defining_op)
     return isinstance(value.owner, Block) and tt.Func.matches(value.owner.parent_op)
 
 

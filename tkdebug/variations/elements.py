@@ -347,8 +347,9 @@ class _Walker:
         if tt.Load.matches(op):
             # Where it is read counts by itself; what is read instead of memory is a value.
             masks = operand_masks(op, mask, result, step.tiles)
-            if tt.Load(op).other is not None:
-                self._mark(op.operands[-1], masks[-1])
+            other = tt.Load(op).other
+            if other is not None:
+                self._mark(other, masks[-1])
             return
         for value, chosen in zip(
             op.operands, operand_masks(op, mask, result, step.tiles), strict=True
@@ -527,5 +528,5 @@ def _pointer_name(load: Operation) -> str:
     value, seen = tt.Load(load).pointer, set()
     while value.defining_op is not None and value not in seen:
         seen.add(value)
-        value = value.defining_op.operands[0] if value.defining_op.operands else value
+        value = next(iter(value.defining_op.operands), value)
     return value.name or "memory"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tkdebug.checks import NATIVE_CHECKS, NO_CHECKS
 from tkdebug.cli.places import check_writable
-from tkdebug.cli.runs.request import RunRequest, is_upstream
+from tkdebug.cli.runs.request import USUAL_TARGET, RunRequest, is_upstream
 from tkdebug.errors import UnsupportedError, UsageError
 from tkdebug.findings.baseline import load
 from tkdebug.instrument.launch_listeners.nvtx_ranges import check_nvtx
@@ -145,6 +145,11 @@ def _check_target(request: RunRequest) -> None:
         return
     check_known("--target", asked)
     if _runs_natively(request.mode):
+        if request.given.get("advise") and asked == USUAL_TARGET:
+            raise UsageError(
+                "--advise: kernels run on the GPU here, and remarks are of interpreted ones; use "
+                "`tkdebug advise script.py`, or add --mode interpret"
+            )
         raise UsageError(
             f"--target {asked}: kernels are compiled for the GPU here; add --mode interpret"
         )

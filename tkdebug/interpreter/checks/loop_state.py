@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tkdebug.compiler.analysis.data_flow import backward, traced
 from tkdebug.compiler.dialects import arith, scf, tt
-from tkdebug.compiler.dialects.interfaces import Cast
+from tkdebug.compiler.dialects.interfaces import Cast, DotLike
 from tkdebug.compiler.dialects.op import Effects
 from tkdebug.compiler.dialects.table import OPS, is_effect_free
 from tkdebug.compiler.faults.messages import FaultText
@@ -24,6 +24,7 @@ from tkdebug.compiler.ir import Module, Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, IterArg, incoming, iter_args
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.module_facts import fact_of
@@ -144,7 +145,8 @@ class _Rounds:
         if op is None:
             return self._step_of_carried(value)
         if tt.Rearrangement.matches(op) or arith.ExtSI.matches(op):
-            return self.step(op.operands[0])
+            (source,) = op.operands
+            return self.step(source)
         if not arith.WrappingBinary.matches(op):
             return None
         left, right = (self.step(operand) for operand in op.operands)
@@ -163,7 +165,8 @@ class _Rounds:
         return _constant(added[0]) if len(added) == 1 else None
 
     def _step_of_product(self, op: Operation, left: int, right: int) -> int | None:
-        for step, other in ((left, op.operands[1]), (right, op.operands[0])):
+        factors = arith.Binary(op)
+        for step, other in ((left, factors.rhs), (right, factors.lhs)):
             factor = _constant(other)
             if factor is not None:
                 return step * factor
@@ -292,7 +295,7 @@ def _other_operand(rounds: _Rounds, load: Operation) -> Operation | None:
     for op in rounds.loop.regions[0].block.operations:
         if not tt.Dot.matches(op) or not _is_added_up(rounds, op):
             continue
-        sides = [_loaded(value) for value in op.operands[:2]]
+        sides = [_loaded(value) for value in (DotLike(op).a, DotLike(op).b)]
         if load not in sides:
             continue
         other = sides[1 - sides.index(load)]
@@ -316,7 +319,5 @@ def _is_added_up(rounds: _Rounds, dot: Operation) -> bool:
 
 def _loaded(value: Value) -> Operation | None:
     """Return the load that an operand of a product is, apart from its type and order."""
-    op = value.defining_op
-    while op is not None and (tt.Rearrangement.matches(op) or Cast.matches(op)):
-        op = op.operands[0].defining_op
+    op = traced(value, names_of(tt.Rearrangement, Cast)).defining_op
     return op if tt.Load.matches(op) else None

@@ -445,7 +445,8 @@ def _is_within(tile: TileValue, low: float, high: float) -> bool:
 def _narrowing_text(origin: Narrowed, at: tuple[int, ...], is_unsigned: bool = False) -> str:
     """Say what was lost at an element, such as "300 does not fit int8 (-128 to 127)"."""
     op = origin.op
-    value = element_at(origin.operands[0], at).item()
+    first, *_ = origin.operands
+    value = element_at(first, at).item()
     bits = bits_of(op.result)
     if arith.WrappingBinary.matches(op):
         is_unsigned = _is_wrapping_unsigned(op)

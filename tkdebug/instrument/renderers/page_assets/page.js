@@ -167,7 +167,7 @@ function left() {
 function roof() {
   const p = V()?.pictures?.find(q => q.kind === 'roofline');
   put('#hr', 'Roofline ', tag(p ? (/, measured/.test(p.caption) ? 'measured' : 'predicted') : ''));
-  put('#roof', p ? h('figure', null, picture(p), h('figcaption', null, p.caption)) : h('p.small.mut', null, V()?.costs?.length ? 'Its flops, its bytes, or the ceilings of the GPU are not known.' : ticked('`tkdebug run --advise` predicts what a kernel could reach.')));
+  put('#roof', p ? h('figure', null, picture(p), h('figcaption', null, p.caption)) : h('p.small.mut', null, V()?.costs?.length ? 'Its flops, its bytes, or the ceilings of the GPU are not known.' : ticked('`tkdebug run --mode interpret --advise` predicts what a kernel could reach.')));
   current();
 }
 const current = () => {
@@ -259,7 +259,7 @@ function srcbar() {
 function ghead() {
   const heats = V()?.heats ?? [];
   put('#ghead', h('span.bad', {title: 'faults'}, '✖'), h('span.adv', {title: 'advice'}, '◆'), h('span.val', {title: 'watched values'}, '◉'),
-    h('span.h', null, heats.length ? h('select', {id: 'heat', 'aria-label': 'heat by'}, heats.map(x => h('option', {value: x, selected: x === S.heat}, HEATS[x][0] + (HEATS[x][1] ? ', ' + HEATS[x][1] : '')))) : h('span', {title: '`run --advise --target sm_90a` weighs lines by predicted time, `--stalls` on a GPU by samples'}, 'no heat')), h('span'));
+    h('span.h', null, heats.length ? h('select', {id: 'heat', 'aria-label': 'heat by'}, heats.map(x => h('option', {value: x, selected: x === S.heat}, HEATS[x][0] + (HEATS[x][1] ? ', ' + HEATS[x][1] : '')))) : h('span', {title: '`run --mode interpret --advise` weighs lines by predicted time, `--stalls` on a GPU by samples'}, 'no heat')), h('span'));
 }
 const fnOf = key => { const f = M.byFile.get(fileOf(key)); for (let i = lineOf(key) - 1; f && i >= 0; i--) { const m = /^\s*def (\w+)/.exec(f.rows[i] ?? ''); if (m) return m[1]; } return 'a function'; };
 function caret(f) {
@@ -354,7 +354,7 @@ function faultSection(f) {
 }
 function defSections() {
   const k = K(), v = V(), c = v?.costs?.[0], o = v?.pictures?.find(p => p.kind === 'occupancy'), out = [];
-  out.push(c ? section('Bound', 'predicted', h('div.big', null, dur(v.predicted_ns), ' ', h('small', null, `a launch, by ${c.launched_bound || c.bound}`)), bars(Object.entries(c.resources_ns).filter(x => x[1] > 0).sort((a, b) => b[1] - a[1]).slice(0, 6), c.predicted_ns)) : section('Bound', '', h('p.mut', null, ticked('Nothing is predicted: `tkdebug run --advise --target sm_90a` does, without a GPU, too.'))));
+  out.push(c ? section('Bound', 'predicted', h('div.big', null, dur(v.predicted_ns), ' ', h('small', null, `a launch, by ${c.launched_bound || c.bound}`)), bars(Object.entries(c.resources_ns).filter(x => x[1] > 0).sort((a, b) => b[1] - a[1]).slice(0, 6), c.predicted_ns)) : section('Bound', '', h('p.mut', null, ticked('Nothing is predicted: `tkdebug run --mode interpret --advise` does, with a GPU or without.'))));
   if (o) out.push(h('section.f', null, h('h3', null, 'Occupancy ', tag('compiled')), h('div.pics', null, figure(o)), h('p.small.mut', null, `${v.resources.registers} registers, ${size((v.resources.static_shared_bytes ?? 0) + (v.resources.dynamic_shared_bytes ?? 0))} shared, spills ${size(v.resources.spill_store_bytes ?? 0)}`)));
   const warps = v?.pictures?.find(p => p.kind === 'warps');
   if (warps) out.push(wide(section('Warps in time', 'timeline', h('figure', null, picture(warps), h('figcaption.mut.small', null, warps.caption)))));
