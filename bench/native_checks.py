@@ -1,4 +1,4 @@
-"""What native checks cost: kernels of `bench/native.py` bare and checked, on one GPU.
+"""Costs of native checks: kernels of `bench/native.py` bare and checked, on one GPU.
 
 Both builds of a kernel run in turn in one process, on the same tensors; each time is the median of
 rounds of launches between two CUDA events. Needs a GPU, and a torch for it.
@@ -125,7 +125,7 @@ class Checked:
 
 
 def compile_ratio(bare: Callable[[], object], checked: Callable[[], object]) -> float:
-    """How much longer the checked build takes than the bare one: medians of some in turn."""
+    """Return the checked build's compile time over the bare one's: medians, in turn."""
     seconds: tuple[list[float], list[float]] = ([], [])
     # As `tkdebug run` does once torch is there: collections leave out what it has made.
     gc.freeze()
@@ -277,7 +277,7 @@ def measure(row: Row, rounds: int, sanitized: float | None = None) -> str:
 def loop_ms(launch: Callable[[int], Any], policy: str) -> float:
     """Host time of a program of `LAUNCHES` launches to its end, once its kernels are compiled.
 
-    The first launch waits for the checked build, and the bare one is compiled behind it: both are
+    The first launch waits for the checked build, and the bare one is compiled after it: both are
     there before the time begins.
     """
     from tkdebug.runtime.checked.checked_launches import CHECKED
@@ -348,7 +348,7 @@ Programs of 1,000 vector adds of up to 2^24 elements, the first launches of each
 
 
 def sanitizer() -> str | None:
-    """Where compute-sanitizer is; None where it is not."""
+    """Return the path of compute-sanitizer, None without one."""
     toolkit = Path("/usr/local/cuda/bin/compute-sanitizer")
     return shutil.which("compute-sanitizer") or (str(toolkit) if toolkit.exists() else None)
 

@@ -218,7 +218,7 @@ def test_ceilings_say_that_the_name_of_the_file_is_no_formats(run_main, tmp_path
 
 @pytest.fixture
 def requested(tmp_path, monkeypatch):
-    """What a command line of `tkdebug run` asks for."""
+    """Return the request that a command line of `tkdebug run` makes."""
     for name in ("s.py", "-odd.py", "pkg.py"):
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)

@@ -127,7 +127,7 @@ class Rounding:
 
 
 def rounding(module: Module) -> Rounding:
-    """What may make results of a module differ."""
+    """Return the reasons for which results of a module may differ."""
     names = {op.name for op in module.walk()}
     reasons = names & (SUMS | APPROXIMATIONS)
     if "arith.mulf" in names:
@@ -151,7 +151,7 @@ class Buffers:
         self.storages = sorted(found.items())
 
     def contents(self) -> list[torch.Tensor]:
-        """What is in memory now."""
+        """Return the contents of memory now."""
         return [memory.cpu().clone() for _, memory in self.storages]
 
     def copied(self, contents: Sequence[torch.Tensor], device: str) -> Copy:
@@ -190,7 +190,7 @@ class Copy:
         return block[address - first : address - first + size]
 
     def contents(self) -> list[torch.Tensor]:
-        """What is in the storages now."""
+        """Return the contents of the storages now."""
         return [self.at(first, size).cpu().clone() for first, size in self.storages]
 
     def value(self, value: Any) -> Any:

@@ -53,7 +53,7 @@ def take_away(event_loop_runs: bool = False) -> None:
 
 
 def import_all() -> list[str]:
-    """What goes wrong, a line for each module."""
+    """Return the failures of imports, a line for each module."""
     import tkdebug
 
     problems = []
