@@ -63,7 +63,7 @@ _IMPORTED = (
     "tkdebug.compiler.ops",
     "tkdebug.compiler.passes",
     "tkdebug.instrument.session_file",
-    "tkdebug.interpreter",
+    "tkdebug.interpreter.launch",
     "tkdebug.interpreter.memory",
     "tkdebug.runtime.jit",
 )

@@ -13,7 +13,7 @@ import torch
 from check_recorder import CheckRecorder, SymptomObserver
 
 import tkdebug
-import tkdebug.interpreter
+import tkdebug.interpreter.launch
 from tkdebug import knobs
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.parser import parse_module
@@ -62,7 +62,10 @@ def launches(run: Callable[[], object]) -> list[Launch]:
         seen.append(Launch(kept, before, grid, faults, given, list(values)))
         return faults
 
-    with mock.patch.object(tkdebug.interpreter, "run_module", spy), tkdebug.mode("interpret"):
+    with (
+        mock.patch.object(tkdebug.interpreter.launch, "run_module", spy),
+        tkdebug.mode("interpret"),
+    ):
         run()
     return seen
 

@@ -16,7 +16,7 @@ from unittest import mock
 
 from check_support import Launch, reported
 
-import tkdebug.interpreter
+import tkdebug.interpreter.launch
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
@@ -144,7 +144,7 @@ def zoo(run: Run) -> Iterator[Zoo]:
     """Compare the launches that are interpreted within."""
     found = Zoo(run)
     differential = sys.modules.get("differential")
-    with mock.patch.object(tkdebug.interpreter, "run_module", found.interpreted):
+    with mock.patch.object(tkdebug.interpreter.launch, "run_module", found.interpreted):
         if differential is None:
             yield found
         else:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tkdebug
-import tkdebug.interpreter
+import tkdebug.interpreter.launch
 import tkdebug.language as tl
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.parser import parse_module
@@ -70,7 +70,7 @@ def checked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         after_each_pass(request.param, module, values, check)
         return faults
 
-    monkeypatch.setattr(tkdebug.interpreter, "run_module", run)
+    monkeypatch.setattr(tkdebug.interpreter.launch, "run_module", run)
     torch.manual_seed(0)
     return seen
 

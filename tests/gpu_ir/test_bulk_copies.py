@@ -17,7 +17,7 @@ from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.compiler.verifier import verify
 from tkdebug.errors import IRError, LaunchError
-from tkdebug.interpreter import run_module
+from tkdebug.interpreter.launch import run_module
 
 DESC = "!tt.tensordesc<tensor<8x16xf32>>"
 BUFFER = "!ttg.memdesc<8x16xf32, #block, mutable>"

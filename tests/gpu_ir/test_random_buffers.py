@@ -17,8 +17,8 @@ from tkdebug.compiler.passes import PassManager
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared, collect_demands, place
 from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
-from tkdebug.interpreter import run_module
 from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.launch import run_module
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.tiles.values import TileValue
 

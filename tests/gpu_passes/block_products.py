@@ -13,7 +13,7 @@ from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
 from tkdebug.compiler.passes.pass_run import Pass
 from tkdebug.compiler.passes.pipeline import PassManager
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.interpreter import run_module
+from tkdebug.interpreter.launch import run_module
 
 M, N, K = 64, 32, 32
 BLOCKS = 7

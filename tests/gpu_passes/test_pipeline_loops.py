@@ -27,7 +27,7 @@ from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
 from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
 from tkdebug.compiler.passes.gpu.pipeline_wgmma import PipelineWgmma
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
-from tkdebug.interpreter import run_module
+from tkdebug.interpreter.launch import run_module
 
 ALL = (PipelineWgmma(), AllocateShared(scratch_bytes), InsertBarriers(scratch_bytes))
 

@@ -16,7 +16,7 @@ from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
 from tkdebug.compiler.passes.gpu.sink_reductions import SinkReductions
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.interpreter import run_module
+from tkdebug.interpreter.launch import run_module
 
 # One warp; a thread holds two elements of every row, of which there are two.
 ROWS = """

@@ -11,10 +11,10 @@ from unittest import mock
 import torch
 from reference import Reference
 
-import tkdebug.interpreter
+import tkdebug.interpreter.launch
 from tkdebug.knobs import scope
 
-_real_run = tkdebug.interpreter.run_module
+_real_run = tkdebug.interpreter.launch.run_module
 _counter = itertools.count()
 # What undefined values come to is tested by itself, in test_undefined_values.py and
 # test_offset_overflow.py.
@@ -60,7 +60,7 @@ def launch(kernel, grid, *arguments, budget=None, observers=(), **options):
         seen.faults = _real_run(module, values, dimensions, record, name, **options)
         return seen.faults
 
-    with mock.patch.object(tkdebug.interpreter, "run_module", spy):
+    with mock.patch.object(tkdebug.interpreter.launch, "run_module", spy):
         with scope(**({} if budget is None else {"memory_budget_bytes": budget})):
             kernel.interpret[grid](*arguments, **options)
     return seen

@@ -9,8 +9,8 @@ import torch
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.parser import parse_module
-from tkdebug.interpreter import run_module
 from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.launch import run_module
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.plan import Prepared
 from tkdebug.interpreter.tiles.values import TileValue

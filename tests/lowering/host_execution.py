@@ -20,7 +20,7 @@ from tkdebug.compiler.targets.nvptx.emitter import Emitter
 from tkdebug.compiler.targets.nvptx.lowering.context import WARP_SIZE, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
-from tkdebug.interpreter import run_module
+from tkdebug.interpreter.launch import run_module
 
 _THREAD = "call i32 @llvm.nvvm.read.ptx.sreg.tid.x()"
 

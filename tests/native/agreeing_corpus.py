@@ -26,7 +26,7 @@ import pytest
 import torch
 
 import tkdebug
-import tkdebug.interpreter
+import tkdebug.interpreter.launch
 from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir import Module, PointerType
 from tkdebug.compiler.ir.types import element_of
@@ -369,14 +369,14 @@ def _leaves_no_result(fault: Fault) -> bool:
 
 @contextlib.contextmanager
 def _noting_faults() -> Iterator[list[Any]]:
-    run, faults = tkdebug.interpreter.run_module, []
+    run, faults = tkdebug.interpreter.launch.run_module, []
 
     def noting(*arguments: Any, **keywords: Any) -> Any:
         found = run(*arguments, **keywords)
         faults.extend(found)
         return found
 
-    with mock.patch.object(tkdebug.interpreter, "run_module", noting):
+    with mock.patch.object(tkdebug.interpreter.launch, "run_module", noting):
         yield faults
 
 

@@ -35,7 +35,7 @@ from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.targets import target_of
 from tkdebug.errors import UnsupportedError
-from tkdebug.interpreter import run_module
+from tkdebug.interpreter.launch import run_module
 from tkdebug.interpreter.memory.host_views import memory_of
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.specialize import alignment_key, runtime_values

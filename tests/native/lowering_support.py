@@ -9,13 +9,13 @@ from unittest import mock
 
 import torch
 
-import tkdebug.interpreter
+import tkdebug.interpreter.launch
 from tkdebug.compiler.ir import DescriptorType, Module
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.passes import TILE_PIPELINE, Pass, PassManager
 
-_run = tkdebug.interpreter.run_module
+_run = tkdebug.interpreter.launch.run_module
 
 
 def lowered(module: Module, passes: Sequence[Pass]) -> Module:
@@ -59,7 +59,7 @@ def run_lowered_too(
             compare(_memory(tensor).view(tensor.dtype), wanted.view(tensor.dtype))
         return faults
 
-    with mock.patch.object(tkdebug.interpreter, "run_module", run):
+    with mock.patch.object(tkdebug.interpreter.launch, "run_module", run):
         yield seen
 
 

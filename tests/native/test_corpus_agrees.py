@@ -22,7 +22,7 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.compat.around_torch.marked_empties import mark_empties
 from tkdebug.compat.around_torch.watched_gaps import watch_gaps
-from tkdebug.interpreter import run_module
+from tkdebug.interpreter.launch import run_module
 from tkdebug.runtime.arguments.specialize import runtime_values
 
 HERE = Path(__file__).resolve().parent

@@ -12,23 +12,21 @@ import ctypes
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import tt
 from tkdebug.errors import TkError
 from tkdebug.interpreter.memory.host_views import host_view, memory_of
-from tkdebug.interpreter.plan import Prepared
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.specialize import runtime_values
-from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
 if TYPE_CHECKING:
     from tkdebug.causes.comparison import Comparison
     from tkdebug.records.events import Fault
     from tkdebug.runtime.launch.grid import Grid
+    from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
 # Launches before these are forgotten.
 _REMEMBERED = 1024
@@ -149,6 +147,9 @@ class Launched:
 
     def stored_storages(self) -> frozenset[int]:
         """Return the addresses of the allocations that it may have written, which are there."""
+        from tkdebug.compiler.dialects import tt
+        from tkdebug.interpreter.plan import Prepared
+
         module = self.kernel.module
         written = Prepared.of(module).written
         names = tt.Func(module.function).arg_names
@@ -187,11 +188,12 @@ class RememberedLaunches:
         before: object,
     ) -> None:
         """Remember a launch; arguments as for `LaunchFollower.ended`."""
-        assert isinstance(kernel, InterpretedKernel)
+        # Followers hear of interpreted launches only.
+        interpreted = cast("InterpretedKernel", kernel)
         assert isinstance(before, dict)
         # Arguments that are to be kept are not freed either.
         held = values if KNOBS.cause else tuple(map(_held, values))
-        launched = Launched(kernel, grid, launch_id, held, before)
+        launched = Launched(interpreted, grid, launch_id, held, before)
         self._launches.append(launched)
         if before and not KNOBS.cause:
             self._keeping.append(launched)

@@ -25,8 +25,8 @@ from tkdebug.compiler.ir import Module, Operation, Region, Value
 from tkdebug.debugger.checkpoints import Checkpoints
 from tkdebug.debugger.code import DebugCode
 from tkdebug.debugger.stops import BEGINNING, END, Moment
-from tkdebug.interpreter import run_debugged
 from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.launch import run_debugged
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.tiles.values import BufferView, TileValue
 from tkdebug.records.events import Fault

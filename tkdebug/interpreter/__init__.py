@@ -1,11 +1,4 @@
-"""The batched executor: Tile IR as torch ops, many programs at once, every access checked."""
+"""The batched executor: Tile IR as torch ops, many programs at once, every access checked.
 
-from tkdebug.interpreter.launch import (
-    look_at_empty_launch,
-    run_debugged,
-    run_module,
-    stored_tensors,
-)
-from tkdebug.interpreter.observers import CompiledFacts
-
-__all__ = ["CompiledFacts", "look_at_empty_launch", "run_debugged", "run_module", "stored_tensors"]
+Launches begin in `launch`. Native runs use some of `memory` alone, so nothing is imported here.
+"""

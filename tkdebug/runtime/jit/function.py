@@ -28,7 +28,11 @@ from tkdebug.runtime.device.modes import current_mode, mode
 from tkdebug.runtime.errors import ArgumentOverflowError, GlobalChangedError, OutsideKernelError
 from tkdebug.runtime.jit.function_source import KernelFunction
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
-from tkdebug.runtime.launch.first_launch import load_what_launches_import, prestart
+from tkdebug.runtime.launch.first_launch import (
+    load_interpreter,
+    load_what_launches_import,
+    prestart,
+)
 from tkdebug.runtime.launch.grid import grid_dimensions
 from tkdebug.runtime.launch.interpreted_kernel import compile_kernel
 from tkdebug.runtime.launch.requests import requested
@@ -181,6 +185,7 @@ class JITFunction(KernelFunction, KernelInterface):
     def _run_interpreted(
         self, args: tuple[Any, ...], grid: Any, warmup: bool, kwargs: dict[str, Any]
     ) -> CompiledKernel | None:
+        load_interpreter()
         values, types, options = self._bind(args, kwargs)
         key: Key = (types, tuple(options.items()), KNOBS.debug)
         try:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import importlib
 import os
 import threading
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from tkdebug.checks import modules_of
 from tkdebug.errors import TkError
 from tkdebug.knobs import KNOBS
 from tkdebug.plugins import Plugin, loaded
+from tkdebug.process.apart_imports import import_apart
 from tkdebug.process.forks import renew_after_forks
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.device.platform import platform_in_force
@@ -35,7 +35,6 @@ _MODULES = (
     "tkdebug.compiler.frontend",
     "tkdebug.compiler.ops.descriptors",
     "tkdebug.compiler.passes",
-    "tkdebug.interpreter",
     "tkdebug.runtime.compile.cross_compilation",
     "tkdebug.runtime.device.driver",
     "tkdebug.runtime.arguments.tensor_places",
@@ -103,18 +102,18 @@ def _load() -> None:
     platform = platform_in_force()
     for name in (*_MODULES, *(platform.modules if platform.is_there() else ())):
         try:
-            importlib.import_module(name)
+            import_module(name)
         except ImportError:
             return
-    _load_checks()
     add_plugin_hooks()
 
 
-def _load_checks() -> None:
+@cache
+def load_interpreter() -> None:
+    """Import what interpreted launches need; native runs do without."""
     from tkdebug.findings.reporting import checks_in_force
 
-    for name in modules_of(checks_in_force()):
-        importlib.import_module(name)
+    import_apart("tkdebug.interpreter.launch", *modules_of(checks_in_force()))
 
 
 _IMPORTS = _Imports()

@@ -153,20 +153,21 @@ class InterpretedKernel(CompiledKernel):
 
     def launch_nothing(self, grid: Grid, values: tuple[Any, ...]) -> None:
         """Report outputs that a grid with an axis of 0 leaves unwritten, if that is asked for."""
-        from tkdebug.interpreter import look_at_empty_launch
+        from tkdebug.interpreter.launch import look_at_empty_launch
 
         look_at_empty_launch(self.module, runtime_values(self.src.specs, values), grid, self.name)
 
     def stored_to(self, values: tuple[Any, ...]) -> list[torch.Tensor]:
         """The tensors that a launch with `values` may store to."""
-        from tkdebug.interpreter import stored_tensors
+        from tkdebug.interpreter.launch import stored_tensors
 
         return stored_tensors(self.module, runtime_values(self.src.specs, values))
 
     def _execute(
         self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None, is_reported: bool
     ) -> None:
-        from tkdebug.interpreter import CompiledFacts, run_module
+        from tkdebug.interpreter.launch import run_module
+        from tkdebug.interpreter.observers import CompiledFacts
         from tkdebug.runtime.arguments.tensor_places import refuse_unfit_tensors
 
         refuse_unfit_tensors(self.name, self.src.fn.arg_names, values)
