@@ -58,6 +58,7 @@ def test_what_the_editor_shows_wrong_is_reported(session, step, change, said):
     [
         (["none.vsix"], "/bin/chromium", "skipped: there is no none.vsix"),
         ([str(FILE)], None, "skipped: no Chromium"),
+        (["--fetch"], None, "skipped: no Chromium"),
         ([str(FILE), "--seconds", "0"], "/bin/chromium", "skipped: it took longer than 0 s"),
     ],
 )

@@ -1,6 +1,7 @@
 """The extension in code-server under a headless Chromium: breakpoint, variables, step, step back.
 
-`python tests/editors/code_server/run.py VSIX [--tools FOLDER]`. Exits with 0 where the page shows
+`python tests/editors/code_server/run.py VSIX [--tools FOLDER]`; `--fetch --tools FOLDER` installs
+code-server there, and runs nothing. Exits with 0 where the page shows
 what it should, and with 1 where the editor ran and showed something else. Whatever is missing to
 run it (npm, network, Chromium, time) is said in one line, "skipped: why", and exits with 0 too.
 """
@@ -41,13 +42,18 @@ class Wrong(Exception):
 def main() -> int:
     """Run the session."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("vsix", type=Path)
+    parser.add_argument("vsix", type=Path, nargs="?", default=Path("none.vsix"))
+    parser.add_argument("--fetch", action="store_true", help="install code-server in --tools alone")
     parser.add_argument("--tools", type=Path, help="where code-server is, or is to be installed")
     parser.add_argument("--seconds", type=int, default=240, help="for all of it")
     options = parser.parse_args()
     deadline = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory(prefix="tkdebug-editor-") as folder:
         try:
+            if options.fetch:
+                _browser()
+                _installed(options.tools or Path(folder), deadline)
+                return 0
             steps = _checked_steps(options, Path(folder), deadline)
         except Skipped as reason:
             print(f"skipped: {reason}")
@@ -77,9 +83,7 @@ def _checked_steps(options: argparse.Namespace, folder: Path, deadline: float) -
 
 def _session(vsix: Path, tools: Path, work: Path, deadline: float) -> dict[str, Any]:
     """What the page shows at each step, by the step's name."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        raise Skipped(f"no Chromium: none of {', '.join(BROWSERS)} is installed")
+    browser = _browser()
     if not vsix.is_file():
         raise Skipped(f"there is no {vsix}: the extension was not packaged")
     work.mkdir()
@@ -95,6 +99,13 @@ def _session(vsix: Path, tools: Path, work: Path, deadline: float) -> dict[str, 
         drive = [node, HERE / "drive.mjs", tools, browser, f"{address}/?folder={place}", _line()]
         done = _Driven(drive, deadline)
     return done.steps()
+
+
+def _browser() -> str:
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        raise Skipped(f"no Chromium: none of {', '.join(BROWSERS)} is installed")
+    return browser
 
 
 class _Driven:
