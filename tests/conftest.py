@@ -16,6 +16,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "native"))
 pytest_plugins = ["corpus_plugin"]
 
+# Tiles are small, and the processes of a parallel run have all cores: torch's second thread would
+# only wait, which takes a core. Before torch is imported, and for the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A shell starts background jobs with SIGINT ignored, nohup with SIGHUP ignored; children inherit
 # that, and the tests of Ctrl-C would wait in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
