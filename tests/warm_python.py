@@ -21,12 +21,16 @@ from typing import Any
 
 _SERVER = """\
 import gc, json, os, runpy, socket, sys
-import torch
+import torch, elftools.elf.elffile, numpy.ma, numpy.typing, pdb
 import importlib, pkgutil
-for package in map(importlib.import_module, sys.argv[2:]):
+def warm_up(package):
     for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
-        importlib.import_module(module.name)
-del sys.argv[2:], importlib, pkgutil, package, module
+        if module.name not in sys.argv[2:]:
+            imported = importlib.import_module(module.name)
+            if module.ispkg:
+                warm_up(imported)
+warm_up(importlib.import_module("tkdebug"))
+del sys.argv[2:], elftools, importlib, numpy, pdb, pkgutil, warm_up
 gc.freeze()  # a collection in a child would copy every page
 def request(server):
     while True:
@@ -44,6 +48,16 @@ def request(server):
             os.close(handle)
         server.send(b"%d " % pid)
         server.send(b"%d " % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+def end(code):
+    # As Python ends, but no module is freed: that, too, would copy every page.
+    import atexit, ctypes, sys, threading
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            stream.flush()
+    ctypes.CDLL(None).fflush(None)
+    os._exit(code & 0xFF)
 asked = request(socket.socket(fileno=int(sys.argv[1])))
 os.environ.clear()
 os.environ.update(asked["env"])
@@ -51,21 +65,23 @@ os.chdir(asked["cwd"])
 sys.modules["tkdebug.errors"]._START_FOLDER = os.getcwd()
 sys.path[0] = os.getcwd()
 sys.argv[1:] = asked["arguments"]
-del gc, socket, torch, json, request
-runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
+module = asked["module"]
+del asked, gc, socket, torch, json, request
+try:
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+except SystemExit as error:
+    if type(error.code or 0) is int:
+        end(error.code or 0)
+    raise
+end(0)
 """
-# Packages whose modules most commands import, with what these import.
-_IMPORTED = (
-    "tkdebug.cli.commands",
-    "tkdebug.cli.runs",
-    "tkdebug.compiler.dialects",
-    "tkdebug.compiler.frontend",
-    "tkdebug.compiler.ops",
-    "tkdebug.compiler.passes",
-    "tkdebug.instrument.session_file",
-    "tkdebug.interpreter.launch",
-    "tkdebug.interpreter.memory",
-    "tkdebug.runtime.jit",
+# Packages and modules that commands do not import, or that have to be the first ones.
+_NOT_IMPORTED = (
+    "tkdebug.__main__",
+    "tkdebug.compat.child",
+    "tkdebug.mcp_server",
+    "tkdebug.pytest_plugin",
+    "tkdebug.tui",
 )
 # What Python, its libraries or torch read when they start.
 _READ_AT_START = ("PYTHON", "LD_", "TORCH", "OMP_", "MKL_", "CUDA_", "LC_", "LANG", "HOME")
@@ -106,7 +122,7 @@ class WarmPython:
         *,
         env: Mapping[str, str],
         cwd: Path | str | None = None,
-        input: str | None = None,
+        input: str | bytes | None = None,
         timeout: float = 300,
     ) -> subprocess.CompletedProcess[str]:
         """As `subprocess.run` of `python -m module arguments` with text captured."""
@@ -129,7 +145,7 @@ class WarmPython:
         killer.start()
         readers = [out.read_in_thread(), err.read_in_thread()]
         with os.fdopen(stdin.write_end, "wb") as file:
-            file.write((input or "").encode())
+            file.write(input.encode() if isinstance(input, str) else input or b"")
         for reader in readers:
             reader.join()
         status = int(_word(server))
@@ -144,7 +160,7 @@ class WarmPython:
             self._socket, theirs = socket.socketpair()
             # What it says itself goes where this process says it; children have their own.
             subprocess.Popen(
-                [sys.executable, "-c", _SERVER, str(theirs.fileno()), *_IMPORTED],
+                [sys.executable, "-c", _SERVER, str(theirs.fileno()), *_NOT_IMPORTED],
                 env=self._environment,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from patience import LONGEST_WAIT_S
+from warm_python import run_module
 
 TWICE = str(Path(__file__).parent / "scripts" / "twice.py")
 DEEP = "1 +" * 5000 + "1"
@@ -18,9 +19,8 @@ DEEP = "1 +" * 5000 + "1"
 
 def debug(*words, typed=b""):
     """Run the command, typed at as at a pipe: its status, and what it says."""
-    command = [sys.executable, "-m", "tkdebug", "debug", *words]
-    done = subprocess.run(command, input=typed, capture_output=True, timeout=LONGEST_WAIT_S)
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+    done = run_module("tkdebug", "debug", *words, input=typed, timeout=LONGEST_WAIT_S)
+    return done.returncode, done.stdout, done.stderr
 
 
 BAD = [
