@@ -1,5 +1,6 @@
 """The model of a run: joined by one key, bounded in size, and what to look at next."""
 
+import contextlib
 import json
 import sqlite3
 from dataclasses import replace
@@ -21,6 +22,7 @@ from tkdebug.instrument.home.records import Place
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.session_file.lock import lock_path
 from tkdebug.records.events import FaultExtent, LoopRound
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.watches.records import WatchedValue
@@ -152,9 +154,16 @@ def test_a_clean_run_says_so_and_a_killed_one_too(tmp_path):
     with Recorder(path, script="k.py", output=False):
         launch()
         running = model(path)
-    assert running.verdict.text == "going on, or killed"
+    assert (running.verdict.level, running.verdict.text) == ("clean", "running: no findings so far")
     clean = model(path)
     assert (clean.verdict.level, clean.verdict.text, clean.steps) == ("clean", "no findings", ())
+    with contextlib.closing(sqlite3.connect(path)) as changes, changes:
+        changes.execute("UPDATE run SET end_ns = NULL")
+    # A copy has no lock, which only a killed run leaves.
+    assert model(path).verdict.text == "running or killed: no findings"
+    lock_path(path).touch()
+    killed = model(path)
+    assert (killed.verdict.level, killed.verdict.text) == ("fault", "killed: no findings")
 
 
 def test_steps_begin_with_a_comparison_that_failed_and_end_with_advice(tmp_path, script):

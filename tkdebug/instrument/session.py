@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain
@@ -98,6 +99,10 @@ class Session:
             SessionError: it cannot be written.
         """
         self._connection.copy_to(path)
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Let all that is asked inside be of one moment, also while the run goes on."""
+        return self._connection.snapshot()
 
     def __enter__(self) -> Session:
         return self

@@ -1,8 +1,9 @@
-"""`tkdebug view`: a recorded run in the TUI."""
+"""`tkdebug view`: a recorded run in the TUI, or in a browser."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 
 from tkdebug.cli.command import Command
@@ -21,21 +22,47 @@ class ViewCommand(Command):
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the session."""
-        parser.add_argument("session", type=Path, metavar="run.tkd|FOLDER", help=SESSION_HELP)
+        parser.add_argument(
+            "session",
+            type=Path,
+            nargs="?",
+            metavar="run.tkd|FOLDER",
+            help=f"{SESSION_HELP}; without it, the latest in the current folder",
+        )
+        parser.add_argument(
+            "--web",
+            action="store_true",
+            help="serve its page to browsers of this machine, while the run goes on, too",
+        )
+        parser.add_argument(
+            "--port",
+            type=int,
+            metavar="PORT",
+            help="of --web, on 127.0.0.1; by default any",
+        )
+
+    def check(self, parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+        """Refuse a port that nothing listens at."""
+        if options.port is not None and not options.web:
+            parser.error("--port: is of --web; give both")
 
     def run(self, options: argparse.Namespace) -> int:
         """Open the session; the result is the exit status."""
         from tkdebug.instrument.session import Session
         from tkdebug.terminal.display import has_terminal, has_textual
 
-        path: Path = options.session
+        path: Path = options.session or latest_session(Path())
         if path.is_dir():
+            if options.web:
+                raise UsageError(f"view --web: {path} is a folder; name one of its sessions")
             from tkdebug.cli.commands.report import ranks_of_folder
             from tkdebug.cli.places import put_out
 
             put_out(ranks_of_folder(path, as_json=False))
             return 0
         Session.open(path).close()
+        if options.web:
+            return serve_page(path, options.port or 0)
         if not has_textual():
             raise UsageError("view: the TUI needs the package textual; pip install textual")
         if not has_terminal():
@@ -48,3 +75,29 @@ class ViewCommand(Command):
 
 
 COMMAND = ViewCommand()
+
+
+def latest_session(folder: Path) -> Path:
+    """Return the session in `folder` that was written last.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = [(path.stat().st_mtime_ns, path) for path in folder.glob("*.tkd") if path.is_file()]
+    if not found:
+        raise UsageError(
+            "view: there is no session (*.tkd) in the current folder; name one, or "
+            "`tkdebug run -o run.tkd script.py` records one"
+        )
+    return max(found)[1]
+
+
+def serve_page(path: Path, port: int) -> int:
+    """Serve the page of the session at `path` until Ctrl-C; the result is the exit status."""
+    from tkdebug.instrument.live_page import LivePage, PageServer
+    from tkdebug.terminal.text import tell
+
+    with PageServer(LivePage(path), port) as server, contextlib.suppress(KeyboardInterrupt):
+        tell(f"{path} is at {server.address} until Ctrl-C")
+        server.serve_forever()
+    return 0

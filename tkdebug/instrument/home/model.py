@@ -7,11 +7,12 @@ out is said.
 
 from __future__ import annotations
 
+import socket
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from tkdebug.advice.records import Remark
 from tkdebug.errors import shown_path
@@ -35,6 +36,7 @@ from tkdebug.instrument.home.records import (
     FaultModel,
     KernelModel,
     LaunchModel,
+    Level,
     ModelLine,
     OtherModel,
     Place,
@@ -42,6 +44,7 @@ from tkdebug.instrument.home.records import (
     RunFacts,
     RunModel,
     SourceModel,
+    State,
     Step,
     StepKind,
     TimeStrip,
@@ -51,8 +54,10 @@ from tkdebug.instrument.home.variants import Variants
 from tkdebug.instrument.records import (
     FaultGroup,
     Output,
+    RunInfo,
 )
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.session_file.lock import is_recorded_into
 
 MOST_KERNELS = 300
 MOST_FAULTS = 500
@@ -78,6 +83,18 @@ def model_of(
         SessionError: the session is damaged.
     """
     return _ModelOfRun(session, session.fault_groups() if faults is None else faults, code).made()
+
+
+def state_of(run: RunInfo, path: Path) -> State:
+    """Return whether a run goes on, by its session and the lock beside that."""
+    if run.end_ns is not None:
+        return "ended"
+    is_going_on = is_recorded_into(path)
+    if is_going_on:
+        return "running"
+    # Another host may hold the lock of a file that both see.
+    is_known = is_going_on is False and run.host == socket.gethostname()
+    return "killed" if is_known else "running or killed"
 
 
 class _ModelOfRun:
@@ -141,7 +158,7 @@ class _ModelOfRun:
             script=run.script,
             argv=run.argv,
             mode=run.mode,
-            state="ended" if run.end_ns is not None else "going on or killed",
+            state=state_of(run, self.session.path),
             exit_status=run.exit_status,
             start_ns=run.start_ns,
             duration_ns=None if run.end_ns is None else run.end_ns - run.start_ns,
@@ -361,15 +378,17 @@ def _verdict(run: RunFacts, faults: Sequence[FaultModel]) -> Verdict:
     if len(errors) > failed:
         number = len(errors) - failed
         parts.append(f"{number:,} fault{'s' * (number > 1)}")
-    if run.state != "ended":
-        parts.append("going on, or killed")
-    elif run.exit_status and not errors:
+    if run.exit_status and not errors:
         parts.append(f"exit status {run.exit_status}")
-    if parts:
-        return Verdict("fault", ", ".join(parts))
-    if open_:
-        return Verdict("warning", f"{len(open_):,} warning{'s' * (len(open_) > 1)}")
-    return Verdict("clean", "no findings")
+    level: Level = "fault" if parts or "killed" in run.state else "warning" if open_ else "clean"
+    if not parts and open_:
+        parts.append(f"{len(open_):,} warning{'s' * (len(open_) > 1)}")
+    said = ", ".join(parts) or "no findings"
+    if run.state == "ended":
+        return Verdict(level, said)
+    return Verdict(
+        level, f"{run.state}: {said} so far" if run.state == "running" else f"{run.state}: {said}"
+    )
 
 
 def _steps(faults: Sequence[FaultModel], remarks: Sequence[RemarkModel]) -> tuple[Step, ...]:

@@ -19,7 +19,7 @@ from tkdebug.records.events import Cause, FaultExtent
 SCHEMA = 1
 # measured: on a GPU; predicted: by the cost model; interpreted: counted or timed on the CPU.
 Basis = Literal["measured", "predicted", "interpreted", ""]
-State = Literal["ended", "going on or killed"]
+State = Literal["ended", "running", "killed", "running or killed"]
 Level = Literal["fault", "warning", "clean"]
 StepKind = Literal["mismatch", "fault", "warning", "advice"]
 

@@ -35,8 +35,7 @@ _COMPRESSION = 7
 def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     """Yield the page of a run."""
     model = model_of(session, faults)
-    data, code = _packed_model(model)
-    yield from _page(model, {"model": data, "code": code})
+    yield from _page(model, blocks_of(model))
 
 
 def render_comparison(before: Session, after: Session) -> Iterator[str]:
@@ -53,17 +52,47 @@ def render_comparison(before: Session, after: Session) -> Iterator[str]:
     yield from _page(later, blocks)
 
 
-def _page(model: RunModel, blocks: Mapping[str, str]) -> Iterator[str]:
-    style, script = asset("page.css"), asset("page.js")
+def render_live(model: RunModel, blocks: Mapping[str, str], version: str) -> str:
+    """Return the page of a run that is served, and asks for newer `blocks`.
+
+    Args:
+        model: the run.
+        blocks: its `blocks_of`.
+        version: what is asked for next time is newer than that.
+    """
+    return visible("".join(_page(model, blocks, version)))
+
+
+def blocks_of(model: RunModel) -> dict[str, str]:
+    """Return the model and its texts, packed."""
+    data, code = _packed_model(model)
+    return {"model": data, "code": code}
+
+
+def policy(connects: str = "") -> str:
+    """Return the page's policy: its own script and style, and no address but those it asks for.
+
+    Args:
+        connects: the source of addresses; "" for none.
+    """
+    asked = f"; connect-src {connects}" if connects else ""
+    return (
+        f"default-src 'none'; script-src '{_digest(asset('page.js'))}'; "
+        f"style-src '{_digest(asset('page.css'))}'{asked}; base-uri 'none'; form-action 'none'; "
+        "require-trusted-types-for 'script'"
+    )
+
+
+def _page(model: RunModel, blocks: Mapping[str, str], version: str = "") -> Iterator[str]:
     names = {source.file: source.name for source in model.files}
     yield from _template().generate(
         model=model,
         names=_Visible(names),
         glyph=_GLYPHS,
-        style=style,
-        script=script,
-        style_hash=_digest(style),
-        script_hash=_digest(script),
+        style=asset("page.css"),
+        script=asset("page.js"),
+        policy=policy("'self'" if version else ""),
+        version=version,
         blocks=blocks,
     )
 

@@ -16,7 +16,7 @@ import shutil
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import methodcaller
 from pathlib import Path
 from typing import TypeVar
@@ -158,6 +158,17 @@ class SessionConnection:
                 )
             except (*SQLITE_ERRORS, ValueError, OverflowError) as error:
                 raise self._damaged(error) from error
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let all queries inside see the session as it is at the first, while a run goes on."""
+        connection = self._connection
+        self.query(lambda: connection.execute("BEGIN"))
+        try:
+            yield
+        finally:
+            with contextlib.suppress(*SQLITE_ERRORS):  # the file has gone
+                connection.rollback()
 
     def copy_to(self, path: Path) -> None:
         """Write the session as it is now into a file of its own; an existing file is kept.

@@ -27,12 +27,36 @@ except ImportError:
 _POLL_S = 0.01
 
 
+def is_recorded_into(path: Path) -> bool | None:
+    """Return whether a run records into the session, or None if its lock does not say.
+
+    A killed run leaves its lock file; a copy of a session has none.
+    """
+    if fcntl is None:
+        return None
+    with contextlib.suppress(OSError):
+        handle = os.open(lock_path(path), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+    return None
+
+
+def lock_path(path: Path) -> Path:
+    """Return the path of the lock file of the session at `path`."""
+    return path.with_name(f".{path.name}.lock")
+
+
 class SessionLock:
     """The lock of the session at `path`, not held yet."""
 
     def __init__(self, path: Path) -> None:
         self._session = path
-        self._path = path.with_name(f".{path.name}.lock")
+        self._path = lock_path(path)
         self._handle: int | None = None
         renew_after_forks(self)
 

@@ -596,9 +596,10 @@ function wire() {
   addEventListener('resize', () => { strip(); place(); });
   put('#keys', h('h3', null, 'Keys'), h('dl', null, KEYS.map(([k, t]) => [h('dt', null, k.split(' ').map(x => x === '–' ? ' – ' : h('kbd', null, x))), h('dd', null, t)])), h('form', {method: 'dialog'}, h('button.btn', null, 'close')));
 }
-async function unpacked(id) {
-  const e = document.getElementById(id); if (!e) return null;
-  const bytes = Uint8Array.from(atob(e.textContent.trim()), c => c.charCodeAt(0));
+const block = id => unpacked(document.getElementById(id)?.textContent);
+async function unpacked(text) {
+  if (!text) return null;
+  const bytes = Uint8Array.from(atob(text.trim()), c => c.charCodeAt(0));
   return JSON.parse(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).text());
 }
 /* `#KERNEL/VARIANT/FILE:LINE/STAGE`, as the address bar has it. */
@@ -610,14 +611,48 @@ function fromHash() {
   S.line = file ? file.file + ':' + lineOf(name) : opening(); S.launch = firstLaunch(); fresh(); if (S.view === 'home') select(S.line, {centre: 1});
   return true;
 }
+/* ---- a page that is served while its session grows (`tkdebug view --web`) ---- */
+/* Shows newer records, and leaves the reader where they are. */
+function renew(model, texts) {
+  const kernel = K()?.name, variant = V()?.key, stage_ = S.stage, all = S.z[0] <= 0 && S.z[1] >= (M.strip.end_ns || 1), at = document.activeElement;
+  const scrolled = $$('.scroll, .left, .tables').map(e => [e, e.scrollTop, e.scrollLeft]);
+  M = RUNS[0] = adopt(model); CODES[0] = texts ?? {};
+  if (all) S.z = [0, M.strip.end_ns || 1];
+  document.title = `${M.run.script}: ${M.verdict.text}, tkdebug`;
+  const k = kernel ? M.kernels.findIndex(q => q.name === kernel) : -1;
+  if (k < 0) begin();
+  else { S.k = k; S.v = Math.max(0, M.kernels[k].variants.findIndex(v => v.key === variant)); S.stage = stage_; S.line ||= opening(); fresh(); hash(); }
+  for (const [e, top, left] of scrolled) { e.scrollTop = top; e.scrollLeft = left; }
+  if (at && !at.isConnected) $$(at.tagName).find(e => e.id === at.id && JSON.stringify(e.dataset) === JSON.stringify(at.dataset))?.focus({preventScroll: true});
+}
+let troubled = '';
+function trouble(text) { if (troubled !== text) put('#trouble', ticked(text)); $('#trouble').hidden = !text; troubled = text; }
+async function follow() {
+  const ask = what => fetch(location.pathname.replace(/\/?$/, '/') + what, {cache: 'no-store'}).then(r => r.ok ? r.json() : Promise.reject(r.status));
+  for (let seen = document.body.dataset.version, wait = 1000; ; await new Promise(r => setTimeout(r, wait))) {
+    wait = M.run.state === 'ended' ? 5000 : 1000;
+    if (document.hidden || getSelection().type === 'Range') continue;
+    const since = performance.now();
+    try {
+      let now = await ask('state');
+      if (now.version && now.version !== seen) {
+        now = await ask('data');
+        if (now.model) { renew(await unpacked(now.model), await unpacked(now.code)); seen = document.body.dataset.version = now.version; }
+      }
+      trouble(now.problem ? `${now.problem}. Shown is what was read before.` : '');
+    } catch (e) { wait = 5000; trouble('`tkdebug view --web` has ended: nothing newer is shown.'); }
+    wait = Math.max(wait, 3 * (performance.now() - since));
+  }
+}
 (async () => {
-  RUNS = [adopt(await unpacked('model'))];
-  const before = await unpacked('before'); if (before) RUNS.push(adopt(before));
-  COMPARED = await unpacked('compared'); M = RUNS[0]; S.z = [0, M.strip.end_ns || 1];
+  RUNS = [adopt(await block('model'))];
+  const before = await block('before'); if (before) RUNS.push(adopt(before));
+  COMPARED = await block('compared'); M = RUNS[0]; S.z = [0, M.strip.end_ns || 1];
   const q = new URLSearchParams(location.search); if (q.get('theme')) document.documentElement.dataset.theme = q.get('theme');
   if (VIEWS[q.get('view')]) S.view = q.get('view'); else if (COMPARED && !location.hash) S.view = 'compare';
   wire(); if (!fromHash()) begin();
-  CODES = [await unpacked('code') ?? {}, await unpacked('before-code') ?? {}];
+  CODES = [await block('code') ?? {}, await block('before-code') ?? {}];
   header(); if (S.view === 'home') { stage(); select(S.line, {centre: 1}); } else table();
   document.body.dataset.ready = '1';
+  if (document.body.dataset.version) follow();
 })();
