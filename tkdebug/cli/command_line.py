@@ -33,6 +33,7 @@ _HELP_ORDER = (
     "debug",
     "dap",
     "view",
+    "demo",
     "report",
     "compare",
     "passes",
@@ -55,6 +56,7 @@ examples:
   tkdebug run -o run.tkd --report out.json script.py
   tkdebug debug script.py                  stop at a line, step, go back
   tkdebug view run.tkd                     open what was recorded
+  tkdebug demo                             open a run that comes with tkdebug
   tkdebug passes --line 20 script.py       what the compiler made of a line, pass by pass
   tkdebug lines script.py                  what each source line costs in machine code
 """

@@ -60,29 +60,43 @@ class ReportCommand(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Report the session; the result is the exit status."""
-        from tkdebug.cli.places import check_writable, put_out, view_of_answer
-        from tkdebug.instrument.report import render, write_report
-        from tkdebug.instrument.session import Session
-
         path, output = options.session, options.output
         if options.after is not None:
             return _report_two(path, options.after, output, options.format)
         # `os.path` takes what cannot be looked at, such as a name of 300 letters, for no folder.
         if os.path.isdir(path):
             return _report_ranks(path, output, options.format, options.kernel)
-        with Session.open(path) as session:
-            if options.kernel is not None:
-                session.narrow(session.kernel_names(options.kernel))
-            if output is None:
-                view = view_of_answer(output)
-                put_out(render(session, options.format or "text", view), styled=view.style.is_on)
-                return 0
-            check_writable("-o", output, {"the session": path})
-            write_report(session, output, options.format or _format_of(output))
+        report_session(path, output, options.format, options.kernel)
         return 0
 
 
 COMMAND = ReportCommand()
+
+
+def report_session(
+    path: Path, output: Path | None, asked: str | None = None, kernel: str | None = None
+) -> None:
+    """Report a session.
+
+    Args:
+        path: the session.
+        output: the file to write; None for stdout.
+        asked: the format; None for the one by the file's name.
+        kernel: only kernels of that name or pattern.
+    """
+    from tkdebug.cli.places import check_writable, put_out, view_of_answer
+    from tkdebug.instrument.report import render, write_report
+    from tkdebug.instrument.session import Session
+
+    with Session.open(path) as session:
+        if kernel is not None:
+            session.narrow(session.kernel_names(kernel))
+        if output is None:
+            view = view_of_answer(output)
+            put_out(render(session, asked or "text", view), styled=view.style.is_on)
+            return
+        check_writable("-o", output, {"the session": path})
+        write_report(session, output, asked or _format_of(output))
 
 
 def _report_two(before: Path, after: Path, output: Path | None, asked: str | None) -> int:
