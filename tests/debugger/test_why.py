@@ -158,9 +158,7 @@ def test_nan_is_followed_to_where_it_was_born():
     arguments = (X, torch.zeros(1))
     found = asked(kernel, (1,), arguments, lambda i: why(i, "out[0]", only_nan=True), BLOCK=64)
     births = [(line.place.line, line.births) for line in found.computed if line.births]
-    assert births == [
-        (faulty_line(kernel), ["log of an operand: 8 elements, 0 of them not finite"])
-    ]
+    assert births == [(faulty_line(kernel), ["log of x - 1: 8 elements, 0 of them not finite"])]
     good = (X + 2, torch.zeros(1))
     with pytest.raises(UsageError, match="no NaN"):
         asked(kernel, (1,), good, lambda i: why(i, "out[0]", only_nan=True), BLOCK=64)
@@ -239,7 +237,12 @@ def test_what_was_loaded_is_known_to_be_of_this_launch_or_an_earlier_one():
         shift[(1,)](middle, out, BLOCK=64)
         middle.add_(1)  # by torch: no launch's any more
         shift[(1,)](middle, out, BLOCK=64)
-    assert answers == [("x_ptr: launch 1 of masked_by_one has written it",), ()]
+    ((said,), nothing) = answers
+    assert said.startswith(
+        "x_ptr: launch 1 of masked_by_one has written it; it is not interpreted again, as what it "
+        "was given is not remembered: tkdebug debug -c 'b end masked_by_one' -c c "
+    )
+    assert nothing == ()
 
 
 def test_what_another_program_wrote_is_reported():
@@ -249,9 +252,9 @@ def test_what_another_program_wrote_is_reported():
     found = asked(kernel, (3,), arguments, lambda i: why(i, "out[2]"))
     first = Path(FILE).read_text().splitlines()
     line = next(n for n, text in enumerate(first, 1) if text.endswith("# handed"))
-    assert found.sources == (
-        f"flag_ptr: this launch has written there, last program 0 at line {line + 1}",
-    )
+    load = next(each for each in found.computed if "flag_ptr" in each.loads)
+    assert load.stored["flag_ptr"] == f"program 0 at line {line + 1}"
+    assert [each.program for each in found.earlier] == [0]
 
 
 def test_an_atomic_says_that_the_value_before_is_not_followed():
@@ -259,3 +262,83 @@ def test_an_atomic_says_that_the_value_before_is_not_followed():
     found = asked(wrong_kernels.added, (4,), (out,), lambda at: why(at, "out[0]"))
     assert "by program 3 at line" in found.what
     assert found.what.endswith("the value before; that one is not followed")
+
+
+def test_ops_that_are_bound_to_no_variable_are_named_by_their_text():
+    x = torch.arange(16.0)
+    found = asked(wrong_kernels.unbound, (1,), (x, torch.zeros(16)), lambda i: why(i, "out[3]"))
+    values = {
+        name: each[0].tolist() for line in found.computed for name, each in line.values.items()
+    }
+    assert values == {
+        "y * 2": [234.0],
+        "y": [117.0],
+        "tl.sum(x, axis=0) - tl.cumsum(x)": [114.0],
+        "tl.cumsum(x)": [6.0],
+        "tl.sum(x, axis=0)": [120.0],
+        "x": x.tolist(),
+    }
+
+
+@pytest.fixture
+def rounds(run, tmp_path):
+    file = tmp_path / "rounds.py"
+    file.write_text(ROUNDS)
+    return lambda *words: run(*(w for word in words for w in ("-c", word)), file)[1]
+
+
+ROUNDS = """\
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def first(x_ptr, y_ptr):
+    i = tl.program_id(0) * 4 + tl.arange(0, 4)
+    tl.store(y_ptr + i, tl.load(x_ptr + i) * 2)
+
+@triton.jit
+def second(y_ptr, z_ptr, n):
+    acc = 0.0
+    for k in range(n):
+        for j in range(2):
+            acc += tl.log(tl.load(y_ptr + k)) - j
+    tl.store(z_ptr, acc)
+
+@triton.jit
+def inplace(z_ptr):
+    tl.store(z_ptr, tl.load(z_ptr) + 1)
+
+x, y, z = torch.tensor([1.0, 2, 3, 4, 5, -6, 7, 8]), torch.zeros(8), torch.zeros(1)
+first[(2,)](x, y)
+second[(1,)](y, z, 8)
+inplace[(1,)](z)
+inplace[(1,)](z)
+"""
+
+
+def test_values_by_round_and_the_round_they_went_wrong_in(rounds):
+    out = rounds("b end second", "c", "why z[0]", "q")
+    assert "acc = nan in the last of 16 rounds: 0.693147" in out
+    assert "; not finite from round 5.0 on" in out
+    assert "k = 7 in the last of 8 rounds: 0, 1, 2, 3, 4, 5, 6, 7\n" in out
+
+
+def test_why_goes_on_into_the_launches_that_wrote_what_was_loaded(rounds):
+    out = rounds("b end inplace", "c", "c", "why z[0]", "why-nan z[0]", "q")
+    why_, nan = out.split("(tkdebug) why-nan")
+    assert "loads z_ptr[0] = nan\n         stored by launch 3 of inplace at line 20\n" in why_
+    assert "z_ptr[0] is from launch 3 of inplace at line 20: z_ptr[0] is nan: written" in why_
+    assert "z_ptr[0] is from launch 2 of second at line 16: z_ptr[0] is nan: written" in why_
+    assert "y_ptr[7], one of 8 that were loaded, is from launch 1 of first at line 8" in why_
+    assert "NaN is born here: log of tl.load(y_ptr + k) = -12" in nan
+
+
+def test_a_launch_that_cannot_be_interpreted_again_is_named_with_a_command(rounds, monkeypatch):
+    monkeypatch.setattr("tkdebug.causes.launches._SMALL_BYTES", 0)
+    out = rounds("b end inplace", "c", "c", "why z[0]", "q")
+    assert (
+        "z_ptr: launch 3 of inplace has written it; it is not interpreted again, as what it was "
+        "given has changed since; TKDEBUG_CAUSE=1 keeps that: "
+        "tkdebug debug -c 'b end inplace' -c c -c 'why z_ptr[0]' "
+    ) in out

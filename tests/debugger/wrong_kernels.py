@@ -90,3 +90,11 @@ def handed_on(x_ptr, flag_ptr, out_ptr):
 @triton.jit
 def added(out_ptr):
     tl.atomic_add(out_ptr, tl.program_id(0) + 1.0)
+
+
+@triton.jit
+def unbound(x_ptr, out_ptr):
+    i = tl.arange(0, 16)
+    x = tl.load(x_ptr + i)
+    y = tl.sum(x, axis=0) - tl.cumsum(x) + x
+    tl.store(out_ptr + i, y * 2)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
 # Launches before these are forgotten.
-_REMEMBERED = 1024
+REMEMBERED = 1024
 # What a launch is given is copied where it is small, and for the last launches only.
 _SMALL_BYTES = 256 << 10
 _KEPT_BYTES = 128 << 20
@@ -162,10 +162,15 @@ class Launched:
 
 
 class RememberedLaunches:
-    """The last interpreted launches of this process."""
+    """The last interpreted launches of this process.
+
+    Attributes:
+        total: the number of launches so far, those that are forgotten, too.
+    """
 
     def __init__(self) -> None:
-        self._launches: deque[Launched] = deque(maxlen=_REMEMBERED)
+        self.total = 0
+        self._launches: deque[Launched] = deque(maxlen=REMEMBERED)
         # The last comparison that failed of what they wrote, and what was reported of it.
         self.failed: tuple[Comparison, Fault] | None = None
         # Those with copies of what they were given, oldest first, and how many bytes these are.
@@ -195,6 +200,7 @@ class RememberedLaunches:
         held = values if KNOBS.cause else tuple(map(_held, values))
         launched = Launched(interpreted, grid, launch_id, held, before)
         self._launches.append(launched)
+        self.total += 1
         if before and not KNOBS.cause:
             self._keeping.append(launched)
             self._kept_bytes += _bytes_in(before)
@@ -206,6 +212,11 @@ class RememberedLaunches:
     def newest_first(self) -> Iterator[Launched]:
         """Yield the launches, the last one first."""
         return reversed(tuple(self._launches))
+
+    def at(self, place: int) -> Launched | None:
+        """Return the launch before which there were `place` others; None if it is forgotten."""
+        behind = self.total - place
+        return self._launches[-behind] if 0 < behind <= len(self._launches) else None
 
     def writer_of(self, address: int) -> Launched | None:
         """Return the last launch that may have written the allocation at an address, or None."""

@@ -342,6 +342,23 @@ class Rerun:
         }
         return given, _on_host(self._moved(self._target, memory), copies)
 
+    def last_apart(self, is_zero: bool) -> tuple[tuple[Any, ...], dict[int, int]]:
+        """Return the last launch's inputs, in memory of their own, for an execution elsewhere.
+
+        Args:
+            is_zero: whether memory that it writes, and of which nothing was kept, holds zeros.
+
+        Returns:
+            A value for each parameter, and by its address the allocation that each copy is of.
+
+        Raises:
+            GoneError: a tensor was freed.
+        """
+        self._fill = _ZERO if is_zero else _POISON
+        memory: dict[int, torch.UntypedStorage] = {}
+        values = tuple(self._moved(value, memory) for value in self.launches[-1].values())
+        return values, {own.data_ptr(): address for address, own in memory.items()}
+
     def _run_on(
         self,
         memory: dict[int, torch.UntypedStorage],

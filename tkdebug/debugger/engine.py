@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from tkdebug.causes.launches import RememberedLaunches
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
 from tkdebug.debugger.code import DebugCode, pass_names
 from tkdebug.debugger.elements import tensor_in
@@ -333,9 +334,8 @@ class Debugger:
         if self._session is not None:
             return False  # an expression at a stop launches a kernel
         code = self._code_to_stop(kernel, values)
-        writer = f"launch {self.launches} of {kernel.name}"
         if code is None:
-            self._writers.note(kernel.stored_to(values), writer)
+            self._wrote(kernel, values)
             return False
         names = kernel.src.fn.arg_names
         arguments = dict(zip(names, values, strict=True))
@@ -348,6 +348,7 @@ class Debugger:
                 grid,
                 arguments,
                 self._writers.of(values),
+                self._writers,
                 host_frames(sys._getframe()),  # noqa: SLF001
             ),
             kernel,
@@ -371,10 +372,18 @@ class Debugger:
                 sys.settrace(self.tracing)
             self._session = None
             found = session.execution.faults
-            self._writers.note(kernel.stored_to(values), writer)
+            self._wrote(kernel, values)
             found.is_reported = True
             found.publish()
         return True
+
+    def _wrote(self, kernel: InterpretedKernel, values: tuple[object, ...]) -> None:
+        """Note what the last launch writes, which its follower does not know yet."""
+        remembered = HOOKS.follower
+        place = remembered.total if isinstance(remembered, RememberedLaunches) else -1
+        ordinal = self._launches_of[kernel.name]
+        stored = kernel.stored_to(values)
+        self._writers.note(stored, self.launches, kernel.name, ordinal, place)
 
     def _code_to_stop(
         self, kernel: InterpretedKernel, values: tuple[object, ...]

@@ -31,6 +31,7 @@ from tkdebug.debugger.programs import Census, Selection, elsewhere, program_text
 from tkdebug.debugger.recall import recall
 from tkdebug.debugger.stops import Moment
 from tkdebug.debugger.values import Constant, PerProgram, Reading, Unavailable, read, read_ir_value
+from tkdebug.debugger.why.writers import Writer, Writers
 from tkdebug.errors import Frame, UsageError
 
 # Packages that run scripts, or that a launch goes through: none of their frames is the script's.
@@ -125,16 +126,23 @@ class Launch:
         number: 1 for the first launch of the process.
         arguments: by name, constants too, as the script passed them.
         written_before: the launch that wrote an allocation last, where nothing else has written
-            it since: `launch 1 of softmax`, by the address of the allocation.
+            it since, by the address of the allocation.
+        writers: the launches that have written memory.
         host: the script's frames that wait for it, the innermost first.
+        origins: for a launch that is executed again on copies, the script's allocation that each
+            copy is of, by address.
+        filled: its allocations whose contents before it are not known.
     """
 
     number: int
     kernel: str
     grid: tuple[int, int, int]
     arguments: Mapping[str, Any]
-    written_before: Mapping[int, str] = field(default_factory=dict)
+    written_before: Mapping[int, Writer] = field(default_factory=dict)
+    writers: Writers = field(default_factory=Writers)
     host: tuple[HostFrame, ...] = ()
+    origins: Mapping[int, int] = field(default_factory=dict)
+    filled: frozenset[int] = frozenset()
 
 
 class Inspection:

@@ -20,6 +20,7 @@ from tkdebug.compiler.dialects.interfaces import StatementRegions
 from tkdebug.compiler.frontend.scope import stored_names
 from tkdebug.compiler.frontend.values import flatten, rebuild
 from tkdebug.compiler.ir import Block, Module, Operation, SourceLocation, Value
+from tkdebug.compiler.tensor import tensor
 
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import Binding
@@ -110,6 +111,7 @@ class VariableRecorder:
     _marks: list[Mark] = field(default_factory=list)
     _calls: list[_Call] = field(default_factory=list)
     _replaced: dict[Value, Value | None] = field(default_factory=dict)
+    _expressions: dict[Value, ast.expr] = field(default_factory=dict)
 
     def enter(self, visitor: Visitor) -> None:
         """Hear that a function's body begins."""
@@ -143,6 +145,11 @@ class VariableRecorder:
             case ast.Expr(value=ast.Constant()) | ast.AnnAssign(value=None):
                 return
         self._add(MarkKind.LINE, visitor, visitor.locate(node))
+
+    def expression(self, node: ast.expr, value: Any) -> None:
+        """Hear the value of an expression; the innermost one that has it counts."""
+        if isinstance(value, tensor) and not isinstance(node, ast.Name):
+            self._expressions.setdefault(value.value, node)
 
     def next_round(self, visitor: Visitor, node: ast.stmt) -> None:
         """Hear that control is at a loop's header again, after its body."""
@@ -204,7 +211,7 @@ class VariableRecorder:
         for mark in self._marks:
             if mark.block in blocks:
                 known[mark] = self._settled(mark, known)
-        return Variables(list(known.values()))
+        return Variables(list(known.values()), self._expressions)
 
     def _settled(self, mark: Mark, known: Mapping[Mark, Mark]) -> Mark:
         bindings: Mapping[str, Binding] = mark.names
@@ -265,10 +272,14 @@ class Variables:
     Attributes:
         marks: all, in the order in which they were compiled.
         before: the marks before each op, in order.
+        expressions: the expression that has each value, the innermost one.
     """
 
-    def __init__(self, marks: Sequence[Mark]) -> None:
+    def __init__(
+        self, marks: Sequence[Mark], expressions: Mapping[Value, ast.expr] | None = None
+    ) -> None:
         self.marks = tuple(marks)
+        self.expressions = expressions or {}
         before: dict[Operation, list[Mark]] = {}
         for mark in marks:
             before.setdefault(mark.block.operations[mark.index], []).append(mark)

@@ -241,7 +241,10 @@ class Visitor:
             handler = self.program.expressions.get(kind)
             if handler is None:
                 raise SemanticError(_unsupported(node))
-            return handler(self, node)
+            value = handler(self, node)
+            if self.program.recorder is not None:
+                self.program.recorder.expression(node, value)
+            return value
         except Exception as error:
             self._raise_at(node, error)
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +20,10 @@ from tkdebug.process.named_files import source_line
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
 
+# Values by round: in a line, and in JSON.
+_MOST_ROUNDS = 8
+_MOST_DATA = 1024
+
 
 def explain(console: Console, rest: str) -> None:
     """Run the command `why`."""
@@ -30,8 +34,12 @@ def explain_nan(console: Console, rest: str) -> None:
     """Run the command `why-nan`."""
     found = why_nan(console.debugger.at_stop, _given(rest), console.frame)
     _say(console, found)
-    if found.computed and not any(line.births for line in found.computed):
+    if found.computed and not _has_birth(found):
         console.say("no NaN was born in the lines above: it was loaded, or the value is none")
+
+
+def _has_birth(found: Why) -> bool:
+    return any(line.births for line in found.computed) or any(map(_has_birth, found.earlier))
 
 
 def explain_missing(console: Console, rest: str) -> None:
@@ -50,16 +58,33 @@ def _given(rest: str) -> str:
     return rest
 
 
-def _say(console: Console, found: Why) -> None:
-    data = {
+def _data(found: Why) -> dict[str, Any]:
+    return {
         "what": found.what,
         "program": found.program,
         "computed": [_line_data(line) for line in found.computed],
         "addressed": [_line_data(line) for line in found.addressed],
         "inputs": list(found.inputs),
         "sources": list(found.sources),
+        "earlier": [_data(each) for each in found.earlier],
     }
-    console.say(found.what, **data)
+
+
+def _say(console: Console, found: Why) -> None:
+    console.say(found.what, **_data(found))
+    _say_one(console, found)
+    for each in found.earlier:
+        _say_earlier(console, each)
+
+
+def _say_earlier(console: Console, found: Why) -> None:
+    console.say(console.styled(found.what, "bold"))
+    _say_one(console, found)
+    for each in found.earlier:
+        _say_earlier(console, each)
+
+
+def _say_one(console: Console, found: Why) -> None:
     if found.computed:
         console.say("computed at, the last line first:")
         _say_lines(console, found.computed)
@@ -83,9 +108,11 @@ def _say_lines(console: Console, lines: Iterable[Line]) -> None:
             shown = _loaded(name, buffer, torch.cat(offsets))
             rounds = f" in {len(values)} rounds" if len(values) > 1 else ""
             console.say(f"         loads {shown}{_held([torch.cat(values)])}{rounds}")
+            if name in line.stored:
+                console.say(f"         stored by {line.stored[name]}")
         for name, values in line.values.items():
             if name not in line.loads:
-                console.say(f"         {name}{_held(values)}")
+                console.say(f"         {name}{_held(values)}{_rounds(values, line.rounds[name])}")
 
 
 def _held(values: list[Tensor]) -> str:
@@ -103,6 +130,43 @@ def _held(values: list[Tensor]) -> str:
     bad = (("nan", "NaN"), ("inf", "Inf"))
     parts += [f"{found[key]} {name}" for key, name in bad if found.get(key)]
     return f": {last.numel()} elements, {', '.join(parts)}{rounds}"
+
+
+def _rounds(values: Sequence[Tensor], rounds: Sequence[tuple[int, ...]]) -> str:
+    """Return the values by round, and the round from which on they are not finite or the same.
+
+    Args:
+        values: for each time, the last one first.
+        rounds: the rounds of the loops at these times.
+    """
+    if len(values) < 2 or not all(each.numel() for each in values):
+        return ""
+    told = values[::-1]
+    shown = ""
+    if all(each.numel() == 1 for each in told):
+        texts = [element_text(each) for each in told]
+        if len(texts) > _MOST_ROUNDS:
+            left = _MOST_ROUNDS // 2
+            texts = [*texts[:left], "…", *texts[-left:]]
+        shown = f": {', '.join(texts)}"
+    is_good = [bool(each.isfinite().all()) for each in map(_wide, told)]
+    if is_good[0] and not all(is_good):
+        return f"{shown}; not finite from round {_round(rounds, is_good.index(False))} on"
+    same = len(told) - 1
+    while same and torch.equal(told[same - 1], told[-1]):
+        same -= 1
+    if 0 < same < len(told) - 1:
+        return f"{shown}; the same from round {_round(rounds, same)} on"
+    return shown
+
+
+def _wide(data: Tensor) -> Tensor:
+    return data.float() if data.is_floating_point() and data.element_size() < 2 else data
+
+
+def _round(rounds: Sequence[tuple[int, ...]], time: int) -> str:
+    """Name the round at a time, from the first on: `3`, or `1.3` in the loop of round 1."""
+    return ".".join(map(str, rounds[::-1][time])) or str(time)
 
 
 def _loaded(name: str, buffer: Buffer, offsets: Tensor) -> str:
@@ -138,11 +202,17 @@ def _line_data(line: Line) -> dict[str, Any]:
         "line": line.place.line,
         "function": line.place.function,
         "births": line.births,
+        "stored": line.stored,
         "loads": {
             name: _loaded(name, buffer, torch.cat(offsets))
             for name, (buffer, offsets, _) in line.loads.items()
         },
         "values": {
             name: values[0].reshape(-1)[:8].tolist() for name, values in line.values.items()
+        },
+        "rounds": {
+            name: [each.reshape(-1)[0].item() for each in values[::-1][:_MOST_DATA]]
+            for name, values in line.values.items()
+            if len(values) > 1 and all(each.numel() == 1 for each in values)
         },
     }

@@ -8,8 +8,8 @@ before the launch, the answer says so. For a NaN, the slice goes back to the op 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,10 +22,19 @@ from tkdebug.debugger.elements import Element, argument_named, find_element
 from tkdebug.debugger.stops import Moment
 from tkdebug.debugger.value_text import element_text
 from tkdebug.debugger.values import Constant, Pointers, Tile
+from tkdebug.debugger.why.earlier import (
+    CannotFollowError,
+    Following,
+    command_there,
+    element_at,
+    executed_again,
+    refuse_unknown,
+)
 from tkdebug.debugger.why.slice_lines import Line, Slice, is_nan
 from tkdebug.debugger.why.tracing import Tracer
-from tkdebug.debugger.why.writers import SourceFinder, WriteFinder, bit_mask
+from tkdebug.debugger.why.writers import SourceFinder, Write, WriteFinder, bit_mask
 from tkdebug.errors import UsageError
+from tkdebug.interpreter.memory.buffers import Buffer
 
 if TYPE_CHECKING:
     from tkdebug.debugger.inspection import Inspection
@@ -38,19 +47,23 @@ class Why:
     Attributes:
         what: a sentence with the element and its origin.
         program: linear number; None if no program wrote it.
+        line: the line that stored it; None for a variable, and if no program wrote it.
         computed: the lines that its value was computed at, the last one first.
         addressed: the lines that only the addresses of its loads, or masks, were computed at.
         inputs: the arguments that took part as numbers.
-        sources: who wrote the loaded values, a sentence for each tensor with a known writer:
-            another program of this launch, or an earlier launch.
+        sources: who wrote the loaded values, a sentence for each tensor with a known writer that is
+            not in `earlier`: another program of this launch, or an earlier launch.
+        earlier: how loaded elements were computed where they were written, one of each tensor.
     """
 
     what: str
     program: int | None
+    line: int | None = None
     computed: tuple[Line, ...] = ()
     addressed: tuple[Line, ...] = ()
     inputs: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    earlier: tuple[Why, ...] = ()
 
 
 def why(
@@ -77,7 +90,8 @@ def why(
         name, value, index = variable
         return _of_variable(inspection, text, name, value, index, only_nan, program)
     element = find_element(inspection, text, frame)
-    return _of_element(inspection, element, only_nan)
+    held = element.tensor[element.index]
+    return _of_element(inspection, element, held, inspection.moment, only_nan, Following.begun())
 
 
 def _variable(
@@ -154,7 +168,10 @@ def _of_variable(
     shown = element_text(instance.data[index])
     what = f"{text} is {shown} in program {inspection.program_text(program)}"
     starts = [(number, mask)]
-    return sliced(inspection, here.moment, tracer, what, program, starts, [], only_nan)
+    following = Following.begun()
+    return sliced(
+        inspection, here.moment, tracer, what, program, starts, [], only_nan, following=following
+    )
 
 
 def traced(inspection: Inspection, program: int, until: Moment) -> Tracer:
@@ -163,12 +180,19 @@ def traced(inspection: Inspection, program: int, until: Moment) -> Tracer:
     return execution.execute_beside(lambda now: Tracer(execution, until, now, program), until)
 
 
-def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why:
-    until, execution = inspection.moment, inspection.execution
+def _of_element(
+    inspection: Inspection,
+    element: Element,
+    held: Tensor,
+    until: Moment,
+    only_nan: bool,
+    following: Following,
+) -> Why:
+    execution = inspection.execution
     finder = execution.execute_beside(
         lambda now: WriteFinder(execution, until, now, element), until, is_whole=True
     )
-    value = element_text(element.tensor[element.index])
+    value = element_text(held)
     write = finder.found
     if write is None:
         what = f"{element} is {value}: no program of this launch has written it"
@@ -186,8 +210,8 @@ def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why
     addresses: list[tuple[int, Tensor]] = []
     if ttng.AsyncTmaCopyLocalToGlobal.matches(write.op):
         copy = tracer.bulk_store_of(op, write.lane, element.offset_elems)
-        if copy is not None and (held := tracer.instances[copy].data) is not None:
-            starts.append((copy, bit_mask(held.shape, write.lane)))
+        if copy is not None and (data := tracer.instances[copy].data) is not None:
+            starts.append((copy, bit_mask(data.shape, write.lane)))
     if not operands and op.results:
         number = tracer.current.get(op.results[0], -1)
         operands = tracer.instances[number].operands if number >= 0 else ()
@@ -208,6 +232,7 @@ def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why
         addresses,
         only_nan,
         op,
+        following,
     )
 
 
@@ -221,8 +246,12 @@ def sliced(
     addresses: Iterable[tuple[int, Tensor]],
     only_nan: bool,
     store: Operation | None = None,
+    following: Following | None = None,
 ) -> Why:
-    """The answer for elements of instances, or for elements that are addresses or masks."""
+    """The answer for elements of instances, or for elements that are addresses or masks.
+
+    If `following` is given, it goes on with the programs and launches that wrote what was loaded.
+    """
     if only_nan and not any(
         bool(is_nan(tracer.instances[number].data)[mask].any()) for number, mask in starts
     ):
@@ -231,42 +260,167 @@ def sliced(
     values.follow(starts)
     if store is not None:
         values.line(store, 1 << 62)
-    places = Slice(tracer, False)
+    places = Slice(tracer, False, names_ops=False)
     if not only_nan:
         places.follow([*addresses, *values.addresses])
     computed = values.sorted()
     known = {line.frames for line in computed}
     addressed = [line for line in places.sorted() if line.frames not in known]
     inputs = dict.fromkeys([*values.inputs, *places.inputs])
-    sources = _sources(inspection, [*computed, *addressed], until)
-    return Why(what, program, tuple(computed), tuple(addressed), tuple(inputs), tuple(sources))
+    loads = _Loads.of(inspection, [*computed, *addressed], until)
+    earlier = []
+    if following is not None and following.left:
+        earlier = list(loads.followed(computed, only_nan, following))
+    sources = loads.sentences()
+    return Why(
+        what,
+        program,
+        None if store is None else store.location.primary.line,
+        tuple(computed),
+        tuple(addressed),
+        tuple(inputs),
+        tuple(sources),
+        tuple(earlier),
+    )
 
 
-def _sources(inspection: Inspection, lines: Iterable[Line], until: Moment) -> list[str]:
-    """Say who wrote the values that the lines loaded."""
-    bytes_of: dict[int, list[Tensor]] = {}
-    names: dict[int, str] = {}
-    for line in lines:
-        for name, (buffer, offsets, _) in line.loads.items():
-            places = (torch.cat(offsets) + buffer.storage_offset) * buffer.itemsize
-            bytes_of.setdefault(buffer.storage_key, []).append(places)
-            names[buffer.storage_key] = name
-    if not bytes_of:
-        return []
-    wanted = {key: torch.cat(places) for key, places in bytes_of.items()}
-    execution = inspection.execution
-    found = execution.execute_beside(
-        lambda now: SourceFinder(execution, until, now, wanted), until, is_whole=True
-    ).found
-    said = []
-    for key, name in names.items():
-        write = found.get(key)
+@dataclass(frozen=True, slots=True)
+class _Loads:
+    """Memory that lines have loaded, and its writers.
+
+    Attributes:
+        names: of the tensors, by allocation.
+        writes: the last write of this launch to what was loaded, by allocation.
+        reasons: why the launch that wrote a tensor is not gone into, by allocation.
+        entered: the allocations whose writers are gone into.
+    """
+
+    inspection: Inspection
+    names: dict[int, str]
+    writes: dict[int, Write]
+    reasons: dict[int, str] = field(default_factory=dict)
+    entered: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, inspection: Inspection, lines: Iterable[Line], until: Moment) -> _Loads:
+        """Find the writes of what lines have loaded."""
+        bytes_of: dict[int, list[Tensor]] = {}
+        names: dict[int, str] = {}
+        for line in lines:
+            for name, (buffer, offsets, _) in line.loads.items():
+                bytes_of.setdefault(buffer.storage_key, []).append(_bytes(buffer, offsets))
+                names[buffer.storage_key] = name
+        wanted = {key: torch.cat(places) for key, places in bytes_of.items()}
+        writes: dict[int, Write] = {}
+        if wanted:
+            execution = inspection.execution
+            writes = execution.execute_beside(
+                lambda now: SourceFinder(execution, until, now, wanted), until, is_whole=True
+            ).found
+        return cls(inspection, names, writes)
+
+    def sentences(self) -> Iterator[str]:
+        """Say who wrote each tensor, as far as that is known."""
+        inspection = self.inspection
+        for key, name in self.names.items():
+            write, before = self.writes.get(key), inspection.launch.written_before.get(key)
+            reason = self.reasons.get(key, "")
+            if key in self.entered:
+                continue
+            if write is not None:
+                who, at = inspection.program_text(write.program), write.op.location.primary.line
+                where = f"last program {who} at line {at}"
+                yield f"{name}: this launch has written there, {where}{reason}"
+            elif before is not None:
+                yield f"{name}: {before} has written it{reason}"
+
+    def followed(
+        self, lines: Sequence[Line], only_nan: bool, following: Following
+    ) -> Iterator[Why]:
+        """Explain one loaded element of each tensor, where it was written, and note who did."""
+        done: set[int] = set()
+        for line in lines:
+            for name, (buffer, offsets, values) in line.loads.items():
+                key = buffer.storage_key
+                if key in done or not (places := _bytes(buffer, offsets)).numel():
+                    continue
+                done.add(key)
+                at = self._chosen(key, places, torch.cat(values))
+                if at is None:
+                    continue
+                byte, value = int(places[at]), torch.cat(values)[at]
+                found = self._one(buffer, byte, value, only_nan, following)
+                if found is None:
+                    continue
+                writer, explained = found
+                self.entered.add(key)
+                for each in lines:
+                    if name in each.loads:
+                        each.stored[name] = writer
+                count = len(set(places.tolist()))
+                one = f", one of {count:,} that were loaded," if count > 1 else ""
+                shown = _shown(name, buffer, byte)
+                yield replace(explained, what=f"{shown}{one} is from {writer}: {explained.what}")
+
+    def _chosen(self, key: int, places: Tensor, values: Tensor) -> int | None:
+        """The position of the loaded element to follow; None if another one was written."""
+        if key not in self.writes:
+            return _first_bad(values)
+        hit = (places == self.writes[key].byte).nonzero().reshape(-1)
+        return int(hit[0]) if hit.numel() else None
+
+    def _one(
+        self, buffer: Buffer, byte: int, value: Tensor, only_nan: bool, following: Following
+    ) -> tuple[str, Why] | None:
+        """The writer of an element, and its computation there; None if that is not known."""
+        inspection, key = self.inspection, buffer.storage_key
+        write, before = self.writes.get(key), inspection.launch.written_before.get(key)
+        only_nan = only_nan and bool(is_nan(value).any())
+        further = following.further()
         if write is not None:
-            who, at = inspection.program_text(write.program), write.op.location.primary.line
-            said.append(f"{name}: this launch has written there, last program {who} at line {at}")
-        elif key in inspection.launch.written_before:
-            said.append(f"{name}: {inspection.launch.written_before[key]} has written it")
-    return said
+            element = element_at(buffer.name or "memory", buffer, byte)
+            if element is None:
+                return None
+            until = Moment(write.time + 1, 0)
+            found = _of_element(inspection, element, value, until, only_nan, further)
+            program = inspection.program_text(write.program)
+            return f"program {program} at line {write.op.location.primary.line}", found
+        if before is None:
+            return None
+        address = inspection.launch.origins.get(key, key)
+        try:
+            there, element = executed_again(
+                inspection, before, address, byte, value, following.budget
+            )
+            found = _of_element(there, element, value, there.moment, only_nan, further)
+            lines = (*found.computed, *found.addressed)
+            loaded = (buffer for line in lines for buffer, *_ in line.loads.values())
+            refuse_unknown(there.launch, loaded)
+        except CannotFollowError as error:
+            command = command_there(before, address, byte)
+            self.reasons[key] = f"; it is not interpreted again, as {error}: {command}"
+            return None
+        if found.line is None:
+            return None
+        return f"{before} at line {found.line}", found
+
+
+def _bytes(buffer: Buffer, offsets: Sequence[Tensor]) -> Tensor:
+    return (torch.cat(list(offsets)) + buffer.storage_offset) * buffer.itemsize
+
+
+def _first_bad(values: Tensor) -> int:
+    """The position of the first NaN, else of the first infinity, else 0."""
+    if not values.is_floating_point():
+        return 0
+    wide = values.float() if values.element_size() < 2 else values
+    bad = wide.isnan() if bool(wide.isnan().any()) else ~wide.isfinite()
+    return int(bad.reshape(-1).int().argmax())
+
+
+def _shown(name: str, buffer: Buffer, byte: int) -> str:
+    element = element_at(name, buffer, byte)
+    return f"an element of {name}" if element is None else str(element)
 
 
 def why_nan(inspection: Inspection, text: str, frame: int = 0) -> Why:

@@ -25,17 +25,27 @@ class Line:
     Attributes:
         frames: the chain of calls, outermost first.
         values: for each variable or op of it, the elements that took part, one tensor for each time
-            that it ran, the last time first.
+            that it ran, the last time first. An op that is bound to no variable has the text of
+            its expression as its name.
+        rounds: the rounds of the loops around it at each of these times, outermost loop first.
         loads: the elements that it loaded, by the name of the tensor: offsets and values.
+        stored: who stored what it loaded, by the name of the tensor, as far as that is known.
         last: the number of ops that had begun when it ran last.
         births: the ops of it whose result is NaN though no operand is.
     """
 
     frames: tuple[Frame, ...]
     values: dict[str, list[Tensor]] = field(default_factory=dict)
+    rounds: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
     loads: dict[str, tuple[Buffer, list[Tensor], list[Tensor]]] = field(default_factory=dict)
+    stored: dict[str, str] = field(default_factory=dict)
     last: int = 0
     births: list[str] = field(default_factory=list)
+
+    def add(self, name: str, data: Tensor, instance: Instance) -> None:
+        """Add the elements that took part one more time."""
+        self.values.setdefault(name, []).append(data)
+        self.rounds.setdefault(name, []).append(instance.rounds)
 
     @property
     def place(self) -> Frame:
@@ -44,9 +54,16 @@ class Line:
 
 
 class Slice:
-    """The elements that took part, gathered from the last instance to the first."""
+    """The elements that took part, gathered from the last instance to the first.
 
-    def __init__(self, tracer: Tracer, only_nan: bool) -> None:
+    Args:
+        tracer: has seen the program.
+        only_nan: follow NaN alone.
+        names_ops: whether ops that are bound to no variable are shown, too.
+    """
+
+    def __init__(self, tracer: Tracer, only_nan: bool, names_ops: bool = True) -> None:
+        self._names_ops = names_ops
         self._instances = tracer.instances
         self._tracer = tracer
         # Elements that copies brought to shared memory, where somebody read them.
@@ -125,8 +142,24 @@ class Slice:
             if bool(part.any()):
                 found.append((number, part))
         if self._only_nan and not found and not is_load:
-            self.line(op, instance.time).births.append(_birth(op, instance, mask, tiles, parts))
+            self.line(op, instance.time).births.append(self._birth(op, tiles, parts))
         return found
+
+    def _birth(self, op: Operation, tiles: list[Tensor | None], parts: list[Tensor | None]) -> str:
+        """The first NaN of an op without one among its operands, with these operands."""
+        given = []
+        for operand, tile, part in zip(op.operands, tiles, parts, strict=False):
+            if tile is None or part is None or not bool(part.any()):
+                continue
+            picked = tile[part].reshape(-1)
+            name = operand.name or self._tracer.text_of(operand) or "an operand"
+            if picked.numel() == 1:
+                given.append(f"{name} = {element_text(picked)}")
+            else:
+                wide = picked.double()
+                bad = int((~wide.isfinite()).sum())
+                given.append(f"{name}: {picked.numel()} elements, {bad} of them not finite")
+        return f"{op.name.rpartition('.')[2]} of {', '.join(given) or 'constants'}"
 
     def _note_combining(self, op: Operation, time: int) -> None:
         """Note the lines of the kernel's function by which a scan or a reduction combines."""
@@ -177,7 +210,7 @@ class Slice:
         data, keeps = data.reshape(mask.shape), mask & block.keeps
         _add_loads(line, block.buffer, block.offsets[keeps], data[keeps])
         if instance.value is not None and instance.value.name is not None:
-            line.values.setdefault(instance.value.name, []).append(data[mask])
+            line.add(instance.value.name, data[mask], instance)
 
     def _note_coordinates(self, op: Operation, instance: Instance) -> Line:
         """The line of an access through a descriptor; its coordinates are followed as addresses."""
@@ -212,7 +245,7 @@ class Slice:
                     test = self._instances[masks[0]].data
                     keeps = mask if test is None else mask & test.bool()
                 _add_loads(line, pointer.buffer, pointer.data[keeps], data[keeps])
-        name = value.name or self._tracer.chosen_names.get(instance.number)
+        name = self._tracer.name_of(instance)
         wait = ttng.WarpGroupDotWait.cast(op)
         if name is None and wait is not None:
             source = self._instances[instance.operands[value.index]]
@@ -220,8 +253,10 @@ class Slice:
             name = wait.sources[value.index].name if source.is_pending else None
         if scf.For.matches(op) and self._tracer.runs_ahead:
             name = None  # the counter of the round that a copy was made in, not of that it is for
+        if name is None and self._names_ops and not tt.Load.matches(op):
+            name = self._tracer.text_of(value)
         if name is not None and instance.buffer is None and not (is_copy or instance.is_pending):
-            line.values.setdefault(name, []).append(data[mask])
+            line.add(name, data[mask], instance)
 
 
 def _add_loads(line: Line, buffer: Buffer, offsets: Tensor, values: Tensor) -> None:
@@ -244,26 +279,3 @@ def is_nan(data: Tensor | None) -> Tensor:
     if not data.dtype.is_floating_point:
         return torch.zeros(data.shape, dtype=torch.bool)
     return (data.float() if data.element_size() < 2 else data).isnan()
-
-
-def _birth(
-    op: Operation,
-    instance: Instance,
-    mask: Tensor,
-    tiles: list[Tensor | None],
-    parts: list[Tensor | None],
-) -> str:
-    """The first NaN of an op without one among its operands, with these operands."""
-    given = []
-    for operand, tile, part in zip(op.operands, tiles, parts, strict=False):
-        if tile is None or part is None or not bool(part.any()):
-            continue
-        picked = tile[part].reshape(-1)
-        name = operand.name or "an operand"
-        if picked.numel() == 1:
-            given.append(f"{name} = {element_text(picked)}")
-        else:
-            wide = picked.double()
-            bad = int((~wide.isfinite()).sum())
-            given.append(f"{name}: {picked.numel()} elements, {bad} of them not finite")
-    return f"{op.name.rpartition('.')[2]} of {', '.join(given) or 'constants'}"

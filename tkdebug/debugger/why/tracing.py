@@ -6,6 +6,7 @@ restored.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from tkdebug.compiler.dialects.interfaces import PlainDot
 from tkdebug.compiler.ir import Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.debugger.execution import CountingObserver, Execution
 from tkdebug.debugger.stops import Moment
 from tkdebug.debugger.why.slices import SharedWrite, places_of
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.memory.buffers import Buffer
 
 _MOST_BYTES = 1 << 30
+_MOST_TEXT = 60
+# Ops whose results have the numbers of an operand.
+_REARRANGING = names_of(tt.Broadcast, tt.ExpandDims, tt.Reshape, tt.Splat, tt.Trans)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +75,7 @@ class Instance:
         places: for a view of shared memory, the address of each element.
         block: for a load through a descriptor, the block that it reads; None if that is not known.
         is_pending: whether `data` replaces what an asynchronous op is still computing.
+        rounds: for each loop around it, outermost first, the number of its round, from 0 on.
     """
 
     number: int
@@ -82,6 +88,7 @@ class Instance:
     places: Tensor | None = None
     block: Block | None = None
     is_pending: bool = False
+    rounds: tuple[int, ...] = ()
 
 
 class Tracer(CountingObserver):
@@ -112,6 +119,9 @@ class Tracer(CountingObserver):
         self.chosen_names: dict[int, str] = {}
         self._program = program
         self._pending: dict[Operation, list[int]] = {}
+        self._expressions = execution.code.variables.expressions
+        # The round of each loop that runs, outermost first.
+        self._rounds: list[int] = []
         self._bytes = 0
 
     def moments(self, op: Operation) -> Moments:
@@ -136,10 +146,9 @@ class Tracer(CountingObserver):
         super().before(run, op, operands)
         if not self._is_active(run):
             return
-        if scf.For.matches(op):
-            self._pending[op] = self._ids(scf.For(op).inits)
-        elif scf.While.matches(op):
-            self._pending[op] = self._ids(op.operands)
+        if scf.Loop.matches(op):
+            self._pending[op] = self._ids(scf.For(op).inits if scf.For.matches(op) else op.operands)
+            self._rounds.append(-1)
         elif not op.results:
             ids = tuple(self._ids(op.operands))
             self.stores[self.now] = (op, ids)
@@ -157,6 +166,8 @@ class Tracer(CountingObserver):
         op = region.parent
         assert op is not None
         given = region.block.arguments
+        if scf.Loop.matches(op) and region is op.regions[0]:
+            self._rounds[-1] += 1
         if tt.Func.matches(op):
             for argument, value in zip(given, arguments, strict=True):
                 self._add(run, None, argument, value, ())
@@ -190,6 +201,8 @@ class Tracer(CountingObserver):
             return results
         if op in self._pending:
             given = self._pending.pop(op)
+            if scf.Loop.matches(op):
+                self._rounds.pop()
             self.current.update(zip(op.results, given, strict=True))
             if scf.If.matches(op):
                 self._name_choices(op, given)
@@ -228,6 +241,24 @@ class Tracer(CountingObserver):
                 continue
             if inner.value.name is None and inner.op.location.frames == op.location.frames:
                 self.chosen_names[number] = value.name
+
+    def name_of(self, instance: Instance) -> str | None:
+        """Return the name of the variable that an instance is bound to, or None."""
+        assert instance.value is not None
+        return instance.value.name or self.chosen_names.get(instance.number)
+
+    def text_of(self, value: Value) -> str | None:
+        """Return the source text of the expression that a value without a name is; or None.
+
+        Rearranged tiles have none, as they hold no other numbers than their operand.
+        """
+        node = self._expressions.get(value)
+        if node is None or value.name is not None or value.defining_op is None:
+            return None
+        if value.defining_op.name in _REARRANGING:
+            return None
+        text = ast.unparse(node)
+        return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
 
     def _writes_shared(self, view: int, source: int) -> None:
         places = self.instances[view].places if view >= 0 else None
@@ -311,7 +342,10 @@ class Tracer(CountingObserver):
             places = places_of(run, tile, self._program - run.first)
         number = len(self.instances)
         waits = isinstance(tile, Tensor) and tile in run.in_flight.pending
-        made = Instance(number, self.now, op, value, operands, data, buffer, places, block, waits)
+        rounds = tuple(self._rounds)
+        made = Instance(
+            number, self.now, op, value, operands, data, buffer, places, block, waits, rounds
+        )
         self.instances.append(made)
         self.current[value] = number
         if data is not None:

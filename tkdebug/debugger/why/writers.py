@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tkdebug.causes.launches import REMEMBERED
 from tkdebug.compiler.ir import Operation
 from tkdebug.debugger.execution import CountingObserver, Execution
 from tkdebug.debugger.stops import Moment
@@ -21,6 +22,7 @@ from tkdebug.debugger.stops import Moment
 if TYPE_CHECKING:
     from tkdebug.debugger.elements import Element
     from tkdebug.interpreter.memory.observed_access import ObservedAccess
+    from tkdebug.interpreter.memory.touched import Touched
     from tkdebug.interpreter.state import EvaluatorState
 
 
@@ -32,12 +34,14 @@ class Write:
         time: the number of ops that had begun.
         program: linear number of who wrote.
         lane: the position in the tile that was stored, row by row.
+        byte: the place of the element's first byte in its allocation.
     """
 
     time: int
     op: Operation
     program: int
     lane: int
+    byte: int
 
 
 class WriteFinder(CountingObserver):
@@ -66,9 +70,7 @@ class WriteFinder(CountingObserver):
         hit = (touched.places * access.itemsize == element.byte).nonzero().reshape(-1)
         if hit.numel():
             last = int(hit[-1])
-            self.found = Write(
-                self.now, access.op, int(touched.programs[last]), int(touched.lanes[last])
-            )
+            self.found = _write(self.now, access, touched, last)
 
 
 class SourceFinder(CountingObserver):
@@ -107,9 +109,12 @@ class SourceFinder(CountingObserver):
         hit = torch.isin(touched.places * access.itemsize, wanted).nonzero().reshape(-1)
         if hit.numel():
             last = int(hit[-1])
-            self.found[access.buffer.storage_key] = Write(
-                self.now, access.op, int(touched.programs[last]), int(touched.lanes[last])
-            )
+            self.found[access.buffer.storage_key] = _write(self.now, access, touched, last)
+
+
+def _write(now: int, access: ObservedAccess, touched: Touched, at: int) -> Write:
+    byte = int(touched.places[at]) * access.itemsize
+    return Write(now, access.op, int(touched.programs[at]), int(touched.lanes[at]), byte)
 
 
 def bit_mask(shape: Sequence[int], lane: int) -> Tensor:
@@ -120,10 +125,29 @@ def bit_mask(shape: Sequence[int], lane: int) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class _Writer:
+class Writer:
+    """A launch that has written memory.
+
+    Attributes:
+        number: its number among the launches that are debugged, from 1 on; 0 if it is not known.
+        ordinal: its number among those of its kernel, from 1 on; 0 if it is not known.
+        place: the number of remembered launches before it.
+    """
+
+    number: int
+    kernel: str
+    ordinal: int
+    place: int
+
+    def __str__(self) -> str:
+        return f"launch {self.number} of {self.kernel}" if self.number else self.kernel
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
     storage: weakref.ref[torch.UntypedStorage]
     version: int
-    text: str
+    writer: Writer
 
 
 class Writers:
@@ -133,17 +157,23 @@ class Writers:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, _Writer] = {}
+        self._known: dict[int, _Known] = {}
+        self._by_place: dict[int, Writer] = {}
 
-    def note(self, tensors: Iterable[Tensor], text: str) -> None:
-        """Hear that a launch has written `tensors`."""
+    def note(
+        self, tensors: Iterable[Tensor], number: int, kernel: str, ordinal: int, place: int
+    ) -> None:
+        """Hear that a launch has written `tensors`; the others are as of `Writer`."""
+        writer = self._by_place[place] = Writer(number, kernel, ordinal, place)
+        self._by_place.pop(place - REMEMBERED, None)
         for tensor in tensors:
             version = _version(tensor)
             if version is not None:
                 storage = tensor.untyped_storage()
-                self._known[storage.data_ptr()] = _Writer(weakref.ref(storage), version, text)
+                known = _Known(weakref.ref(storage), version, writer)
+                self._known[storage.data_ptr()] = known
 
-    def of(self, arguments: Iterable[Any]) -> dict[int, str]:
+    def of(self, arguments: Iterable[Any]) -> dict[int, Writer]:
         """Return the last writers of the allocations of a launch's arguments, by address."""
         found = {}
         for tensor in arguments:
@@ -153,8 +183,12 @@ class Writers:
             known = self._known.get(key)
             if known is not None and known.storage() is not None:
                 if known.version == _version(tensor):
-                    found[key] = known.text
+                    found[key] = known.writer
         return found
+
+    def at(self, place: int, kernel: str) -> Writer:
+        """Return the launch of a kernel before which there were `place` remembered ones."""
+        return self._by_place.get(place) or Writer(0, kernel, 0, place)
 
 
 def _version(tensor: Tensor) -> int | None:
