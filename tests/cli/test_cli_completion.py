@@ -1,10 +1,12 @@
-"""Completion: what bash offers by the script that we print."""
+"""Completion: what shells offer by the scripts that we print."""
 
 import shutil
 import subprocess
 import sys
 
 import pytest
+
+from tkdebug.cli.commands.completion import SHELLS
 
 shtab = pytest.importorskip("shtab")
 
@@ -43,7 +45,29 @@ def test_bash_completes(run_main, tmp_path, words, expected):
     assert sorted(offered(run_main, tmp_path, "tkdebug", *words)) == expected
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def test_fish_completes(run_main, tmp_path):
+    _, script, _ = run_main("completion", "fish")
+    (tmp_path / "tkdebug.fish").write_text(script, "utf-8")
+    lines = ["pas", "run --check u", "lines tkdebug.f"]
+    asked = "source tkdebug.fish; " + "; ".join(f"complete -C 'tkdebug {line}'" for line in lines)
+    answer = subprocess.run(
+        ["fish", "--no-config", "-c", asked],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert sorted(line.split()[0] for line in answer.stdout.splitlines()) == [
+        "passes",
+        "tkdebug.fish",
+        "undefined-value",
+        "uninitialised-read",
+        "unwritten-output",
+    ]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_has_a_script(run_main, shell):
     status, script, _ = run_main("completion", shell)
     assert status == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from tkdebug.cli.command import Command
 from tkdebug.errors import UsageError
 
-SHELLS = ("bash", "zsh", "tcsh")
+SHELLS = ("bash", "zsh", "fish", "tcsh")
 # Options with a file though their text is kept as typed.
 _TARGETS = ("target",)
 
@@ -21,7 +21,8 @@ class CompletionCommand(Command):
     description = (
         "Print the script by which a shell completes tkdebug's command line. For bash, in "
         '~/.bashrc: eval "$(tkdebug completion bash)"; for zsh, as _tkdebug in a folder of $fpath: '
-        "tkdebug completion zsh > ~/.zfunc/_tkdebug."
+        "tkdebug completion zsh > ~/.zfunc/_tkdebug; for fish: tkdebug completion fish > "
+        "~/.config/fish/completions/tkdebug.fish."
     )
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
