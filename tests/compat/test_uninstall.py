@@ -113,13 +113,13 @@ def test_unknown_mode_is_a_usage_error():
 
 @pytest.mark.skipif(cuda_standin.cuda_usable(), reason="a real CUDA device is here")
 def test_stand_in_that_cannot_be_installed_leaves_torch_as_it_was(monkeypatch):
-    from tkdebug.compat.cuda_standin import collectives
+    from tkdebug.compat.cuda_standin import patches
 
     def fail(patches):
         raise RuntimeError("no collectives")
 
     before = torch.cuda.is_available
-    monkeypatch.setattr(collectives, "apply", fail)
+    monkeypatch.setattr(patches, "_patch_collectives", fail)
     with pytest.raises(RuntimeError, match="no collectives"):
         cuda_standin.install()
     assert torch.cuda.is_available is before

@@ -6,11 +6,12 @@ import math
 import pytest
 
 from tkdebug.instrument.profiling import ProfileError
-from tkdebug.instrument.profiling.device_peaks import max_bps, max_flops
 from tkdebug.instrument.profiling.viewer import (
     derive,
     frame_name,
     keep_places,
+    max_bps,
+    max_flops,
     metric_lines,
     read_profile,
     sorted_lines,

@@ -9,7 +9,7 @@ import pytest
 
 from tkdebug.compiler.sites.table import Report
 from tkdebug.errors import Frame
-from tkdebug.instrument.recording_process import running
+from tkdebug.instrument.recording_process import received
 from tkdebug.instrument.recording_process.client import RecordingProcess
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.creation import RunStart, create_session
@@ -107,14 +107,14 @@ def test_launch_of_a_kernel_that_is_not_known_waits(process, tables):
     tables.find(0, 0, Report(0, 5, 3, 0, 0, 0, 5))
     show(process, tables)
     process.flush()
-    time.sleep(2 * running.LOOK_S)
+    time.sleep(2 * received.LOOK_S)
     assert faults_of(process, 0) == ()
     process.show_checked(KERNEL._replace(number=4))
     assert len(faults_of(process, 1)) == 1
 
 
 def test_header_that_lies_is_passed_over():
-    faults = running.RunningFaults()
+    faults = received.RunningFaults()
     memory = bytearray(2 * STRIDE + 10)
     struct.pack_into("=QQII", memory, 0, 0, 7, 3, 1 << 30)
     struct.pack_into("=QQII", memory, STRIDE, 0, 7, 3, 2)
@@ -127,7 +127,7 @@ def test_header_that_lies_is_passed_over():
 
 
 def test_sites_nobody_is_told_of_and_numbers_beyond_any_are_passed_over():
-    faults = running.RunningFaults()
+    faults = received.RunningFaults()
     memory = bytearray(STRIDE)
     write_header(memoryview(memory), 0, 7, 3, 2)
     memory[HEADER_BYTES] = memory[HEADER_BYTES + SLOT_BYTES] = 1

@@ -18,7 +18,7 @@ from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.emitter import Emitter
 from tkdebug.compiler.targets.nvptx.lowering.context import WARP_SIZE, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS
+from tkdebug.compiler.targets.nvptx.lowering.driver import LOWERINGS
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 from tkdebug.interpreter.launch import run_module
 

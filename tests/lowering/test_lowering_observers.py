@@ -7,8 +7,8 @@ from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.emitter import Emitter
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.driver import LOWERINGS
 from tkdebug.compiler.targets.nvptx.lowering.observers import LoweringObserver
-from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 TEXT = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tkdebug.compiler.dialects.table import OPS
-from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS
+from tkdebug.compiler.targets.nvptx.lowering.driver import LOWERINGS
 
 # Ends of regions and of kernels, and the kernel itself: lowered with what they belong to.
 STRUCTURAL = {

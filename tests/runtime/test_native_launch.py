@@ -16,7 +16,7 @@ from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.compile.native_compilation import refuse_options
 from tkdebug.runtime.compile.options import LaunchOptions
 from tkdebug.runtime.cuda import device as device_module
-from tkdebug.runtime.cuda import driver_api, pointers
+from tkdebug.runtime.cuda import driver_api
 from tkdebug.runtime.cuda import platform as cuda_platform
 from tkdebug.runtime.cuda.device import Device
 from tkdebug.runtime.cuda.module import check_resources
@@ -67,7 +67,7 @@ def native(monkeypatch):
     monkeypatch.setattr(jit_module.JITFunction, "compile_native", compile_native)
     monkeypatch.setattr(launch_writer, "_getters", lambda: ((lambda: -1), (lambda index: 77)))
     monkeypatch.setattr(device_module, "obstacle", lambda: None)
-    monkeypatch.setattr(pointers, "_driver_knows", lambda address: True)
+    monkeypatch.setattr(cuda_platform, "_driver_knows", lambda address: True)
     with tkdebug.mode("native"):
         yield compiled
 
@@ -164,7 +164,7 @@ def test_equal_keys_of_descriptors_mean_equal_specialisations(native, first_is_d
 
 
 def test_descriptor_of_a_tensor_elsewhere_is_refused(native, x, monkeypatch):
-    monkeypatch.setattr(pointers, "_driver_knows", lambda address: False)
+    monkeypatch.setattr(cuda_platform, "_driver_knows", lambda address: False)
     monkeypatch.setattr(launch_writer, "_getters", lambda: ((lambda: 0), (lambda index: 77)))
     described = TensorDescriptor.from_tensor(x.view(16, 8), [8, 8])
     with pytest.raises(PointerError, match="argument `x` is on cpu"):
@@ -348,7 +348,7 @@ def on_device_0(native, monkeypatch):
 
 
 def test_host_tensors_are_refused(on_device_0, monkeypatch, x):
-    monkeypatch.setattr(pointers, "_driver_knows", lambda address: False)
+    monkeypatch.setattr(cuda_platform, "_driver_knows", lambda address: False)
     words = r"argument `y` is on cpu, .*cannot be accessed from Triton \(cpu tensor\?\)"
     with pytest.raises(ValueError, match=words) as caught:
         make_kernel()[(1,)](None, x, 16)
@@ -359,14 +359,15 @@ def test_host_tensors_are_refused(on_device_0, monkeypatch, x):
 
 def test_pinned_tensors_are_what_the_driver_says(on_device_0, monkeypatch, x):
     asked = []
-    monkeypatch.setattr(pointers, "_driver_knows", lambda address: asked.append(address) or True)
+    knows = "_driver_knows"
+    monkeypatch.setattr(cuda_platform, knows, lambda address: asked.append(address) or True)
     make_kernel()[(1,)](None, x, 16)
     assert asked == [x.data_ptr()]
     assert len(on_device_0[0].launches) == 1
 
 
 def test_empty_host_tensors_pass(on_device_0, monkeypatch):
-    monkeypatch.setattr(pointers, "_driver_knows", lambda address: False)
+    monkeypatch.setattr(cuda_platform, "_driver_knows", lambda address: False)
     make_kernel()[(1,)](None, torch.zeros(0), 16)
     with pytest.raises(PointerError, match="on meta"):
         make_kernel()[(1,)](None, torch.zeros(4, device="meta"), 16)

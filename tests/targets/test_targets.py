@@ -54,7 +54,7 @@ def test_target_limits_are_consistent(name: str) -> None:
     target = TARGETS[name]
     reserved = target.shared_bytes_reserved
     assert target.shared_bytes_per_block + reserved == target.shared_bytes_per_sm
-    assert target.threads_per_block <= target.threads_per_sm
+    assert target.threads_per_block <= target.warps_per_sm * target.threads_per_warp
     assert target.registers_per_thread * target.threads_per_warp <= target.registers_per_sm
 
 

@@ -267,7 +267,7 @@ MODULES: Mapping[str, TritonModule] = {
         names={"tkdebug.compat.proton.scope": "cpu_timed_scope enter_scope exit_scope scope"}
     ),
     "triton.profiler.specs": TritonModule(
-        names={"tkdebug.instrument.profiling.device_peaks": "max_bps max_flops"}
+        names={"tkdebug.instrument.profiling.viewer": "max_bps max_flops"}
     ),
     "triton.profiler.state": TritonModule(
         names={

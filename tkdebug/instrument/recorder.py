@@ -14,13 +14,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 from tkdebug.errors import SessionError
 from tkdebug.instrument.recording.device_times import DeviceTimes, StoredTime
 from tkdebug.instrument.recording.event_sink import EventSink
 from tkdebug.instrument.recording.gpu_recording import GpuRecording
-from tkdebug.instrument.recording.output import OutputTee
 from tkdebug.instrument.recording_process.packing import LaunchPacker
 from tkdebug.instrument.recording_process.ring import TIMED
 from tkdebug.instrument.records import Output, ScopeSpan
@@ -399,3 +398,44 @@ def join_from_environment() -> Recorder | None:
     except SessionError as error:
         tell(str(error))
         return None
+
+
+RecordOutput = Callable[[str, str], None]
+
+
+class OutputTee:
+    """Records every `write` to `stream` under `name` between `start` and `stop`.
+
+    The stream object stays the same one, with its `buffer`, `isatty` and `fileno`; only its `write`
+    is covered by one that also records. Output that bypasses it (to `buffer`, to the file
+    descriptor, by other processes) is not recorded.
+    """
+
+    def __init__(self, stream: TextIO | None, name: str, record: RecordOutput) -> None:
+        self._stream = stream
+        self._name = name
+        self._record = record
+        self._covered = False
+
+    def start(self) -> None:
+        """Cover the stream's `write`; a stream that lets no attribute be set is not recorded."""
+        if self._stream is None:
+            return
+        write = self._stream.write
+
+        def write_and_record(text: str) -> int:
+            written = write(text)
+            self._record(self._name, text)
+            return written
+
+        try:
+            vars(self._stream)["write"] = write_and_record
+        except TypeError:
+            return
+        self._covered = True
+
+    def stop(self) -> None:
+        """Uncover the stream's `write`."""
+        if self._covered and self._stream is not None:
+            vars(self._stream).pop("write", None)
+            self._covered = False

@@ -1,24 +1,34 @@
 # ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
 """Attributes of torch that the stand-in replaces, and their exact return.
 
-Putting them back leaves the very torch that there was.
+Putting them back leaves the very torch that there was. Nobody listens to calls of CUDA's profilers
+on the CPU; torch's own profilers run, without a device to time. If a script asks for nccl, gloo
+does the work of its collectives.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
 import torch
+import torch.autograd.profiler
+import torch.cuda.profiler
+import torch.distributed
 from torch import Tensor
 
-from tkdebug.compat.cuda_standin import collectives, profilers, streams
+from tkdebug.compat.cuda_standin import streams
 from tkdebug.compat.cuda_standin.compiling import compile_for_stand_in
 from tkdebug.compat.cuda_standin.cuda_module import TORCH_ACCELERATOR, TORCH_CUDA
+from tkdebug.compat.cuda_standin.device_memory import mem_get_info
 from tkdebug.compat.cuda_standin.generators import GENERATOR, Generator
 from tkdebug.compat.cuda_standin.tensors import is_cuda_device, new_storage, resize
+from tkdebug.compat.cuda_standin.torch_internals import share_timers
 from tkdebug.compat.replacements import Replacements
+from tkdebug.terminal.text import tell
 
 _CUDA_VERSION = "12.8"
 
@@ -30,8 +40,8 @@ def apply(patches: Replacements) -> None:
     _patch_default_tensor_type(patches)
     _patch_storages(patches)
     _patch_backward(patches)
-    profilers.apply(patches)
-    collectives.apply(patches)
+    _patch_profilers(patches)
+    _patch_collectives(patches)
     compile_for_stand_in(patches)
 
 
@@ -166,3 +176,110 @@ def _patch_backward(patches: Replacements) -> None:
     for owner in (torch.autograd, torch.autograd.graph):
         if "_engine_run_backward" in vars(owner):
             patches.set(owner, "_engine_run_backward", run_backward)
+
+
+def _zero(*arguments: Any, **keywords: Any) -> int:
+    return 0
+
+
+class RangeMarks:
+    """The functions of `torch.cuda.nvtx`; nobody listens."""
+
+    rangePushA = rangePop = rangeStartA = rangeEnd = markA = staticmethod(_zero)
+    deviceRangeStart = deviceRangeEnd = staticmethod(_zero)
+
+
+class CudaRuntime:
+    """The result of `torch.cuda.cudart()`: the calls that scripts make around a profiled region."""
+
+    class cudaError:
+        """The runtime's status codes."""
+
+        success = 0
+
+    cudaProfilerStart = cudaProfilerStop = staticmethod(_zero)
+    cudaMemGetInfo = staticmethod(mem_get_info)
+    cudaHostRegister = cudaHostUnregister = staticmethod(_zero)
+
+
+def check_error(res: int) -> None:
+    """Raise on a status other than success, which does not occur."""
+    if res:
+        raise RuntimeError(f"CUDA error ({res})")
+
+
+@contextmanager
+def emit_nvtx(enabled: bool = True, record_shapes: bool = False) -> Iterator[None]:
+    """The stand-in's `torch.autograd.profiler.emit_nvtx`."""
+    yield
+
+
+def _patch_profilers(patches: Replacements) -> None:
+    """Put the replacements in place."""
+    patches.set(torch.cuda.nvtx, "_nvtx", RangeMarks())
+    for owner in (torch.cuda, torch.cuda.profiler):
+        patches.set(owner, "cudart", CudaRuntime)
+        patches.set(owner, "check_error", check_error)
+    patches.set(torch.autograd.profiler, "emit_nvtx", emit_nvtx)
+    profile = torch.autograd.profiler.profile
+    patches.set(profile, "__init__", _without_device(profile.__init__))
+
+
+def _without_device(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def start(self: Any, *arguments: Any, **keywords: Any) -> None:
+        # torch would complain of each operation that no CUDA event could be recorded.
+        for name in ("use_cuda", "use_device"):
+            if keywords.get(name) in (True, "cuda"):
+                del keywords[name]
+        original(self, *arguments, **keywords)
+
+    return start
+
+
+def _patch_collectives(patches: Replacements) -> None:
+    """Put the replacements in place."""
+    if hasattr(torch.cuda, "nccl"):
+        patches.set(torch.cuda.nccl, "version", lambda: (2, 27, 5))
+    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+        return
+    from torch.distributed import distributed_c10d
+
+    patches.on_restore(share_timers())
+    logger = getattr(torch.distributed, "Logger", None)
+    if logger is not None:
+        # The times of a gradient reducer, which a build without CUDA takes none of.
+        patches.set(logger, "set_runtime_stats_and_log", lambda self: None)
+
+    for name in ("init_process_group", "new_group"):
+        replacement = _over_gloo(getattr(distributed_c10d, name))
+        for owner in (distributed_c10d, torch.distributed):
+            patches.set(owner, name, replacement)
+    for owner in (distributed_c10d, torch.distributed):
+        patches.set(owner, "is_nccl_available", lambda: True)
+
+
+def _over_gloo(original: Callable[..., Any]) -> Callable[..., Any]:
+    place = 0 if original.__name__ == "init_process_group" else 2
+
+    @functools.wraps(original)
+    def make_group(*arguments: Any, **keywords: Any) -> Any:
+        given = list(arguments)
+        backend = given[place] if len(given) > place else keywords.get("backend")
+        if isinstance(backend, str) and "nccl" in backend.lower():
+            _say_once()
+            if len(given) > place:
+                given[place] = "gloo"
+            else:
+                keywords["backend"] = "gloo"
+            keywords.pop("pg_options", None)
+        # It would make the group wait for a CUDA device.
+        keywords.pop("device_id", None)
+        return original(*given, **keywords)
+
+    return make_group
+
+
+@functools.cache
+def _say_once() -> None:
+    tell("nccl is replaced by gloo, because 'cuda' runs on the CPU here")

@@ -70,11 +70,6 @@ class Target:
     capabilities: frozenset[str] = frozenset()
     is_tried: bool = True
 
-    @property
-    def threads_per_sm(self) -> int:
-        """Resident threads of a multiprocessor."""
-        return self.warps_per_sm * self.threads_per_warp
-
     def has(self, capability: str) -> bool:
         """Whether it has the capability of this name."""
         return capability in self.capabilities

@@ -12,7 +12,7 @@ import mmap
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -29,7 +29,6 @@ from tkdebug.instrument.recording_process.ring import (
     TIMED,
     PackedLaunch,
 )
-from tkdebug.instrument.recording_process.running import RunningFaults
 from tkdebug.instrument.records import Launch
 from tkdebug.instrument.session_file.columns import columns_of, storable_ns
 from tkdebug.instrument.session_file.queued_events import (
@@ -37,10 +36,13 @@ from tkdebug.instrument.session_file.queued_events import (
     Event,
     LaunchEnded,
     LaunchStarted,
+    SeenFault,
+    SeenFaults,
     Stamped,
 )
 from tkdebug.records.events import ArgumentInfo
 from tkdebug.records.hook_chain import LentBuffer
+from tkdebug.records.running_faults import ShownKernel, seen
 
 if TYPE_CHECKING:
     from tkdebug.instrument.cupti.activity_join import ActivityJoin, Measured, Round
@@ -416,3 +418,65 @@ class Generations(Generic[_T]):
         while len(self._forgotten) > 1 and self._forgotten[1][0] < number:
             _, self._first = self._forgotten.popleft()
             self._values = {n: v for n, v in self._values.items() if n >= self._first}
+
+
+# The interval between two looks, and the most faults that are stored at a time.
+LOOK_S = 0.2
+MOST_FAULTS = 256
+
+
+class RunningFaults:
+    """The tables of faults that checked kernels of one process fill while they run.
+
+    They lie in memory that this process maps, so the script's process does nothing for it.
+    Invariant: a launch is left out once the script has read its table, as the script then reports
+    its faults.
+    """
+
+    def __init__(self) -> None:
+        self._tables: list[tuple[memoryview, int]] = []
+        self._kernels: dict[int, ShownKernel] = {}
+        self._last: tuple[SeenFault, ...] = ()
+        self._due_s = 0.0
+
+    def add_tables(self, memory: memoryview, stride_bytes: int) -> None:
+        """Add tables to read.
+
+        Args:
+            memory: the memory that they lie in.
+            stride_bytes: from one table's header to the next one's.
+        """
+        self._tables.append((memory, stride_bytes))
+
+    def add_kernel(self, kernel: ShownKernel) -> None:
+        """Take the names of a checked build's sites."""
+        self._kernels[kernel.number] = kernel
+
+    def look(self, is_last: bool = False) -> SeenFaults | None:
+        """All faults found so far; None if nothing changed, or `LOOK_S` is not over.
+
+        Args:
+            is_last: look even if `LOOK_S` is not over.
+        """
+        now_s = time.monotonic()
+        if not self._tables or (now_s < self._due_s and not is_last):
+            return None
+        self._due_s = now_s + LOOK_S
+        found = tuple(sorted(self._found(), key=lambda one: (one.launch_id, one.site)))
+        if found == self._last:
+            return None
+        self._last = found
+        return SeenFaults(found[:MOST_FAULTS])
+
+    def _found(self) -> Iterator[SeenFault]:
+        for memory, stride_bytes in self._tables:
+            for one in seen(memory, stride_bytes):
+                kernel = self._kernels.get(one.number)
+                if kernel is None or one.site >= len(kernel.sites):
+                    continue  # its sites are on their way
+                kind, frames, tensor, state = kernel.sites[one.site]
+                if state is not None:
+                    place = (kind, frames, tensor, state)
+                    yield SeenFault(
+                        one.launch, one.site, kernel.kernel, *place, one.program, one.bad
+                    )

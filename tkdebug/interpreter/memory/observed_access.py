@@ -162,12 +162,6 @@ class ObservedAccess:
             return self.touch_rows(torch.isin(access.programs, positions).nonzero().reshape(-1))
         return self.touch_rows(positions if active is None else positions[active[positions]])
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether it touches nothing."""
-        slabs = self.hyperslabs()
-        return not slabs if slabs is not None else not self.touch().places.numel()
-
     # Values of a store
 
     def stored(self) -> Tensor:

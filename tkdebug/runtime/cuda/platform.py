@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
+from tkdebug.compiler.targets.machine_parts import MachinePart, MachineParts, first_sentence
+from tkdebug.compiler.targets.nvptx import architectures
+from tkdebug.runtime.cuda import driver_api
 from tkdebug.runtime.cuda.driver_api import no_gpu
 from tkdebug.runtime.device.driver import has_real_gpu
 from tkdebug.runtime.device.platform import CheckMemory, GPUTarget, LaunchableKernel, SpanTimer
+from tkdebug.runtime.errors import PointerError
 
 if TYPE_CHECKING:
     from tkdebug.compiler.targets.machine_parts import MachineParts
@@ -48,8 +53,6 @@ class CudaPlatform:
     @property
     def machine_parts(self) -> MachineParts:
         """The driver, CUPTI and other libraries that NVIDIA's GPUs are used through."""
-        from tkdebug.runtime.cuda.machine_parts import PARTS
-
         return PARTS
 
     def announce_with_torch(self) -> None:
@@ -129,8 +132,6 @@ class CudaPlatform:
 
     def accessible_address(self, kernel: str, argument: str, value: Any, device: int) -> int:
         """The address of a tensor that is not known to be on `device`."""
-        from tkdebug.runtime.cuda.pointers import accessible_address
-
         return accessible_address(kernel, argument, value, device)
 
     def load(self, kernel: DeviceKernel) -> LaunchableKernel:
@@ -226,3 +227,115 @@ def _recovery(kernel: DeviceKernel) -> Callable[[int, bool], None]:
 
 
 CUDA = CudaPlatform()
+
+
+def accessible_address(kernel: str, argument: str, value: Any, device: int) -> int:
+    """The address of `value`, a tensor that is not known to be on `device`.
+
+    Pinned host memory and peers are legal, which the driver knows; plain host memory is not.
+
+    Raises:
+        PointerError: kernels on `device` cannot access it.
+    """
+    address = int(value.data_ptr())
+    if address == 0 and not _is_meta(value):
+        return address
+    where = str(getattr(value, "device", "an unknown device"))
+    if where != f"cuda:{device}" and not _driver_knows(address):
+        raise PointerError(_refusal(kernel, argument, where, device))
+    return address
+
+
+def _is_meta(value: Any) -> bool:
+    kind = getattr(getattr(value, "device", None), "type", "")
+    return kind == "meta"
+
+
+def _driver_knows(address: int) -> bool:
+    """Whether the driver has an address through which the current context accesses `address`."""
+    if address == 0:
+        return False
+    bindings = driver_api.driver()
+    which = bindings.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_POINTER
+    status, *_ = bindings.cuPointerGetAttribute(which, bindings.CUdeviceptr(address))
+    if int(status) == driver_api.INVALID_VALUE:
+        return False
+    if int(status) != driver_api.SUCCESS:
+        raise driver_api.cuda_error(int(status), "cuPointerGetAttribute")
+    return True
+
+
+def _refusal(kernel: str, argument: str, where: str, device: int) -> str:
+    start = f"kernel {kernel}: argument `{argument}` is on {where}, the launch on cuda:{device}: "
+    if where.startswith("cuda"):
+        return (
+            f"{start}there is no peer access between them; launch inside "
+            f"`with torch.cuda.device({where.rpartition(':')[2]}):`, or copy the tensor"
+        )
+    return (
+        f"{start}Pointer argument cannot be accessed from Triton ({where} tensor?); "
+        f"move it with .to('cuda:{device}'), or pin its memory"
+    )
+
+
+def _device() -> MachinePart:
+    name = "CUDA device"
+    advice = "none needed: scripts that say device='cuda' run on the CPU under interpret"
+    try:
+        detail, found = _torch_devices() or _driver_devices(), True
+    except Exception as error:
+        detail, found = f"none usable ({first_sentence(error)})", False
+    if detail:
+        return MachinePart(name, found, detail, advice, needed=False)
+    return MachinePart(name, False, "none usable", advice, needed=False)
+
+
+def _torch_devices() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        return ""
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    major, minor = torch.cuda.get_device_capability(0)
+    return f"{', '.join(names)} (sm_{major}{minor}{_untried(major, minor)})"
+
+
+def _untried(major: int, minor: int) -> str:
+    target = architectures.find((major, minor))
+    if target is None:
+        return ", which kernels are not compiled for"
+    return "" if target.is_tried else "; tkdebug's kernels never ran on such a GPU"
+
+
+def _driver_devices() -> str:
+    """The devices that the driver itself reports, for a torch without CUDA."""
+    if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
+        return ""
+    from cuda.bindings import driver
+
+    if int(driver.cuInit(0)[0]) != 0:
+        return ""
+    error, count = driver.cuDeviceGetCount()
+    if int(error) != 0 or not count:
+        return ""
+    names = [driver.cuDeviceGetName(128, index)[1] for index in range(count)]
+    shown = ", ".join(bytes(name).split(b"\0")[0].decode("utf-8", "replace") for name in names)
+    return f"{shown} (not usable by this build of torch)"
+
+
+def _driver() -> MachinePart:
+    name = "CUDA driver"
+    if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
+        return MachinePart(name, False, "unknown: cuda-bindings is not installed", needed=False)
+    from cuda.bindings import driver
+
+    try:
+        error, version = driver.cuDriverGetVersion()
+    except Exception as failure:
+        return MachinePart(name, False, f"none ({first_sentence(failure)})", needed=False)
+    if int(error) != 0:
+        return MachinePart(name, False, "none", needed=False)
+    return MachinePart(name, True, f"supports CUDA {version // 1000}.{version % 1000 // 10}")
+
+
+PARTS: MachineParts = {"CUDA device": _device, "CUDA driver": _driver}

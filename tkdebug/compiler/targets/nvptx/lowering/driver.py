@@ -10,11 +10,25 @@ from tkdebug.compiler.ir import DescriptorType, Module, Value
 from tkdebug.compiler.ir.types import PointerType
 from tkdebug.compiler.targets import Target
 from tkdebug.compiler.targets.nvptx.emitter import Emitter
+from tkdebug.compiler.targets.nvptx.lowering import (
+    arithmetic,
+    casts,
+    control,
+    conversions,
+    debug,
+    elementwise,
+    math,
+    shapes,
+    sorting,
+)
 from tkdebug.compiler.targets.nvptx.lowering.context import WARP_SIZE, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.dots import mma, wgmma
+from tkdebug.compiler.targets.nvptx.lowering.memory import atomics, loads_and_stores, tensor_maps
 from tkdebug.compiler.targets.nvptx.lowering.memory.tensor_maps import map_places
 from tkdebug.compiler.targets.nvptx.lowering.observers import LoweringObserver
-from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS
-from tkdebug.compiler.targets.nvptx.lowering.types import Registers, llvm_type
+from tkdebug.compiler.targets.nvptx.lowering.reductions import reduce, scan
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory import async_copies, buffers, bulk_copies
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_type
 
 # A CUtensorMap, by value in the kernel's parameters, where bulk copies read it (PTX ISA, "Opaque
 # Types": a tensor map is in constant, parameter or global memory).
@@ -106,3 +120,30 @@ def _parameters(arguments: list[Value], known: tuple[int, ...]) -> Iterator[str]
             align = known[index] if index < len(known) else 1
             type_ += f" align {align}" if isinstance(align, int) and align > 1 else ""
         yield type_
+
+
+# The lowering of every op, one table for each family.
+_FAMILIES = (
+    control,
+    shapes,
+    conversions,
+    arithmetic,
+    casts,
+    reduce,
+    scan,
+    loads_and_stores,
+    wgmma,
+    math,
+    elementwise,
+    atomics,
+    debug,
+    buffers,
+    async_copies,
+    bulk_copies,
+    tensor_maps,
+    mma,
+    sorting,
+)
+LOWERINGS: dict[str, Lower] = {
+    name: rule for family in _FAMILIES for name, rule in family.LOWERINGS.items()
+}
