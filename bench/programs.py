@@ -6,7 +6,7 @@ with CUPTI recording for nobody, and `tkdebug run`. A round that only
 fills the caches comes first. Ratios are taken within a round. Needs a GPU, torch, Triton and
 transformers.
 
-    python bench/programs.py [--rounds 5] [--only llama] [--markdown bench/RESULTS.md]
+    python bench/programs.py [--rounds 5] [--only llama] [--without install] [--markdown bench/RESULTS.md]
 """
 
 from __future__ import annotations
@@ -142,11 +142,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="programs whose name contains this")
+    parser.add_argument("--without", default="no way", help="leave out the ways that contain this")
     parser.add_argument("--markdown", type=Path)
     arguments = parser.parse_args()
     check_gpu()
     import torch
 
+    ways = {way: command for way, command in WAYS.items() if arguments.without not in way}
     lines = [
         "# Whole programs",
         "",
@@ -163,7 +165,7 @@ def main() -> None:
             if arguments.only not in name:
                 continue
             print(name, file=sys.stderr, flush=True)
-            times = measured(program, WAYS, arguments.rounds, Path(folder))
+            times = measured(program, ways, arguments.rounds, Path(folder))
             lines += [
                 "",
                 f"## {name[0].upper()}{name[1:]}",
