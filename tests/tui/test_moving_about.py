@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 import tui_sample
 from pilot_support import loaded, notified, screen_text, until
-from textual.widgets import Footer, Input
+from textual.events import MouseScrollDown
+from textual.widgets import Input
 from textual.widgets._toast import Toast
 
 from tkdebug.instrument.recorder import Recorder
@@ -14,7 +15,9 @@ from tkdebug.records.events import Fault
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.widgets.code_view import CodeView
+from tkdebug.tui.widgets.dialogs import HelpScreen
 from tkdebug.tui.widgets.find import FindBar
+from tkdebug.tui.widgets.key_row import KeyRow
 from tkdebug.tui.widgets.table import Table
 
 
@@ -199,7 +202,7 @@ async def test_toasts_leave_the_keys_and_what_stands_above_them_in_sight(session
         app.notify("more")
         await until(pilot, lambda: len(app.screen.query(Toast)) == 2, "the toasts")
         await pilot.pause(0.2)
-        footer = app.query_one(Footer).region
+        footer = app.query_one(KeyRow).region
         assert footer.height == 1
         for toast in app.screen.query(Toast):
             assert toast.region.height > 0
@@ -228,3 +231,21 @@ async def test_panes_lead_to_the_fault_where_no_kernel_compiled(tmp_path):
             for pane in "35":
                 await pilot.press(pane)
                 await until(pilot, lambda: said in screen_text(app), "where to look")
+
+
+async def test_a_click_presses_the_key_and_the_wheel_shows_more_keys(session):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(40, 20)) as pilot:
+        await loaded(pilot)
+        keys = app.query_one(KeyRow)
+
+        def row():
+            return screen_text(app).splitlines()[-1]
+
+        await until(pilot, lambda: "o Sort" in row(), "the keys of the launches")
+        assert "q Quit" not in row()
+        for _ in range(5):
+            keys.post_message(MouseScrollDown(keys, 0, 0, 0, 1, 0, False, False, False))
+        await until(pilot, lambda: row().endswith("q Quit"), "the last key at the edge")
+        await pilot.click(KeyRow, offset=(row().index("? Help") + 2, 0))
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen), "the help")

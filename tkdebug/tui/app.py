@@ -16,7 +16,7 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from tkdebug.debugger.remote.records import View
 from tkdebug.errors import SessionError
@@ -51,6 +51,7 @@ from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 from tkdebug.tui.status import status_line
 from tkdebug.tui.tabs import PaneTabs
 from tkdebug.tui.widgets.dialogs import HelpScreen, QuitChoice, QuitScreen
+from tkdebug.tui.widgets.key_row import KeyRow
 
 if TYPE_CHECKING:
     from tkdebug.tui.script.child import Child
@@ -113,7 +114,7 @@ class TkdebugApp(App[None]):
         """Status, panes, keys."""
         yield Static(id="status")
         yield PaneTabs(PANES, ScriptTraits(self._child is not None, self._link is not None))
-        yield Footer(show_command_palette=False)
+        yield KeyRow()
 
     def on_mount(self) -> None:
         """Start the threads."""
