@@ -22,32 +22,42 @@ def module_name(file: Path, package: Path) -> str:
 
 
 def is_for_types(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+    match node:
+        case ast.If(test=ast.Name("TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
+            return True
+    return False
 
 
-def imported(tree: ast.AST, names: Mapping[str, object], with_types: bool) -> Iterator[str]:
-    """The modules among `names` that a syntax tree imports, those for types if they count."""
-    pending = [tree]
+def imported(tree: ast.AST, names: Mapping[str, object]) -> Iterator[tuple[str, bool]]:
+    """The modules among `names` that a syntax tree imports, and whether only for types."""
+    pending = [(tree, False)]
     while pending:
-        node = pending.pop()
+        node, for_types = pending.pop()
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in names)
+            yield from ((alias.name, for_types) for alias in node.names if alias.name in names)
         elif isinstance(node, ast.ImportFrom):
             wholes = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (whole for whole in wholes if whole in names)
+            yield from ((whole, for_types) for whole in wholes if whole in names)
             if node.module in names and any(whole not in names for whole in wholes):
-                yield str(node.module)
+                yield str(node.module), for_types
         elif isinstance(node, ast.stmt | ast.Module | ast.excepthandler | ast.match_case):
-            if with_types or not is_for_types(node):
-                pending += ast.iter_child_nodes(node)
+            for_types = for_types or is_for_types(node)
+            pending += ((child, for_types) for child in ast.iter_child_nodes(node))
 
 
 @cache
-def import_graph(package: Path, with_types: bool = False) -> dict[str, set[str]]:
+def imports(package: Path) -> dict[str, set[tuple[str, bool]]]:
     files = {module_name(file, package): file for file in sorted(package.rglob("*.py"))}
     return {
-        name: set(imported(ast.parse(file.read_text("utf-8")), files, with_types)) - {name}
+        name: set(imported(ast.parse(file.read_text("utf-8")), files))
         for name, file in files.items()
+    }
+
+
+def import_graph(package: Path, with_types: bool = False) -> dict[str, set[str]]:
+    return {
+        name: {other for other, for_types in found if with_types or not for_types} - {name}
+        for name, found in imports(package).items()
     }
 
 
