@@ -138,8 +138,8 @@ async def test_narrow_screen_has_the_counts_of_faults_and_help_in_columns(sessio
         await pilot.press("question_mark")
         await until(pilot, lambda: "Everywhere" in screen_text(app), "the help")
         lines = screen_text(app).splitlines()
-        at = next(number for number, line in enumerate(lines) if "1 … " in line)
-        assert lines[at + 1].index("passes") == lines[at].index("launches")
+        at = next(number for number, line in enumerate(lines) if "0 … " in line)
+        assert lines[at + 1].index("output") == lines[at].index("home")
 
 
 async def test_w_keeps_the_recording(session, tmp_path, monkeypatch):

@@ -79,7 +79,7 @@ class TkdebugApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(str(i), f"tab('{pane.TAB}')", pane.TAB.title(), show=False)
-            for i, pane in enumerate(PANES, 1)
+            for i, pane in enumerate(PANES)
         ),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("y", "copy", "Copy", show=False),

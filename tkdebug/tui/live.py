@@ -15,7 +15,7 @@ from tkdebug.instrument.session import Session
 from tkdebug.terminal.text import tell
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.debug.link import DebugLink
-from tkdebug.tui.launches.pane import LaunchesPane
+from tkdebug.tui.home.pane import HomePane
 from tkdebug.tui.session.follow import AwaitedSession
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def view(session_path: Path) -> int:
     Raises:
         SessionError: the session cannot be opened.
     """
-    app = TkdebugApp(Session.open(session_path))
+    app = TkdebugApp(Session.open(session_path), opens=HomePane.TAB)
     try:
         app.run()
     finally:
@@ -58,7 +58,7 @@ def run_live(
     owns_session: bool,
     debugged: DebugEnds | None = None,
     commands: Sequence[str] = (),
-    opens: str = LaunchesPane.TAB,
+    opens: str = HomePane.TAB,
 ) -> int:
     """Start a script on a pty of its own and show its session while it is recorded.
 

@@ -9,6 +9,7 @@ from textual.message import Message
 from tkdebug.instrument.passes.kernel_passes import KernelPasses
 from tkdebug.instrument.records import FaultKey, Launch
 from tkdebug.records.events import AutotuneChoice
+from tkdebug.tui.home.sheet import RunIndex
 from tkdebug.tui.kernel.text import KernelText
 from tkdebug.tui.script.terminal import OutputSnapshot
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot
@@ -70,6 +71,35 @@ class KernelLoaded(Message):
     def __init__(self, text: KernelText, line: int | None) -> None:
         self.text = text
         self.line = line
+        super().__init__()
+
+
+class ModelRead(Message):
+    """The model of the run that the home pane asked for.
+
+    Attributes:
+        index: None where it cannot be read.
+        failure: why, "" where it can.
+        took_s: how long it took; None where more follows.
+    """
+
+    def __init__(
+        self, index: RunIndex | None, failure: str = "", took_s: float | None = None
+    ) -> None:
+        self.index, self.failure, self.took_s = index, failure, took_s
+        super().__init__()
+
+
+class Jumped(Message):
+    """The user goes elsewhere.
+
+    Attributes:
+        tab: of the pane that was looked at.
+        position: what was looked at there, for its `restore`.
+    """
+
+    def __init__(self, tab: str, position: object) -> None:
+        self.tab, self.position = tab, position
         super().__init__()
 
 

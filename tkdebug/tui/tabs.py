@@ -42,7 +42,7 @@ class PaneTabs(TabbedContent):
 
     def compose(self) -> ComposeResult:
         """Lay out the panes, each under its tab."""
-        for number, pane in enumerate(self._panes, 1):
+        for number, pane in enumerate(self._panes):
             under = TabPane(f"{number} {pane.TAB.title()}", pane.make(self._script))
             under.id = pane.TAB
             self.compose_add_child(under)
@@ -65,7 +65,7 @@ class PaneTabs(TabbedContent):
 
     def show_marks(self) -> None:
         """Show the panes' marks after the names of their tabs."""
-        for number, kind in enumerate(self._panes, 1):
+        for number, kind in enumerate(self._panes):
             mark = self._under(self.get_pane(kind.TAB)).tab_mark()
             if self._marks.get(kind.TAB) != mark:
                 self._marks[kind.TAB] = mark

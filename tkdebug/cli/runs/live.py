@@ -26,7 +26,7 @@ def run_in_tui(request: RunRequest, commands: Sequence[str] = ()) -> int:
         commands: the first commands of the script's debugger.
     """
     from tkdebug.tui.debug.pane import DebugPane
-    from tkdebug.tui.launches.pane import LaunchesPane
+    from tkdebug.tui.home.pane import HomePane
     from tkdebug.tui.live import DebugEnds, run_live
 
     if request.session is not None:
@@ -43,7 +43,7 @@ def run_in_tui(request: RunRequest, commands: Sequence[str] = ()) -> int:
         # Ours to delete, since the summary is read from it first.
         words += [] if folder is None else ["--temporary"]
         command = child_command(request, path, words)
-        opens = DebugPane.TAB if request.waits_for_pane else LaunchesPane.TAB
+        opens = DebugPane.TAB if request.waits_for_pane else HomePane.TAB
         status = run_live(
             command, path, owns_session=False, debugged=ends, commands=commands, opens=opens
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from rich.color import Color as RichColor
 from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
@@ -25,6 +26,18 @@ LABEL = "#9fb3c8"
 STRONG = "bold"
 ADDED = "#7fd8be"
 REMOVED = "#ff8c42"
+ADVICE = "#bda6ff"
+VALUE = "#62cbd8"
+# From little to much: luminance rises at each step.
+HEAT = ("#5a4320", "#7d571f", "#a8752a", "#cf9440", "#f3bd68")
+# Of kernels in order of their share, each with a fill of its own; all further ones have the last.
+KERNELS = ("#3f8fd6", "#e08fbf", "#2aa37e", "#dda01a", "#58b3e6", "#7d8a99")
+# In pictures: what was meant, what is not there, what takes no part, and what points out.
+MEANT = "#2f6fae"
+BAD = "#d9534a"
+FRAME = "#3a4450"
+INK = "#eef2f6"
+KERNEL_FILLS = "█▓▆▄▂░"
 # The hues on a light theme (`OnLight`).
 ON_LIGHT: dict[str, str] = {
     "#ff8c42": "#b34700",
@@ -40,6 +53,20 @@ ON_LIGHT: dict[str, str] = {
     "#7cc4e8": "#0a5f8a",
     "#d8dee9": "#2b3340",
     "#6f7b8a": "#5b6470",
+    ADVICE: "#6136b8",
+    VALUE: "#00626f",
+    MEANT: "#7fb2e5",
+    BAD: "#d9453a",
+    FRAME: "#d3dae2",
+    INK: "#12181f",
+    **dict(zip(HEAT, ("#f5d79a", "#f0b95c", "#e08f30", "#c9631a", "#a8480a"), strict=True)),
+    **dict(
+        zip(
+            KERNELS,
+            ("#1f6fb5", "#b8558f", "#0a7d5c", "#9a6c00", "#0f7fb8", "#6b7784"),
+            strict=True,
+        )
+    ),
 }
 MARKS: dict[str, tuple[str, str]] = {
     "fault": ("✖", FAULT),
@@ -84,8 +111,12 @@ class OnLight(LineFilter):
 
 @lru_cache(2048)
 def _darkened(style: Style) -> Style:
-    color = style.color
-    darker = ON_LIGHT.get(color.name) if color is not None else None
-    if darker is None and color is not None and color.triplet is not None:
-        darker = ON_LIGHT.get(color.triplet.hex)
-    return style if darker is None else style + Style(color=darker)
+    darker = Style(color=_on_light(style.color), bgcolor=_on_light(style.bgcolor))
+    return style + darker
+
+
+def _on_light(color: RichColor | None) -> str | None:
+    if color is None:
+        return None
+    named = ON_LIGHT.get(color.name)
+    return named if named or color.triplet is None else ON_LIGHT.get(color.triplet.hex)

@@ -156,25 +156,30 @@ class CodeView(LineList):
         return Strip([*gutter, *code])
 
     def _code_strip(self, index: int) -> Strip:
-        raw = self._code.lines[index][:MAX_LINE_CHARS]
         spans: Spans = self._code.spans[index] if index < len(self._code.spans) else ()
-        segments: list[Segment] = []
-        at = column = 0
+        return code_strip(self._code.lines[index], spans)
 
-        def put(end: int, style: Style | None) -> None:
-            nonlocal at, column
-            # Tab stops depend on the column, so each piece is expanded where it stands.
-            text = (" " * (column % 4) + raw[at:end]).expandtabs(4)[column % 4 :]
-            text = shown_code(text, len(text) + 1)
-            segments.append(Segment(text, style))
-            at, column = end, column + cell_len(text)
 
-        for begin, end, category in spans:
-            if begin < at or end > len(raw):
-                continue
-            if begin > at:
-                put(begin, None)
-            put(end, CODE_STYLES[category])
-        if at < len(raw):
-            put(len(raw), None)
-        return Strip(segments)
+def code_strip(line: str, spans: Spans) -> Strip:
+    """A line of code in its colours, its tabs as columns, made harmless."""
+    raw = line[:MAX_LINE_CHARS]
+    segments: list[Segment] = []
+    at = column = 0
+
+    def put(end: int, style: Style | None) -> None:
+        nonlocal at, column
+        # Tab stops depend on the column, so each piece is expanded where it stands.
+        text = (" " * (column % 4) + raw[at:end]).expandtabs(4)[column % 4 :]
+        text = shown_code(text, len(text) + 1)
+        segments.append(Segment(text, style))
+        at, column = end, column + cell_len(text)
+
+    for begin, end, category in spans:
+        if begin < at or end > len(raw):
+            continue
+        if begin > at:
+            put(begin, None)
+        put(end, CODE_STYLES[category])
+    if at < len(raw):
+        put(len(raw), None)
+    return Strip(segments)

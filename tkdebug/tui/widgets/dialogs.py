@@ -180,7 +180,7 @@ def help_table(panes: Sequence[type[Pane]]) -> RichTable:
     table = RichTable.grid(padding=(0, 1), expand=True)
     table.add_column(no_wrap=True)
     table.add_column(ratio=1)
-    choosing = (f"1 … {len(panes)}", ", ".join(pane.TAB for pane in panes))
+    choosing = (f"0 … {len(panes) - 1}", ", ".join(pane.TAB for pane in panes))
     sections = [("Everywhere", (choosing, *_BEFORE_PANES))]
     sections += [(pane.TAB.title(), pane.KEYS) for pane in panes if pane.KEYS]
     for title, keys in (*sections, ("Marks", _MARKS)):

@@ -22,6 +22,8 @@ class LineList(ScrollView, can_focus=True):
     """Subclasses give `line_count`, `render_item` and, with `HEADER_ROWS`, `render_header`."""
 
     HEADER_ROWS: ClassVar[int] = 0
+    # Whether a line keeps its colours at the cursor in focus; else the cursor's replace them.
+    KEEPS_COLOURS: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False),
         Binding("down,j", "move(1)", "Down", show=False),
@@ -202,7 +204,8 @@ class LineList(ScrollView, can_focus=True):
             )
             # The cursor's background goes over the line's own, whose colours stay where blurred:
             # on the bright one they could not be read.
-            over = Style(color=style.color if self.has_focus else None, bgcolor=style.bgcolor)
+            is_over = self.has_focus and not self.KEEPS_COLOURS
+            over = Style(color=style.color if is_over else None, bgcolor=style.bgcolor)
             strip = Strip([Segment(text, (own or Style.null()) + over) for text, own, _ in strip])
             return strip.adjust_cell_length(width, base + style).apply_style(base)
         return strip.adjust_cell_length(width, base).apply_style(base)
