@@ -1,6 +1,9 @@
-"""Makes the pictures of README and the site, docs/*.svg, of runs of the examples.
+"""Makes the pictures of README and the site, docs/*.svg and docs/home.png, of runs of the examples.
 
-python docs/pictures.py          # all; `debug`: that of the Debug pane alone
+python docs/pictures.py                     # all that need no GPU
+python docs/pictures.py home cause          # these, by their names in PICTURES
+tkdebug run --timeline matmul_kernel -o run.tkd examples/matmul.py    # on a GPU, for `timeline`
+python docs/pictures.py timeline --session run.tkd
 """
 
 from __future__ import annotations
@@ -10,12 +13,16 @@ import asyncio
 import io
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from animation import Step, animated
 from rich.console import Console
 from rich.text import Text
 from textual.pilot import Pilot
@@ -24,6 +31,8 @@ from tkdebug.cli.command_line import parse
 from tkdebug.cli.runs.live import child_command
 from tkdebug.cli.runs.request import run_request
 from tkdebug.debugger.remote.records import Wire
+from tkdebug.instrument.home.model import model_of
+from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.debug.link import DebugLink
@@ -37,6 +46,8 @@ DOCS = ROOT / "docs"
 SIZE = (132, 34)
 FAULTY = "examples/missing_mask.py"
 DEBUGGED, DEBUGGED_LINE = "examples/matmul.py", 73
+WRONG = "examples/debugging/softmax_axis.py"
+PAGE_SIZE = {"width": 1320, "height": 800}
 # What is pressed to reach the pane of each picture, and the run that it shows.
 PANES = {
     # The faults, and from the first one to its line in the kernel.
@@ -126,26 +137,30 @@ def write(name: str, svg: str) -> None:
     print(f"wrote docs/{name}")
 
 
-def draw_debugger() -> None:
-    """The Debug pane alone."""
+def draw_debug() -> None:
+    """The Debug pane."""
     title = f"tkdebug debug --tui {DEBUGGED}"
     with tempfile.TemporaryDirectory() as folder:
         write("debug.svg", asyncio.run(debug_pane(Path(folder), ["n"], title)))
 
 
-def main() -> None:
-    """Run, draw, write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("only", nargs="?", choices=["debug"], help="the Debug pane's alone")
-    only = parser.parse_args().only
-    draw_debugger()
-    if only:
-        return
+def draw_fault() -> None:
+    """A fault, as it is printed."""
     interpreted = ("run", "--mode", "interpret")
-    said = tkdebug(*interpreted, FAULTY)
-    # That the machine which draws has no GPU is no part of the picture.
-    lines = [line for line in said.splitlines() if "no CUDA device" not in line]
-    write("fault.svg", terminal(f"tkdebug run --mode interpret {FAULTY}", "\n".join(lines)))
+    write(
+        "fault.svg",
+        terminal(f"tkdebug run --mode interpret {FAULTY}", said(*interpreted, FAULTY)),
+    )
+
+
+def draw_checks() -> None:
+    """The same fault, found on a GPU."""
+    write("checks.svg", terminal(f"tkdebug run {FAULTY}", said("run", "--mode", "native", FAULTY)))
+
+
+def draw_panes() -> None:
+    """Panes of the TUI."""
+    interpreted = ("run", "--mode", "interpret")
     with tempfile.TemporaryDirectory() as folder:
         runs = {name: Path(folder) / f"{name}.tkd" for name in ("fault", "matmul")}
         tkdebug(*interpreted, "-o", str(runs["fault"]), FAULTY)
@@ -153,6 +168,131 @@ def main() -> None:
         tkdebug(*interpreted, *to_sass, "-o", str(runs["matmul"]), "examples/matmul.py")
         for name, (run, keys) in PANES.items():
             write(name, asyncio.run(pane(runs[run], keys, f"tkdebug view {run}.tkd")))
+
+
+def draw_home() -> None:
+    """The page of the run that `tkdebug demo` shows, at the fault of its matmul."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "demo.html"
+        tkdebug("demo", "-o", str(path))
+        shoot(path, "home.png", ["n"])
+
+
+def draw_timeline() -> None:
+    """The page of a run with timelines, at the kernel that has them."""
+    if OPTIONS.session is None:
+        raise SystemExit("timeline: needs --session, of a run with --timeline on a GPU")
+    with tempfile.TemporaryDirectory() as folder, Session.open(OPTIONS.session) as session:
+        model = model_of(session)
+        timed = [k for k in model.kernels if k.variants and "timeline" in k.variants[0].heats]
+        if not timed:
+            raise SystemExit(f"{OPTIONS.session}: no launch has a timeline")
+        name = {one.file: one.name for one in model.files}[timed[0].file]
+        lines = (session.source_text(timed[0].file) or "").splitlines()
+        def_line = next(
+            n for n in range(timed[0].line, len(lines)) if lines[n - 1].startswith("def ")
+        )
+        path = Path(folder) / "timeline.html"
+        path.write_text("".join(render(session, "html")), encoding="utf-8")
+        shoot(path, "timeline.png", [], f"#{timed[0].name}/0/{name}:{def_line}")
+
+
+def draw_cause() -> None:
+    """A wrong number to its cause, as it is typed: each output is that of its command."""
+    edit = r"s/axis=0)$/axis=1)/; s/total\[None, :\]/total[:, None]/"
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / Path(WRONG).name
+        shutil.copyfile(ROOT / WRONG, copy)
+        run = ["tkdebug", "run", copy.name]
+        why = [
+            *("tkdebug", "debug", "-c", "b end softmax", "-c", "c"),
+            *("-c", "why out[15, 14]", "-c", "q", copy.name),
+        ]
+        steps = []
+        for words, reading_s in (
+            (run, 9),
+            (why, 11),
+            (["sed", "-i", edit, copy.name], 1),
+            (run, 7),
+        ):
+            typed = shlex.join(words)
+            steps.append(Step(typed, answer(words, Path(folder)), reading_s))
+        title = "a wrong number to its cause"
+        (DOCS / "cause.svg").write_text(animated(title, steps, 104, 34), encoding="utf-8")
+    print("wrote docs/cause.svg")
+
+
+def answer(words: Sequence[str], folder: Path) -> str:
+    """Return what a command in `folder` prints in a terminal without a GPU."""
+    argv = [sys.executable, "-m", *words] if words[0] == "tkdebug" else [*words]
+    done = subprocess.run(
+        argv,
+        cwd=folder,
+        env={**os.environ, "FORCE_COLOR": "1", "TKDEBUG_MODE": "interpret"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return without_machine(done.stdout.replace(f"{folder}/", ""))
+
+
+def said(*arguments: str) -> str:
+    """Return the output of a command on stderr, less what is the machine's."""
+    return without_machine(tkdebug(*arguments))
+
+
+def without_machine(text: str) -> str:
+    """Return a text without the line that there is no GPU, and without where packages lie."""
+    text = text.replace(f"{sysconfig.get_paths()['purelib']}/", "")
+    return "\n".join(line for line in text.splitlines() if "no CUDA device" not in line)
+
+
+def shoot(page: Path, name: str, keys: Sequence[str], place: str = "") -> None:
+    """Write a picture of a page, after some keys."""
+    # Of no extra: pip install playwright pillow
+    from PIL import Image
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = os.environ.get("TKDEBUG_CHROMIUM") or shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        view = browser.new_page(viewport=PAGE_SIZE, color_scheme="light")
+        view.goto(page.as_uri() + place)
+        view.wait_for_selector("body[data-ready]")
+        for key in keys:
+            view.keyboard.press(key)
+        shot = view.screenshot()
+        browser.close()
+    # 256 colours are all that a page has, and half the size.
+    Image.open(io.BytesIO(shot)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+        DOCS / name, optimize=True
+    )
+    print(f"wrote docs/{name}")
+
+
+PICTURES = {
+    "home": draw_home,
+    "cause": draw_cause,
+    "fault": draw_fault,
+    "debug": draw_debug,
+    "panes": draw_panes,
+    "checks": draw_checks,
+    "timeline": draw_timeline,
+}
+ON_A_GPU = ("checks", "timeline")
+OPTIONS = argparse.Namespace(session=None)
+
+
+def main() -> None:
+    """Draw what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(PICTURES)}")
+    parser.add_argument("--session", type=Path, help="a session with timelines, of a GPU")
+    parser.parse_args(namespace=OPTIONS)
+    for name in OPTIONS.names or [name for name in PICTURES if name not in ON_A_GPU]:
+        PICTURES[name]()
 
 
 if __name__ == "__main__":
