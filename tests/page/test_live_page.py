@@ -176,6 +176,10 @@ def test_the_page_follows_a_run_and_says_when_it_has_ended(tmp_path):
         assert second["version"] != first["version"]
         text = Page(f"<script id=model>{second['model']}</script>").unpacked("model")
         assert text["verdict"]["text"] == "running: 1 fault so far"
+        # What moves within the session is no news.
+        with contextlib.closing(sqlite3.connect(path)) as mover:
+            mover.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        assert asked(server, "state")["version"] == second["version"]
         run.close()
         third = asked(server, "state")
         assert third["state"] == "ended"

@@ -19,7 +19,6 @@ import socketserver
 import sys
 import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -31,7 +30,7 @@ from tkdebug.instrument.home.model import model_of, state_of
 from tkdebug.instrument.home.records import State
 from tkdebug.instrument.renderers.page import blocks_of, policy, render_live
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.session_file.connection import log_path
+from tkdebug.instrument.session_file.connection import log_path, log_size_bytes
 from tkdebug.terminal.text import visible_line
 
 LOOPBACK = "127.0.0.1"
@@ -80,7 +79,7 @@ class LivePage:
         try:
             with Session.open(self.path) as session:
                 return {"version": self._version(session), "state": self._state(session)}
-        except SessionError as error:
+        except (SessionError, OSError) as error:
             return {"version": "", "state": "", "problem": _sentence(error)}
 
     def reading(self) -> Reading:
@@ -96,16 +95,16 @@ class LivePage:
                         page = render_live(model, blocks, version)
                         self._last = Reading(version, "", blocks, page)
                 return self._last
-            except SessionError as error:
+            except (SessionError, OSError) as error:  # it may go while it is read
                 return Reading("", _sentence(error), {}, "")
 
     def _version(self, session: Session) -> str:
-        """Return a text that changes when the file, its log, or the state of the run does."""
-        seen: list[object] = [self._state(session)]
-        for path in (session.path, log_path(session.path)):
-            with suppress(OSError):
-                status = path.stat()
-                seen.append((status.st_ino, status.st_size, status.st_mtime_ns))
+        """Return a text that changes when records come, or the state of the run does."""
+        seen: list[object] = [self._state(session), session.path.stat().st_ino]
+        # What is moved from the log to the file is nothing new.
+        has_log = log_size_bytes(session.path)
+        status = (log_path(session.path) if has_log else session.path).stat()
+        seen += [status.st_size, status.st_mtime_ns]
         return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
 
     @staticmethod
@@ -113,7 +112,7 @@ class LivePage:
         return state_of(session.run(), session.path)
 
 
-def _sentence(error: SessionError) -> str:
+def _sentence(error: SessionError | OSError) -> str:
     return visible_line(str(error).partition("\n")[0])
 
 
