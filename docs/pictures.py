@@ -2,8 +2,12 @@
 
 python docs/pictures.py                     # all that need no GPU
 python docs/pictures.py home cause          # these, by their names in PICTURES
-tkdebug run --timeline matmul_kernel -o run.tkd examples/matmul.py    # on a GPU, for `timeline`
-python docs/pictures.py timeline --session run.tkd
+python docs/pictures.py timeline --session run.tkd checks --printed run.txt
+
+What the last two are drawn of is recorded on a GPU:
+
+tkdebug run --no-tui --timeline matmul_kernel -o run.tkd examples/matmul.py
+FORCE_COLOR=1 tkdebug run --no-tui --mode native examples/missing_mask.py 2> run.txt
 """
 
 from __future__ import annotations
@@ -154,8 +158,11 @@ def draw_fault() -> None:
 
 
 def draw_checks() -> None:
-    """The same fault, found on a GPU."""
-    write("checks.svg", terminal(f"tkdebug run {FAULTY}", said("run", "--mode", "native", FAULTY)))
+    """A fault, as a run on a GPU printed it."""
+    if OPTIONS.printed is None:
+        raise SystemExit("checks: needs --printed, what the run on a GPU wrote to stderr")
+    printed = OPTIONS.printed.read_text(encoding="utf-8")
+    write("checks.svg", terminal(f"tkdebug run --mode native {FAULTY}", without_machine(printed)))
 
 
 def draw_panes() -> None:
@@ -282,15 +289,16 @@ PICTURES = {
     "timeline": draw_timeline,
 }
 ON_A_GPU = ("checks", "timeline")
-OPTIONS = argparse.Namespace(session=None)
+OPTIONS = argparse.Namespace(session=None, printed=None)
 
 
 def main() -> None:
     """Draw what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help=f"of {', '.join(PICTURES)}")
-    parser.add_argument("--session", type=Path, help="a session with timelines, of a GPU")
-    parser.parse_args(namespace=OPTIONS)
+    parser.add_argument("--session", type=Path, help="for timeline: recorded with --timeline")
+    parser.add_argument("--printed", type=Path, help="for checks: what a run wrote to stderr")
+    parser.parse_intermixed_args(namespace=OPTIONS)
     for name in OPTIONS.names or [name for name in PICTURES if name not in ON_A_GPU]:
         PICTURES[name]()
 
