@@ -216,6 +216,7 @@ _SPREAD = {
     "spread": "number?",
     "skew_ns": "number?",
 }
+_SIZE = {"grid": _GRID, "elements": "integer", "statements": "integer", "lines": "integer"}
 _FIGURE = {"rate": "number", "lowest": "number", "highest": "number", "repeats": "integer"}
 
 # Of each document, what it has; "?": or null, "=" at a name: may be left out, "*": any name.
@@ -245,6 +246,24 @@ ANSWERS: Mapping[str, Mapping[str, object]] = {
         "architecture": "text",
         "driver": "text?",
         "faults": [_FAULT],
+    },
+    "reproduce": {
+        "schema": 1,
+        "file": "text",
+        "data_file": "text?",
+        "lines": "integer",
+        "kind": "text",
+        "kernel": "text",
+        "function": "text",
+        "statement": "text",
+        "of": {**_WHERE, "message": "text"},
+        "from": _SIZE,
+        "to": _SIZE,
+        "kept": ["text"],
+        "is_whole": "flag",
+        "tried": "integer",
+        "seconds": "number",
+        "command": "text",
     },
     "ceilings": {"format": 1, "gpu": "text", "target": "text", "figures": {"*": _FIGURE}},
 }

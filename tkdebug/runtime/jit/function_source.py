@@ -180,7 +180,7 @@ def content_key(fn: FunctionType, source: KernelSource) -> str:
     # From `def` on, as an edited source has no decorators.
     text = "".join(source.text.splitlines(keepends=True)[line - source.first_line :])
     hasher = hashlib.sha256(f"{source.file}:{line}\n{text}".encode())
-    for name, value in _references(fn, source):
+    for name, value in references(fn, source):
         if hasattr(value, "cache_key"):
             hasher.update(f"{name}={value.cache_key}{getattr(value, 'noinline', '')}".encode())
         elif isinstance(value, _PLAIN):
@@ -196,12 +196,12 @@ def files_of(function: Any) -> frozenset[str]:
         one = pending.pop()
         if id(one) not in found:
             found[id(one)] = one
-            references = _references(one.fn, one.kernel_source)
-            pending += (value for _, value in references if hasattr(value, "kernel_source"))
+            used = references(one.fn, one.kernel_source)
+            pending += (value for _, value in used if hasattr(value, "kernel_source"))
     return frozenset(one.kernel_source.file for one in found.values())
 
 
-def _references(fn: FunctionType, source: KernelSource) -> Iterator[tuple[str, Any]]:
+def references(fn: FunctionType, source: KernelSource) -> Iterator[tuple[str, Any]]:
     """Yield the names outside of `fn` that it refers to, dotted, sorted so that keys are stable."""
     cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
     for dotted in _free_names(source.definition):

@@ -1,0 +1,113 @@
+"""`tkdebug reproduce`: short scripts of faults and mismatches, and what is said of bad input."""
+
+import pytest
+from short_scripts import reproduced
+
+HEAD = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
+BOUND = (
+    HEAD
+    + """SCALE = tl.constexpr(2.0)
+
+
+@triton.jit
+def scaled(x, y):
+    z = x * SCALE
+    return z + y
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 128}, num_warps=8)], key=["n"])
+@triton.jit
+def add(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs <= n)
+    y = tl.load(y_ptr + offs, mask=offs < n)
+    acc = tl.zeros([BLOCK], dtype=tl.float32)
+    for i in range(0, 4):
+        acc += scaled(x, y) * alpha
+    tl.store(out_ptr + offs, acc, mask=offs < n)
+
+
+x = torch.randn(1000, device="cuda")
+y = torch.randn(1000, device="cuda")
+add[lambda meta: (triton.cdiv(1000, meta["BLOCK"]),)](x, y, torch.empty_like(x), 1000, 0.5)
+"""
+)
+ROWS = (
+    HEAD
+    + """@triton.jit
+def scale_rows(x_ptr, s_ptr, o_ptr, M, N, sm, sn, BM: tl.constexpr, BN: tl.constexpr):
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rn = tl.program_id(1) * BN + tl.arange(0, BN)
+    mask = (rm[:, None] < M) & (rn[None, :] < N)
+    x = tl.load(x_ptr + rm[:, None] * sn + rn[None, :] * sm, mask=mask, other=0.0)
+    s = tl.load(s_ptr + rm, mask=rm < M, other=0.0)
+    tl.store(o_ptr + rm[:, None] * sm + rn[None, :] * sn, x * s[:, None], mask=mask)
+
+
+def scaled(x, s):
+    return x * s[:, None]
+
+
+x = torch.randn(96, 96, device="cuda")
+s = torch.randn(96, device="cuda")
+out = torch.empty_like(x)
+scale_rows[(3, 3)](x, s, out, 96, 96, *x.stride(), BM=32, BN=32)
+want = scaled(x, s)
+torch.testing.assert_close(out, want)
+"""
+)
+
+
+def test_fault_becomes_script_that_shows_it_alone(tmp_path, run_main):
+    answer, text = reproduced(tmp_path, "bound", BOUND)
+    assert answer["statement"] == "x = tl.load(x_ptr + offs, mask=offs <= n)"
+    assert (answer["kind"], answer["to"]["grid"], answer["data_file"]) == (
+        "oob-load",
+        [1, 1, 1],
+        None,
+    )
+    assert answer["statement"] in text.splitlines()[0]
+    assert "for i" not in text
+    assert "scaled" not in text
+    assert "y_ptr" not in text
+    assert answer["lines"] == len(text.splitlines()) <= 16
+    status, _, err = run_main("run", "--no-tui", tmp_path / "bound_short.py")
+    assert status == 3
+    assert "oob-load" in err
+
+
+def test_mismatch_keeps_its_reference_and_its_mistake(tmp_path, run_main):
+    answer, text = reproduced(tmp_path, "rows", ROWS)
+    assert answer["kind"] == "mismatch"
+    assert answer["statement"].startswith("tl.store(o_ptr")
+    assert "rm[:, None] * sn + rn[None, :] * sm" in text
+    assert "torch.testing.assert_close(o, scaled(x, s))" in text
+    assert answer["to"]["elements"] <= 10
+    status, _, err = run_main("run", "--no-tui", tmp_path / "rows_short.py")
+    assert (status, "mismatch in scale_rows" in err) == (1, True)
+
+
+def test_recorded_run_is_run_again_for_its_fault(tmp_path, run_main):
+    script = tmp_path / "bound.py"
+    script.write_text(BOUND)
+    session = tmp_path / "run.tkd"
+    assert run_main("run", "--no-tui", "-o", session, script)[0] == 3
+    answer, _ = reproduced(tmp_path, "bound", BOUND, target=str(session))
+    assert answer["kind"] == "oob-load"
+    script.unlink()
+    status, _, err = run_main("reproduce", "-o", tmp_path / "no.py", session)
+    assert (status, "is not here; give the script itself" in err) == (2, True)
+
+
+def test_script_without_a_fault_is_refused(tmp_path, run_main):
+    script = tmp_path / "right.py"
+    script.write_text(BOUND.replace("offs <= n", "offs < n"))
+    status, out, err = run_main("reproduce", "-o", tmp_path / "short.py", script)
+    assert (status, out) == (2, "")
+    assert "interpreted, it showed no fault" in err
+
+
+@pytest.mark.parametrize("name", ["short.txt", "short"])
+def test_output_that_is_no_script_is_refused(tmp_path, run_main, name):
+    status, _, err = run_main("reproduce", "-o", tmp_path / name, tmp_path / "a.py")
+    assert (status, "expected a file that ends in .py" in err) == (2, True)

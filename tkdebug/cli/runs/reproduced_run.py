@@ -1,0 +1,186 @@
+"""A script that is run for one of its faults, whose launch then becomes a script of its own."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tkdebug.checks import CHECK_NAMES, NO_CHECKS
+from tkdebug.cli.command import INTERRUPTED_STATUS, ScriptEndedError
+from tkdebug.cli.command_line import ScriptWords, check_variables
+from tkdebug.cli.runs.compiled_run import is_session, stdout_to_stderr
+from tkdebug.cli.runs.request import program_of
+from tkdebug.cli.script.execution import Program, loaded, quotable, run_program
+from tkdebug.errors import UsageError, shown_path
+from tkdebug.instrument.session import Session
+from tkdebug.knobs import KNOBS
+from tkdebug.records.events import ENDING_KINDS, Fault
+from tkdebug.runtime.device.torch_package import import_torch
+from tkdebug.terminal.text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.reproduction.capture import Catcher, Caught
+    from tkdebug.reproduction.reproducing import Reproduction
+    from tkdebug.reproduction.script import Script
+
+# Kinds that only a GPU shows: the interpreter finds the access.
+_OF_A_GPU = ENDING_KINDS - {"compile-error"}
+# For causes: they are not looked for here.
+_NO_SECONDS = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The fault that is looked for while the script runs.
+
+    Attributes:
+        is_it: whether a fault is the one.
+        text: of it, for messages.
+        checks: that find it.
+        takes_warnings: whether the first warning is taken where there is no error.
+    """
+
+    is_it: Callable[[Fault], bool]
+    text: str
+    checks: tuple[str, ...] = ()
+    takes_warnings: bool = False
+
+
+def reproduced(options: argparse.Namespace) -> tuple[Reproduction, tuple[str, ...]]:
+    """Run a script for a fault; return its short script, and the options that show it again.
+
+    Raises:
+        TkError: there is no such fault, or its launch alone does not show it.
+    """
+    # Torch and the interpreter: nothing that help needs.
+    from tkdebug import compat
+    from tkdebug.causes.rerun import on_one_thread
+    from tkdebug.reproduction.reproducing import Reproducer
+
+    script, wanted = _asked(options)
+    program = loaded(program_of(script))
+    check_variables()
+    import_torch()
+    caught, begun = _caught(program, wanted, options)
+    kind = caught.fault.kind
+    checks = (kind, NO_CHECKS) if kind in CHECK_NAMES else (NO_CHECKS,)
+    scope = KNOBS.scope(cause_seconds=_NO_SECONDS, baseline=None, ignored_kinds=(), only_kernels=())
+    installed = compat.install("interpret", True, checks=checks, triton=options.triton_version)
+    with quotable(program), scope, installed, on_one_thread():
+        made = Reproducer(caught, begun, options.budget).reproduce()
+    words = ("--check", kind) if kind in CHECK_NAMES else ()
+    return made, words
+
+
+def _caught(
+    program: Program, wanted: _Wanted, options: argparse.Namespace
+) -> tuple[Caught, Script]:
+    from tkdebug import compat
+    from tkdebug.reproduction.building import begun
+    from tkdebug.reproduction.capture import Catcher
+
+    checks = (*wanted.checks, *(options.checks or ()))
+    own = CHECK_NAMES if "all" in checks else ()
+    names = tuple(dict.fromkeys((*own, *(name for name in checks if name != "all"))))
+    scope = KNOBS.scope(cause=True, cause_seconds=_NO_SECONDS)
+    installed = compat.install("interpret", True, checks=names, triton=options.triton_version)
+    with scope, installed, quotable(program), Catcher(wanted.is_it) as catcher:
+        with stdout_to_stderr():
+            status = run_program(program).exit_status
+        caught = catcher.caught or (catcher.spare if wanted.takes_warnings else None)
+        if caught is not None:
+            # What modules the script knows is known while they are in place.
+            return caught, begun(caught)
+    raise _nothing(program.name, catcher, wanted, status)
+
+
+def _nothing(script: str, catcher: Catcher, wanted: _Wanted, status: int) -> UsageError:
+    """Return why there is nothing to reproduce."""
+    if catcher.failure:
+        return UsageError(f"{script}: {wanted.text}: {catcher.failure}")
+    if status == INTERRUPTED_STATUS:
+        return ScriptEndedError(f"{script}: it was interrupted before {wanted.text}", status)
+    seen = ", ".join(dict.fromkeys(f"{one.kind} in {one.kernel}" for one in catcher.seen))
+    others = f"; it had {seen}" if seen else ""
+    return UsageError(
+        f"{script}: interpreted, it showed no {wanted.text}{others}; "
+        "`tkdebug run --mode interpret --check all` shows what it has"
+    )
+
+
+def _asked(options: argparse.Namespace) -> tuple[ScriptWords, _Wanted]:
+    """Return the script to run, and the fault to look for."""
+    file = options.script.file
+    if file is None or not is_session(file):
+        return options.script, _numbered(options.fault)
+    if options.script.argv:
+        argv = " ".join(options.script.argv)
+        raise UsageError(f"{argv}: {file} is a recorded run, whose arguments are recorded")
+    with Session.open(file) as session:
+        run = session.run()
+        groups = [group.fault for group in session.fault_groups()]
+    fault = _chosen(groups, options.fault, file)
+    script = _recorded_script(run.script, run.argv, file)
+    place = f"{shown_path(fault.file or '')}:{fault.line}"
+    tell(f"{place}: {fault.kind} in {fault.kernel}: running {script.target} again for it")
+    checks = (fault.kind,) if fault.kind in CHECK_NAMES else ()
+    text = f"{fault.kind} at {place}"
+    return script, _Wanted(lambda found: _is_same(found, fault), text, checks)
+
+
+def _numbered(number: int | None) -> _Wanted:
+    """Return the fault of a number among those of a script, the first that fails it without one."""
+    seen: set[object] = set()
+
+    def is_it(fault: Fault) -> bool:
+        if number is None:
+            return fault.fails
+        seen.add((fault.kind, fault.kernel, fault.frames, fault.tensor))
+        return len(seen) == number
+
+    if number is None:
+        return _Wanted(is_it, "fault", takes_warnings=True)
+    return _Wanted(is_it, f"fault {number}")
+
+
+def _chosen(faults: list[Fault], number: int | None, file: Path) -> Fault:
+    if number is not None:
+        if number > len(faults):
+            raise UsageError(f"--fault {number}: {file} has {len(faults)} faults")
+        return faults[number - 1]
+    failing = [fault for fault in faults if fault.fails]
+    if not failing:
+        raise UsageError(f"{file}: no fault fails this run; --fault N names one of {len(faults)}")
+    return failing[0]
+
+
+def _is_same(found: Fault, fault: Fault) -> bool:
+    """Whether a fault is that of a recorded run."""
+    if found.kernel != fault.kernel:
+        return False
+    if fault.kind in _OF_A_GPU:
+        # The crash's line is the access's, where it is known at all.
+        is_known = fault.line is not None and fault.kind not in ("cuda-error", "hang")
+        return found.fails and (not is_known or found.line == fault.line)
+    names = [os.path.basename(one.file or "") for one in (found, fault)]
+    return (found.kind, found.line, names[0]) == (fault.kind, fault.line, names[1])
+
+
+def _recorded_script(script: str, argv: tuple[str, ...], session: Path) -> ScriptWords:
+    """Return the script of a recorded run.
+
+    Raises:
+        UsageError: it is not there.
+    """
+    if script.startswith("-"):
+        raise UsageError(f"{session}: its script is in no file ({script}); give the script itself")
+    for folder in (Path(), session.parent):
+        if (folder / script).is_file():
+            return ScriptWords(str(folder / script), argv)
+    if all(part.isidentifier() for part in script.split(".")) and not script.endswith(".py"):
+        return replace(ScriptWords(script, argv), is_module=True)
+    raise UsageError(f"{session}: its script {script} is not here; give the script itself")

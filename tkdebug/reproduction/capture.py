@@ -1,0 +1,327 @@
+"""The launch behind a fault or a failed comparison, caught while a script runs.
+
+Invariant: the script's memory is read and never written; what is caught has memory of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.causes.comparison import Comparison, written
+from tkdebug.causes.launches import GoneError, Launched, RememberedLaunches, address_of
+from tkdebug.causes.rerun import Budget, OutOfTimeError, Rerun
+from tkdebug.errors import Frame
+from tkdebug.records.events import Fault
+from tkdebug.records.hook_chain import HOOKS, Hook
+from tkdebug.runtime.jit.function import JITFunction
+from tkdebug.variations.launches import KeptLaunch, LaunchKeeper
+
+if TYPE_CHECKING:
+    from tkdebug.records.events import LaunchRecord
+    from tkdebug.runtime.launch.grid import Grid
+
+# Inputs of one launch.
+_MOST_BYTES = 2 << 30
+_COMPARISONS = ("assert_close", "allclose", "equal", "expect")
+# Launches of one chain: each wrote what the next one reads.
+_MOST_LAUNCHES = 4
+
+
+class EnoughError(BaseException):
+    """The launch was caught: the script need not go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A launch to be written, before anything of it is known to be needless.
+
+    Attributes:
+        function: the jit function.
+        values: one for each parameter; their tensors as they were before the launch.
+        options: of the launch, those that differ from the usual ones.
+    """
+
+    function: Any
+    grid: Grid
+    values: tuple[Any, ...]
+    options: dict[str, Any]
+
+    @staticmethod
+    def of(kept: KeptLaunch) -> Made:
+        """Return what a kept launch is."""
+        return Made(kept.src.fn, kept.grid, kept.values, other_options(kept.src.options.as_dict()))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A comparison that failed.
+
+    Attributes:
+        written: the tensor that a launch wrote, in the memory of the caught launch.
+        reference: the text of the expected tensor, in the script's names; "" if it is not known.
+        names: what it reads: tensors in the memory of the caught launch, numbers, modules.
+        stored: the place of the store of the most wrong element, as a frame; None if not known.
+    """
+
+    comparison: Comparison
+    written: Tensor
+    reference: str
+    names: dict[str, Any]
+    stored: Frame | None
+
+
+@dataclass(slots=True)
+class Caught:
+    """A symptom with its launches."""
+
+    fault: Fault
+    launches: Sequence[Made]
+    compared: Compared | None = None
+
+
+class Catcher:
+    """Catches the launch of the fault that is asked for, as a `LaunchDebugger` that stops nowhere.
+
+    Args:
+        is_wanted: whether a fault is the one.
+    """
+
+    def __init__(self, is_wanted: Callable[[Fault], bool]) -> None:
+        self.caught: Caught | None = None
+        # Of the first warning, for a script without errors.
+        self.spare: Caught | None = None
+        self.seen: list[Fault] = []
+        self.failure = ""
+        self._is_wanted = is_wanted
+        self._now: KeptLaunch | None = None
+        self._hook = Hook(fault=self._fault)
+
+    def __enter__(self) -> Catcher:
+        self._before, HOOKS.debugger = HOOKS.debugger, self
+        HOOKS.add(self._hook)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        HOOKS.remove(self._hook)
+        HOOKS.debugger = self._before
+        self._now = None
+
+    def launch(
+        self, kernel: object, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None
+    ) -> bool:
+        """Keep the launch that is about to run; it is not run here."""
+        if self.caught is not None:
+            raise EnoughError
+        keeper = LaunchKeeper(None, _MOST_BYTES)
+        keeper.launch(kernel, grid, values, record)
+        self._now = keeper.kept[0] if keeper.kept else None
+        return False
+
+    def _fault(self, fault: Fault) -> None:
+        if self.caught is not None:
+            return
+        if not self._is_wanted(fault):
+            self.seen.append(fault)
+            if self.spare is None and fault.is_open:
+                self.spare = self._caught(fault)
+            return
+        self.caught = self._caught(fault)
+        if self.caught is None:
+            self.failure = self.failure or "its launch has more than 2 GiB of inputs"
+
+    def _caught(self, fault: Fault) -> Caught | None:
+        if fault.kind == "mismatch":
+            return self._mismatch(fault)
+        if fault.kind == "compile-error":
+            made = _compiled(sys._getframe())  # noqa: SLF001
+            return Caught(fault, [made]) if made else None
+        return None if self._now is None else Caught(fault, [Made.of(self._now)])
+
+    def _mismatch(self, fault: Fault) -> Caught | None:
+        launches = HOOKS.follower
+        assert isinstance(launches, RememberedLaunches)
+        assert launches.failed is not None
+        comparison, _ = launches.failed
+        found = written(comparison.actual, launches)
+        if found is None:
+            return None
+        frame = _frame_of(comparison.frames)
+        reference, names = _reference(frame) if frame is not None else ("", {})
+        try:
+            chain = _chain(found.launched, launches)
+            memory: dict[int, Tensor] = {}
+            for each in reversed(chain):
+                memory |= each.kept()
+            made = [_made(one, memory) for one in chain]
+            stored = _last_store(comparison, chain, found.tensor)
+        except (GoneError, OutOfTimeError) as error:
+            self.failure = str(error) or "the launch alone takes too long"
+            return None
+        tensor = _on(found.tensor, memory)
+        names = {
+            name: _on(value, memory) if isinstance(value, Tensor) else value
+            for name, value in names.items()
+        }
+        return Caught(fault, made, Compared(comparison, tensor, reference, names, stored))
+
+
+def other_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a launch that are not the usual ones, and change what it computes."""
+    usual = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "debug": False}
+    return {name: options[name] for name, value in usual.items() if options[name] != value}
+
+
+def _compiled(frame: FrameType | None) -> Made | None:
+    """Return the launch whose kernel is being compiled, by the frames of the call."""
+    run = JITFunction._run_interpreted.__code__  # noqa: SLF001
+    while frame is not None and frame.f_code is not run:
+        frame = frame.f_back
+    if frame is None:
+        return None
+    held = frame.f_locals
+    grid = held["grid"]
+    if callable(grid):
+        grid = grid(dict(zip(held["self"].arg_names, held["values"], strict=True)))
+    grid = (grid,) if isinstance(grid, int) else tuple(grid)
+    whole = (*grid, 1, 1)[:3]
+    usual = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "debug": False}
+    return Made(held["self"], whole, held["values"], other_options({**usual, **held["options"]}))
+
+
+def _chain(launched: Launched, launches: RememberedLaunches) -> list[Launched]:
+    """Return a launch after those that wrote its inputs."""
+    chain = [launched]
+    while len(chain) < _MOST_LAUNCHES:
+        before = _writer_before(chain, launches)
+        if before is None:
+            break
+        chain.insert(0, before)
+    return chain
+
+
+def _made(launched: Launched, memory: dict[int, Tensor]) -> Made:
+    values = tuple(_on(value, memory) for value in launched.values())
+    src = launched.kernel.src
+    return Made(src.fn, launched.grid, values, other_options(src.options.as_dict()))
+
+
+def _last_store(comparison: Comparison, chain: Sequence[Launched], tensor: Tensor) -> Frame | None:
+    """Return the place of the last store of the most wrong element, None if it is not known."""
+    rerun = Rerun(chain, tensor, Budget(60))
+    if not rerun.can_run:
+        return None
+    at = sum(i * step for i, step in zip(comparison.index, tensor.stride(), strict=True))
+    store = rerun.store_of((int(tensor.storage_offset()) + at) * tensor.element_size())
+    return store.op.location.frames[-1] if store else None
+
+
+def _writer_before(chain: Sequence[Launched], launches: RememberedLaunches) -> Launched | None:
+    """Return the last launch before a chain that wrote an input of the chain, or None."""
+    first = chain[0]
+    given = {address_of(t) for launched in chain for _, t in launched.tensors()}
+    own: frozenset[int] = frozenset().union(*(launched.stored_storages() for launched in chain))
+    is_before = False
+    for launched in launches.newest_first():
+        if launched is first:
+            is_before = True
+        elif is_before and launched.stored_storages() & (given - own):
+            return launched
+    return None
+
+
+def _on(value: Any, memory: dict[int, Tensor]) -> Any:
+    """Return a value whose tensors are in copies of their allocations."""
+    if isinstance(value, tuple):
+        return tuple(_on(one, memory) for one in value)
+    if isinstance(getattr(value, "base", None), Tensor):
+        described = copy.copy(value)
+        described.base = _on(value.base, memory)
+        return described
+    if not isinstance(value, Tensor):
+        return value
+    with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
+        held = memory.get(address_of(value))
+        if held is None:
+            return value.detach().clone()
+        out = torch.empty(0, dtype=value.dtype)
+        storage = held.cpu().untyped_storage()
+        return out.set_(storage, value.storage_offset(), tuple(value.shape), value.stride())
+
+
+def _frame_of(frames: Sequence[Frame]) -> FrameType | None:
+    """Return the frame of a comparison, which is under way."""
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001
+    last = frames[-1] if frames else None
+    while frame is not None and last is not None:
+        if (frame.f_code.co_filename, frame.f_lineno) == (last.file, last.line):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def _reference(frame: FrameType) -> tuple[str, dict[str, Any]]:
+    """Return the expression of the expected tensor, and the values of the names that it reads."""
+    from tkdebug.process.named_files import source_lines
+
+    try:
+        tree = ast.parse("".join(source_lines(frame.f_code.co_filename, frame.f_globals)))
+    except (SyntaxError, ValueError, RecursionError):
+        return "", {}
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and node.lineno <= frame.f_lineno <= (node.end_lineno or node.lineno)
+        and len(node.args) >= 2
+        and ast.unparse(node.func).rpartition(".")[2] in _COMPARISONS
+    ]
+    if not calls:
+        return "", {}
+    scope = _scope(tree, frame)
+    known = {**frame.f_globals, **frame.f_locals}
+    text = ast.unparse(_followed(calls[0].args[1], scope, calls[0].lineno, known))
+    names = {n.id for n in ast.walk(ast.parse(text, mode="eval")) if isinstance(n, ast.Name)}
+    return text, {name: known[name] for name in names if name in known}
+
+
+def _scope(tree: ast.Module, frame: FrameType) -> Sequence[ast.stmt]:
+    """Return the statements of a frame's function."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == frame.f_code.co_name:
+            if node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
+                return node.body
+    return tree.body
+
+
+def _followed(
+    node: ast.expr, scope: Sequence[ast.stmt], line: int, known: dict[str, Any], depth: int = 4
+) -> ast.expr:
+    """Return an expression with names of tensors replaced by what they were assigned."""
+    if not isinstance(node, ast.Name) or depth == 0:
+        return node
+    assigned = [
+        statement.value
+        for statement in scope
+        if isinstance(statement, ast.Assign)
+        and statement.lineno < line
+        and [ast.unparse(target) for target in statement.targets] == [node.id]
+    ]
+    if not assigned:
+        return node
+    value = assigned[-1]
+    # A tensor that the script made of numbers is an input, and its name is enough.
+    if not any(
+        isinstance(inner, ast.Name) and isinstance(known.get(inner.id), Tensor)
+        for inner in ast.walk(value)
+    ):
+        return node
+    return _followed(value, scope, line, known, depth - 1)
