@@ -63,6 +63,11 @@ def _message_and_hint(gap: Gap, grid: tuple[int, int, int]) -> tuple[str, str]:
         )
     if gap.rule == "mask":
         return message, f"the mask ends before the last of {gap.size}: compare with n, not n - 1"
+    if gap.rule == "repeated":
+        return f"{message}, while others are read so much more often", (
+            f"the {counted(gap.size)} along this dimension would all be read by as many reads: is "
+            "its index made of the right program id, with the right block, group or stride?"
+        )
     if gap.rule == "part":
         return message, (
             f"the parts of the programs do not add up to {gap.size}: use tl.cdiv for the length "

@@ -176,9 +176,11 @@ def _is_same(a: Buffer, b: Buffer) -> bool:
     return places[0] == places[1]
 
 
-Rule = Literal["tail", "mask", "part", "overlap", "block"]
+Rule = Literal["tail", "mask", "part", "overlap", "block", "repeated"]
 # Smaller tiles are windows (of a pooling, of a patch) as often as blocks.
 _SMALLEST_BLOCK = 8
+# Smaller dimensions have parts of their own, and a part of one is no less than one of so many.
+_SMALLEST_DIMENSION, _LEAST_SHARE = 4, 4
 # Parts times indices up to which a split is looked at.
 _LARGEST_SPLIT = 1 << 24
 
@@ -240,7 +242,8 @@ class Gaps:
             )
         elif facts.is_alike and not facts.starts_anywhere:
             found = self._tail_of_loop(facts, reads)
-        return found or self._split(facts, reads) or self._beside_blocks(facts, reads)
+        found = found or self._split(facts, reads) or self._beside_blocks(facts, reads)
+        return found or self._repeated(facts, reads)
 
     # A bound that no program reaches
 
@@ -394,6 +397,53 @@ class Gaps:
                     return True
         return any(read.begins_behind_the_end for read in reads)
 
+    # Reads as many as the tensor has elements, of a part of them
+
+    def _repeated(self, facts: LoadFacts, reads: list[Read]) -> Gap | None:
+        """Find a dimension of which much is never read, by as many reads as would read it all.
+
+        Halves, caches and windows are left out on purpose, with fewer reads, or because the kernel
+        was given a number that says how much is meant.
+        """
+        if not facts.is_plain or facts.starts_anywhere or not all(read.is_exact for read in reads):
+            return None
+        if all(_reaches_end(reads[-1], place) for place in range(len(reads[0].buffer.dims))):
+            return None  # as nearly all do: no need to look at the others
+        coverage = self._coverage(reads[0].buffer)
+        if coverage is None or len(self._reading.of_storage(reads[0].buffer.storage_key)) > len(
+            reads
+        ):
+            return None
+        for place, (_, size) in enumerate(coverage.dims):
+            times = coverage.times[place]
+            unread, total = times == 0, int(times.sum())
+            is_much = _LEAST_SHARE * int(unread.sum()) >= size and size >= _SMALLEST_DIMENSION
+            if not is_much or not total or total % size:
+                continue
+            if _longest_run(unread) < max(2, size // 8) or not _goes_along(reads, coverage, place):
+                continue
+            if self._is_meant_whole(facts, reads, coverage, place):
+                return _gap(facts.op, reads[0].buffer, coverage, place, unread, "repeated")
+        return None
+
+    def _is_meant_whole(
+        self, facts: LoadFacts, reads: list[Read], coverage: Coverage, place: int
+    ) -> bool:
+        """Whether something says that a dimension is meant to be read to its end."""
+        stride, size = coverage.dims[place]
+        limits = (limit for limit in facts.limits if not limit.starts_anywhere)
+        if any(self._missed(limit) for limit in limits) and size in self._bounds(facts, reads):
+            return True
+        block, end = reads[0].extent_along(stride), coverage.end(place)
+        numbers = {number for number in self._reading.numbers if number > 0}
+        known = numbers | {a * b for a in numbers for b in numbers}
+        if 2 * end == size or any(end - block < number <= end for number in known):
+            return False
+        times = coverage.times[place]
+        read = times[times > 0]
+        is_uneven = int(read.max()) >= 2 * int(read.min())
+        return is_uneven or _repeats_itself(reads, coverage, place)
+
     def _bounds(self, facts: LoadFacts, reads: list[Read]) -> set[TileValue]:
         """The sizes that the blocks are checked against."""
         found: set[object] = set()
@@ -481,6 +531,37 @@ def _moves(reads: list[Read], dims: Dimensions, place: int) -> bool:
     if first is None or last is None:
         return False
     return not torch.equal(first.lows[place], last.lows[place])
+
+
+def _longest_run(chosen: Tensor) -> int:
+    """Count the indices of the longest run of chosen ones."""
+    edges = torch.nn.functional.pad(chosen.to(torch.int8), (1, 1)).diff().nonzero().reshape(-1)
+    return int((edges[1::2] - edges[::2]).max())
+
+
+def _goes_along(reads: list[Read], coverage: Coverage, place: int) -> bool:
+    """Whether programs or rounds begin at different indices of a dimension."""
+    starts = [read.ranges(coverage.dims) for read in reads]
+    lows = torch.cat([found.lows[place] for found in starts if found is not None])
+    return bool((lows != lows[0]).any())
+
+
+def _repeats_itself(reads: list[Read], coverage: Coverage, place: int) -> bool:
+    """Whether one program by itself reads as often as its part has indices, but not all."""
+    size = coverage.dims[place][1]
+    times, lows = torch.zeros(size, dtype=torch.int64), []
+    for read in reads:
+        found = read.ranges(coverage.dims) if read.first == reads[0].first else None
+        if found is None or not found.programs.numel():
+            continue
+        mine = found.programs == found.programs[0]
+        lows.append(found.lows[place][mine])
+        times += counted(lows[-1], found.highs[place][mine], size)
+    starts = torch.cat(lows)
+    total, distinct = int(times.sum()), int((times > 0).sum())
+    is_part = size % total == 0 or total % size == 0
+    lacks_much = _LEAST_SHARE * distinct <= (_LEAST_SHARE - 1) * min(total, size)
+    return is_part and lacks_much and bool((starts != starts[0]).any())
 
 
 def _is_even(reads: list[Read], dims: Dimensions, place: int, end: int) -> bool:
