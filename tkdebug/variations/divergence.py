@@ -14,28 +14,31 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tkdebug.causes.rerun import Budget, OutOfTimeError
+from tkdebug.causes.rerun import Budget, OutOfTimeError, Store
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.passes.pass_run import run_pass
 from tkdebug.compiler.rewriting.copies import copy_module
-from tkdebug.errors import TkError
+from tkdebug.errors import TkError, UsageError
 from tkdebug.interpreter.memory_usage import written_arguments
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.replay import read_arguments
 from tkdebug.runtime.compile.compilation import compile_with_sources, note_arguments
 from tkdebug.runtime.compile.debugged_stages import passes_of, source_for_gpu
 from tkdebug.variations.bisection import Culprit, bisect
-from tkdebug.variations.elements import Parting, ProgramTrace, parting, slice_of
+from tkdebug.variations.elements import Parting, ProgramTrace, Slice, parting, slice_of
 from tkdebug.variations.grids import extents
 from tkdebug.variations.launches import KeptLaunch
 from tkdebug.variations.native_levels import USUAL, native_runner
 from tkdebug.variations.outcomes import Difference, Outcome, Tolerance, difference, run_kept
+from tkdebug.variations.recorded import first_recorded, run_watched, watches_on
 from tkdebug.variations.values import Replacements, first_values, store_of
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module, Operation
     from tkdebug.interpreter.evaluator import Evaluator
     from tkdebug.interpreter.tiles.values import TileValue
+    from tkdebug.watches.places import Watch
+    from tkdebug.watches.records import WatchedValue
 
 # Parts of a grid that may take turns; more programs come in ranges.
 _MOST_PARTS = 64
@@ -54,6 +57,7 @@ class Way:
         fill: the byte that memory which is only written holds before; None for what it held.
         poisons: whether masked lanes of loads without `other` hold NaNs, or large integers.
         run: runs it in another way than by interpretation.
+        record: runs it so with watches, and returns what they record; None if nothing can.
         is_other_source: whether it is of another version of the script.
         is_gpu: whether the module is GPU IR.
         usual: what it is compared with; None for the launch as it is.
@@ -68,6 +72,7 @@ class Way:
     fill: int | None = None
     poisons: bool = False
     run: Callable[[], Outcome] | None = None
+    record: Callable[[Sequence[Watch]], Sequence[WatchedValue]] | None = None
     is_other_source: bool = False
     is_gpu: bool = False
     usual: Way | None = None
@@ -396,14 +401,19 @@ class Divergence:
         if runner is None:
             yield Found("native", refused=f"needs a GPU of {self.target}")
             return
-        yield Way("native", self.launch, self.module, run=lambda: runner(USUAL))
+        record = partial(run_watched, self.launch, mode_name="native")
+        yield Way("native", self.launch, self.module, run=lambda: runner(USUAL), record=record)
 
     def _by_triton(self) -> Iterator[Way | Found]:
-        reason = (
-            "what an installed Triton's launches store is not read; "
-            "`tkdebug compare --compilers` compares its times"
-        )
-        yield Found("triton", refused=reason)
+        # Only where it is asked for: the way to another process takes time to import.
+        from tkdebug.variations.triton_runs import triton_runner
+
+        try:
+            run = triton_runner(self.launch)
+        except TkError as error:
+            yield Found("triton", refused=str(error))
+            return
+        yield Way("triton", self.launch, self.module, run=run)
 
     # Comparisons
 
@@ -451,11 +461,15 @@ class Divergence:
             found = replace(found, text=found.text.replace(", it was ", f", {usual} "))
             if way.is_gpu:
                 return self._follow_passes(way, found)
+            if way.record is not None and found.what == "value":
+                return self._follow_recorded(way, way.record, found)
             if way.run is not None or found.what != "value":
                 return Found(way.name, difference=found)
             return self._follow(way, found)
         except OutOfTimeError:
             return Found(way.name, refused=f"{self._seconds:g} s are over")
+        except UsageError as error:
+            return Found(way.name, refused=str(error))
 
     def _without_unwritten(self, fill: int, got: Outcome, expected: Outcome) -> str:
         """Take what still holds the fill for unwritten, and give it the usual run's numbers.
@@ -489,6 +503,49 @@ class Divergence:
             return replace(plain, note=note)
         note = f"{rewrite.rule}, rewrite {rewrite.number} of {rewrite.of} of {culprit.stage_name}"
         return replace(plain, at=rewrite.at.frames, op=rewrite.at.name, note=note)
+
+    def _follow_recorded(
+        self,
+        way: Way,
+        record: Callable[[Sequence[Watch]], Sequence[WatchedValue]],
+        found: Difference,
+    ) -> Found:
+        """Look for the first value inside that differs, by watches of a run that shows no other."""
+        plain = Found(way.name, difference=found)
+        module = copy_module(self.module)
+        store = store_of(self.launch, module, found, Budget(self._seconds))
+        if store is None:
+            return replace(plain, note="interpreted, no program stores the element")
+        made = self._slice(self._usual, module, store, found.place)
+        if made is None:
+            return replace(plain, note="its program computes too much to be followed")
+        try:
+            recorded = record(watches_on(made, self.launch, store.program))
+        except TkError as error:
+            return replace(plain, note=f"no values were recorded: {str(error).splitlines()[0]}")
+        compared = first_recorded(made, recorded, self.tolerance)
+        if compared.node is None:
+            agree = f"{compared.count} values of variables on the way were recorded, and agree"
+            return replace(plain, program=store.program, note=agree)
+        node = compared.node
+        return replace(
+            plain,
+            at=node.op.location.frames,
+            op=node.op.name,
+            variable=node.value.name or "",
+            program=store.program,
+            round=node.loops[-1][1] if node.loops else None,
+            got=compared.got,
+            expected=compared.expected,
+        )
+
+    def _slice(self, way: Way, module: Module, store: Store, place: int) -> Slice | None:
+        """Return what an element was computed from in a way; None if that is too much."""
+        trace = ProgramTrace(store.program)
+        self._run(replace(way, module=module), (trace,), only=store.program)
+        if not trace.is_whole:
+            return None
+        return slice_of(trace, module, store, place, way.is_other_source)
 
     def _follow(self, way: Way, found: Difference) -> Found:
         """Look for the first value that differs."""
@@ -553,11 +610,8 @@ class Divergence:
             store = store_of(one.launch, module, found, budget)
             if store is None:
                 return plain
-            trace = ProgramTrace(store.program)
-            self._run(replace(one, module=module), (trace,), only=store.program)
-            made = None
-            if trace.is_whole:
-                made = slice_of(trace, module, store, found.place, way.is_other_source)
+            both = replace(one, is_other_source=way.is_other_source)
+            made = self._slice(both, module, store, found.place)
             if made is None:
                 return replace(plain, note="its program computes too much to be followed")
             slices.append(made)

@@ -6,6 +6,7 @@ for: an op of the source, and those of its elements that the stored element was 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -169,6 +170,8 @@ class Node:
         offsets: of a load: which elements of memory were read, in order.
         is_index: whether it is made of constants, program ids and ranges alone.
         loop: the key of the innermost loop around it.
+        mask: bool, of the result's shape: which elements these are; None where that is not kept.
+        visit: how often the op had run before.
     """
 
     op: Operation
@@ -179,6 +182,8 @@ class Node:
     offsets: Tensor | None = None
     is_index: bool = False
     loop: tuple[object, ...] | None = None
+    mask: Tensor | None = None
+    visit: int = 0
 
 
 @dataclass(slots=True)
@@ -258,6 +263,12 @@ class _Walker:
         self._keys = keys_of(module, by_names)
         self._index = _index_values(module)
         self._masks: dict[Value, Tensor] = {}
+        self._visits: dict[int, int] = {}
+        counts: Counter[int] = Counter()
+        for step in trace.steps:
+            if step.kind == "op":
+                self._visits[id(step)] = counts[step.op.id]
+                counts[step.op.id] += 1
         # By op with regions: the masks of what its regions hand on.
         self._handed: dict[Operation, list[Tensor | None]] = {}
 
@@ -375,7 +386,8 @@ class _Walker:
         key = (*self._keys[step.op.id], value.index if value.defining_op is step.op else -1)
         is_index = value in self._index
         loop = self._keys[step.loops[-1][0]] if step.loops else None
-        return Node(step.op, value, key, step.loops, numbers, offsets, is_index, loop)
+        visit = self._visits.get(id(step), 0)
+        return Node(step.op, value, key, step.loops, numbers, offsets, is_index, loop, mask, visit)
 
 
 def _handed_on(region: Region) -> Sequence[Value]:

@@ -75,6 +75,30 @@ class KeptLaunch:
         Raises:
             TkError: it does not compile, or its grid cannot be known.
         """
+        request, args, grid, given = self._asked(changes, config)
+        catcher = _Catcher(self.number)
+        before, HOOKS.debugger = HOOKS.debugger, catcher
+        try:
+            request.runner.run(*args, grid=grid, warmup=False, **given)
+        finally:
+            HOOKS.debugger = before
+        if catcher.launch_made is None:
+            raise UsageError(f"{self.name}: with {changes} it has no programs")
+        return replace(catcher.launch_made, request=request)
+
+    def relaunch(self) -> None:
+        """Launch as the script does, in the mode in force, on copies of all memory.
+
+        Raises:
+            TkError: it does not compile, or how the script launches it is not known.
+        """
+        request, args, grid, given = self._asked({}, None)
+        request.runner.run(*args, grid=grid, warmup=False, **given)
+
+    def _asked(
+        self, changes: Mapping[str, Any], config: Any
+    ) -> tuple[LaunchRequest, list[Any], Any, dict[str, Any]]:
+        """Return the request, and the arguments, the grid and the keywords of a launch like it."""
         request = self.request
         if request is None:
             raise UsageError(f"{self.name}: how the script launches it is not known")
@@ -91,15 +115,7 @@ class KeptLaunch:
             grid = scaled_grid(self, changes)  # of numbers, which a script worked out
         if config is not None and config.pre_hook is not None:
             config.pre_hook({**dict(zip(request.runner.arg_names, args, strict=False)), **given})
-        catcher = _Catcher(self.number)
-        before, HOOKS.debugger = HOOKS.debugger, catcher
-        try:
-            request.runner.run(*args, grid=grid, warmup=False, **given)
-        finally:
-            HOOKS.debugger = before
-        if catcher.launch_made is None:
-            raise UsageError(f"{self.name}: with {changes} it has no programs")
-        return replace(catcher.launch_made, request=request)
+        return request, args, grid, given
 
     def tensors(self, values: tuple[Any, ...]) -> dict[str, Tensor]:
         """Return the tensors of values that `fresh` gave, by the names of parameters."""

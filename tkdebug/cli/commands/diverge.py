@@ -52,7 +52,7 @@ class DivergeCommand(Command):
             default=_VARIED,
             metavar="WHAT",
             help="between commas: names, or beginnings of names, of meta-parameters, warps, "
-            "stages, order, padding, outputs, passes, native (needs a GPU); "
+            "stages, order, padding, outputs, passes, native, triton (these two need a GPU); "
             f"{_VARIED} by default",
         )
         parser.add_argument(

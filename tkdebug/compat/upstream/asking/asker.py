@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 
 from tkdebug.compat.upstream.asking.questions import question_of
 from tkdebug.compat.upstream.installed import foreign_environment, triton_of
-from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError
+from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError, UsageError
 from tkdebug.fault_printing.text import counted
 from tkdebug.findings.reporting import report
 from tkdebug.knobs import KNOBS
@@ -353,6 +353,31 @@ def asking(python: str) -> tuple[TritonAsker, Callable[[], None]]:
         asker.conclude()
 
     return asker, end
+
+
+def asked_once(python: str, question: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+    """Return a Triton's answer to one question, by a process of its own.
+
+    Args:
+        python: the Python that has it.
+        question: as `_Worker.ask` takes it.
+        limit_s: how long it may take.
+
+    Raises:
+        UsageError: there is no answer.
+    """
+    try:
+        worker = _Worker(python)
+    except _NoAnswerError as error:
+        raise UsageError(f"Triton gives no answer: {error}") from None
+    try:
+        if worker.error:
+            raise UsageError(worker.error)
+        return worker.ask({"capability": None, **question, "limit_s": int(limit_s)}, limit_s)
+    except _NoAnswerError as error:
+        raise UsageError(f"Triton gives no answer: {error}") from None
+    finally:
+        worker.close()
 
 
 class _NoAnswerError(Exception):

@@ -1,9 +1,10 @@
-"""Compiles kernels with an installed Triton, in a process of its own.
+"""Compiles and runs kernels with an installed Triton, in a process of its own.
 
 Run as a script by a Python that has Triton and need not have tkdebug: it imports nothing of it. It
 reads a question a line from stdin, JSON as `questions.py` beside it writes it, and answers each by
 a line of JSON on stdout. A question holds the text of the kernel and of the functions that it
-calls, and the values of their names; no script is run here. No GPU is needed.
+calls, and the values of their names; no script is run here. To compile needs no GPU. A question
+with `launch` is to run the kernel, on the memory in a file, to which it is written back.
 
 Invariant: stdout has answers alone; output of Triton and LLVM is kept for the current answer.
 """
@@ -220,6 +221,48 @@ def _compile(triton: Any, question: Mapping[str, Any], diagnostics: Any) -> dict
     return {"verdict": "takes"}
 
 
+def _launch(triton: Any, question: Mapping[str, Any], diagnostics: Any) -> dict[str, Any]:
+    """The answer to a question that is to run a kernel."""
+    torch = importlib.import_module("torch")
+    asked = question["launch"]
+    rebuilt = Rebuilt(triton, question["functions"])
+    held = torch.load(asked["file"], weights_only=True)
+    memory = [each.to(asked["device"]) for each in held]
+    try:
+        kernel = rebuilt.function(0)
+        values = [_argument(torch, rebuilt, memory, each) for each in asked["values"]]
+    except NotRebuiltError as error:
+        return {"verdict": "undecided", "text": str(error)}
+    try:
+        kernel[tuple(asked["grid"])](*values, **question["options"])
+        if asked["device"].startswith("cuda"):
+            torch.cuda.synchronize()
+    except Exception as error:
+        return {"verdict": "refuses", **_reason(error, rebuilt, diagnostics)}
+    torch.save([each.cpu() for each in memory], asked["file"])
+    return {"verdict": "takes"}
+
+
+def _argument(torch: Any, rebuilt: Rebuilt, memory: Sequence[Any], described: Any) -> Any:
+    """Make an argument of a launch."""
+    ((kind, what),) = described.items()
+    match kind:
+        case "tensor":
+            number, dtype, *place = what
+            made = torch.empty(0, dtype=getattr(torch, dtype), device=memory[number].device)
+            return made.set_(memory[number].untyped_storage(), *place)
+        case "descriptor":
+            base, *block, padding = what
+            tensor = _argument(torch, rebuilt, memory, {"tensor": base})
+            named = {} if padding == "zero" else {"padding": padding}
+            made = _public("triton.tools.tensor_descriptor", "TensorDescriptor")
+            return made(tensor, *block, **named)
+        case "tuple":
+            return tuple(_argument(torch, rebuilt, memory, each) for each in what)
+        case _:
+            return rebuilt.value(what)
+
+
 def _reason(error: BaseException, rebuilt: Rebuilt, diagnostics: Any) -> dict[str, Any]:
     """The text of an error, and its place: the calls that lead there, the outermost first."""
     frames, deepest = [], error
@@ -274,7 +317,8 @@ def _answers(send: Callable[[dict[str, Any]], None], diagnostics: Any) -> None:
             signal.alarm(question["limit_s"] + 5)
         started = time.perf_counter()
         try:
-            answer = _compile(triton, question, diagnostics)
+            answer_to = _launch if "launch" in question else _compile
+            answer = answer_to(triton, question, diagnostics)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"[:_TEXT_CHARS]
             answer = {"verdict": "undecided", "text": f"the question was not rebuilt: {reason}"}

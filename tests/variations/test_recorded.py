@@ -1,0 +1,87 @@
+"""The first value that differs in a run of which only watches show anything, by a stand-in.
+
+What would run natively is interpreted here, with one line that computes something else.
+"""
+
+from functools import partial
+
+import pytest
+import torch
+
+import tkdebug
+import tkdebug.language as tl
+from tkdebug.causes.rerun import Budget
+from tkdebug.errors import UsageError
+from tkdebug.variations.divergence import Divergence, Way
+from tkdebug.variations.outcomes import run_kept
+from tkdebug.variations.recorded import run_watched
+
+SECONDS = 30.0
+
+
+@tkdebug.jit
+def shifted(x, SHIFT: tl.constexpr):
+    moved = x + SHIFT
+    return moved * moved
+
+
+@tkdebug.jit
+def sums(x_ptr, y_ptr, n, WRONG: tl.constexpr, INSIDE: tl.constexpr, B: tl.constexpr):
+    row = tl.program_id(0)
+    total = 0.0
+    for start in range(0, n, B):
+        at = start + tl.arange(0, B)
+        x = tl.load(x_ptr + row * n + at, mask=at < n)
+        kept = tl.where(at < n, x, 0.0)
+        scale = tl.where(start >= 2 * B, 2.0 + WRONG, 2.0)
+        part = tl.sum(shifted(kept, INSIDE) * scale)
+        total += part
+    out = total / n
+    tl.store(y_ptr + row, out)
+
+
+@pytest.fixture
+def look(keep):
+    """Compare a launch with a stand-in for a native one; what it records is in `recorded`."""
+
+    def run(record=None, **wrong):
+        torch.manual_seed(0)
+        x, given = torch.rand(3, 100), dict(WRONG=0, INSIDE=0, B=16)
+        (usual,) = keep(lambda: sums[(3,)](x, torch.empty(3), 100, **given))
+        (other,) = keep(lambda: sums[(3,)](x, torch.empty(3), 100, **{**given, **wrong}))
+        divergence = Divergence(usual, "sm_80", SECONDS)
+        outcome = lambda: run_kept(other, other.kernel.module, Budget(SECONDS))  # noqa: E731
+        recorded = record or partial(run_watched, other, mode_name="interpret")
+        return divergence.look(
+            Way("native", usual, divergence.module, run=outcome, record=recorded)
+        )
+
+    return run
+
+
+def test_value_in_a_round_is_named(look):
+    found = look(WRONG=1)
+    assert (found.variable, found.program, found.round) == ("scale", 0, 2)
+    assert (found.got, found.expected) == ("3", "2")
+    assert found.at[-1].line == sums.fn.__code__.co_firstlineno + 8
+
+
+def test_value_in_a_function_that_is_called_is_named(look):
+    found = look(INSIDE=1)
+    assert (found.variable, found.round) == ("moved", 0)
+    assert [frame.function for frame in found.at] == ["sums", "shifted"]
+    assert float(found.got) == pytest.approx(float(found.expected) + 1)
+
+
+def test_values_that_agree_are_counted(look, keep):
+    found = look(record=lambda watches: [], WRONG=1)
+    assert found.difference.tensor == "y_ptr"
+    assert found.note == "0 values of variables on the way were recorded, and agree"
+
+
+def test_run_that_cannot_be_watched_says_why(look):
+    def refuse(watches):
+        assert {"x", "kept", "scale", "part", "total", "out", "moved"} <= {w.name for w in watches}
+        raise UsageError("no room")
+
+    assert look(record=refuse, WRONG=1).note == "no values were recorded: no room"
