@@ -1,4 +1,4 @@
-"""What the checks of the interpreter cost: each kind alone, the default and all, against none.
+"""Costs of the interpreter's checks: each kind alone, the default and all, against none.
 
 Each row runs in a process of its own under `tkdebug run`; there the columns take turns. Figures are
 the least processor time on one thread, which other work on the machine disturbs little, as

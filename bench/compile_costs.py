@@ -1,4 +1,4 @@
-"""What a cold compile costs, bare and with native checks, step by step. Needs no GPU.
+"""Costs of a cold compile, bare and with native checks, step by step. Needs no GPU.
 
 Processor time of this process and of the assemblers that it starts, so a busy machine does not
 matter much; the two builds take turns, and each figure is the median of the rounds. Code
@@ -146,7 +146,7 @@ CASES = (
 
 
 def specialization(case: Case, target: str) -> Specialization:
-    """What a launch on that GPU would compile for."""
+    """Return the target that a launch on that GPU compiles for."""
     values = {
         name: MockTensor(getattr(torch, value)) if isinstance(value, str) else value
         for name, value in case.arguments.items()
@@ -157,7 +157,7 @@ def specialization(case: Case, target: str) -> Specialization:
 
 
 def processor_ns() -> int:
-    """Of this process, and of its children that have ended."""
+    """Return the processor time of this process, and of its children that have ended."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time_ns() + int(1e9 * (children.ru_utime + children.ru_stime))
 
@@ -179,7 +179,7 @@ class Compiler:
         self.profile = cProfile.Profile()
 
     def times_ms(self, src: Specialization) -> dict[str, float]:
-        """What one compile takes, by step."""
+        """Return the times of one compile, by step."""
         begun, step, times = processor_ns(), STEPS[0], dict.fromkeys(STEPS, 0.0)
 
         def begin(next_step: str) -> None:
@@ -252,7 +252,7 @@ HEAD = """# Costs of compiling
 
 Written by `python bench/compile_costs.py --markdown bench/RESULTS.md`: processor time of cold
 compiles for {target} in ms, bare / with native checks, assemblers included; medians of {rounds}
-rounds in turn. Of the steps, `tile` is the front end and passes of Tile IR, `gpu` the passes of
+rounds in turn. The step `tile` is the front end and passes of Tile IR, `gpu` the passes of
 GPU IR, `lower` LLVM IR as text, `llvm` PTX, and `assemble` the cubin. Target: at most {limit}x.
 
 - date: {date}

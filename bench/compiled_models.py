@@ -333,7 +333,7 @@ def kernel_of_the_user():
 
 
 def results_of(function, arguments):
-    """What a call gives, and the gradients of what wants some."""
+    """Return the result of a call, and the gradients of inputs that require them."""
     import torch
 
     wanted = [a for a in arguments if isinstance(a, torch.Tensor) and a.requires_grad]

@@ -446,7 +446,7 @@ def forked(out):
 
 
 def kinds(out):
-    """What each kind of record costs a loop of torch's and launches of ours, CUPTI alone."""
+    """Measure the cost of each kind of record to a loop of torch's and launches of ours, CUPTI alone."""
     import ctypes
 
     import torch

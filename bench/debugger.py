@@ -1,4 +1,4 @@
-"""What the debugger costs: to stop at a kernel's first line, to step, to step back.
+"""Costs of the debugger: to stop at a kernel's first line, to step, to step back.
 
 Least processor time on one thread, which other work on the machine disturbs little. "run" is the
 launch without checks and debugger; "stop" is from the launch to the stop at its first line, with

@@ -1,4 +1,4 @@
-"""What the first launch of a process takes, and the whole process: this tree, and others beside it.
+"""Times of a process's first launch, and of the whole process: this tree, and others beside it.
 
 Runs a script with one interpreted kernel in processes that take turns, with bytecode compiled.
 Times are of processors: what another process does at the same time counts little. Needs no GPU.

@@ -75,12 +75,12 @@ class Measured:
 
     @property
     def speedup(self) -> float | None:
-        """How many times faster than upstream's interpreter."""
+        """Return the speed relative to upstream's interpreter."""
         return None if self.upstream_ms is None else self.upstream_ms / self.ours_ms
 
     @property
     def slowdown(self) -> float:
-        """How many times slower than torch eager."""
+        """Return the time relative to torch eager."""
         return self.ours_ms / self.eager_ms
 
     @property

@@ -91,7 +91,7 @@ def killed_run(victim: str, folder: Path, after_s: float, tensors: str) -> str:
 
 
 def wrong_with(path: Path, numbers: list[int], is_whole: bool) -> str:
-    """What is wrong with the session, of which `numbers` were noted."""
+    """Return the defects of the session, for which `numbers` were noted."""
     lock = path.with_name(f".{path.name}.lock")
     ends_s = time.monotonic() + DRAIN_S
     while is_whole and lock.exists() and time.monotonic() < ends_s:
@@ -105,7 +105,7 @@ def wrong_with(path: Path, numbers: list[int], is_whole: bool) -> str:
         return "launches are missing in the midst, or twice"
     if is_whole and len(found) < len(numbers):
         return f"{len(found)} of {len(numbers)} launches"
-    # One that was noted when the script was killed had not been told yet.
+    # One that was noted when the script was killed had not been reported yet.
     if len(found) > len(numbers) + 1:
         return f"{len(found)} launches, of {len(numbers)}"
     return ""

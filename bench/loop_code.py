@@ -49,7 +49,7 @@ _REMARK = re.compile(r"\s*\(\*.*?\*\)")
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """What one pass through a loop's code executes at most.
+    """Return the most instructions that one pass through a loop's code executes.
 
     Attributes:
         instructions: all of them, NOPs left out.
@@ -67,7 +67,7 @@ class Loop:
 
     @property
     def work(self) -> int:
-        """What instructions are compared by."""
+        """Return the key by which instructions are compared."""
         return self.tensor_core or self.loaded_bytes or 1
 
 

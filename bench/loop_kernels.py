@@ -1,4 +1,4 @@
-"""What `loop_code.py` compiles: kernels with the types, constants and options of a launch.
+"""Kernels for `loop_code.py`, with the types, constants and options of a launch.
 
 One source for upstream's Triton and for tkdebug, as `kernels_native.py` is.
 """

@@ -29,7 +29,7 @@ _PAGE_BYTES = resource.getpagesize()
 
 
 def resident_mb() -> float:
-    """What this process has in memory that is its own, in MB."""
+    """Return the private memory of this process in MB."""
     _, resident, shared, *_ = Path("/proc/self/statm").read_text().split()
     return (int(resident) - int(shared)) * _PAGE_BYTES / 1e6
 

@@ -57,7 +57,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """What `--only` matches."""
+        """Return the name that `--only` matches."""
         return "-".join([self.work, *map(str, self.arguments)])
 
 
@@ -167,7 +167,7 @@ class Worker:
 
 
 class Bench:
-    """Starts the workers, and anew when one has died or its device is lost."""
+    """Starts the workers, and again when one has died or its device is lost."""
 
     def __init__(self, python: str, cache: Path) -> None:
         self._python = python

@@ -49,7 +49,7 @@ LOG2_E = math.log2(math.e)
 
 @dataclass
 class Work:
-    """What one row does.
+    """Work of one row.
 
     Attributes:
         ours: runs the kernel; the result is compared with `eager`'s.

@@ -1,4 +1,4 @@
-"""What it costs to watch a program: hooks and recording, against Triton bare and its Proton.
+"""Costs of watching a program: hooks and recording, against Triton bare and its Proton.
 
 A process for each way of watching (`bench/overhead_worker.py`), asked in turn, so that one uses
 the GPU at a time; each time is the median over the rounds. What slows a host down lasts longer than

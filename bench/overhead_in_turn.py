@@ -1,4 +1,4 @@
-"""What recording adds, measured in one process: bare, CUPTI alone, and recorded, in turn.
+"""Time that recording adds, measured in one process: bare, CUPTI alone, and recorded, in turn.
 
 Processes differ by more than recording takes, by the GPU's clocks and where they run; rounds of one
 process do not. CUPTI alone is asked for the same records, which nobody reads. Prints medians of the

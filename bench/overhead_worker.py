@@ -80,7 +80,7 @@ class Programs:
         return self._train(*self._noises[0], TRAINING_STEPS)
 
     def large(self) -> float:
-        """The same steps with a larger batch."""
+        """Return the same steps with a larger batch."""
         return self._train(*self._noises[1], LARGE_STEPS)
 
     def _train(self, batch: torch.Tensor, noise: torch.Tensor, steps: int) -> float:
@@ -101,7 +101,7 @@ class Programs:
 
 
 def start_watching(folder: Path) -> Any:
-    """What has to be kept alive."""
+    """Return the objects that have to be kept alive."""
     if WATCH == "proton":
         import triton.profiler as proton
 

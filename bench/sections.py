@@ -45,7 +45,7 @@ def machine() -> str:
 
 
 def versions(python: str, packages: Sequence[str]) -> str:
-    """Of packages and Python itself, in the environment of `python`."""
+    """Return the versions of packages and Python itself, in the environment of `python`."""
     if python == sys.executable:
         found = {name: metadata.version(name) for name in packages}
         found["python"] = platform.python_version()

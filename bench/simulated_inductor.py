@@ -1,4 +1,4 @@
-"""What a launch by Inductor takes on the host, without a GPU: the driver does nothing.
+"""Host time of a launch by Inductor, without a GPU: the driver does nothing.
 
 A kernel of four tensors and two ints: what Inductor's generated code calls, `CachingAutotuner.run`,
 and what that calls in turn. Least times of rounds that take turns. Needs no GPU.
@@ -38,7 +38,7 @@ BLOCK, N, K = 1024, 4096, 7
 
 @tkdebug.jit
 def fused(in0, in1, in2, out, xnumel, k, XBLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """As Inductor writes them."""
+    """Kernel as Inductor writes them."""
     i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)
     mask = i < xnumel
     total = tl.load(in0 + i, mask) + tl.load(in1 + i, mask) * tl.load(in2 + i, mask) + k
@@ -101,7 +101,7 @@ def autotuner_of(kernel: Any) -> Any:
 
 
 def ways() -> dict[str, Callable[[], object]]:
-    """What is measured, by name."""
+    """Return the measured functions, by name."""
     import torch
 
     driver, engine = silent_driver()

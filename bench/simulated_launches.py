@@ -1,4 +1,4 @@
-"""What hooks and recording add to a launch, without a GPU: the driver does nothing.
+"""Time that hooks and recording add to a launch, without a GPU: the driver does nothing.
 
 Everything else of a native launch is there: binding, the key, packing the arguments, a call of C.
 `packed` is recorded beside a recording process, `noted` the same where nobody reads meanwhile, and
@@ -79,7 +79,7 @@ class SilentPlatform(PrinterPlatform):
         return LaunchableKernel(1, 1, 1, 0, PRINTER.threads_per_block, submit)
 
     def span_timer(self, device: int) -> SilentTimer:
-        """What times by events."""
+        """Return a timer by events, which does nothing."""
         return SilentTimer()
 
 
@@ -112,7 +112,7 @@ def _recorded(folder: Path) -> Recorder:
 
 @contextmanager
 def _packed(folder: Path) -> Iterator[None]:
-    """As where CUPTI times launches, which are packed then; no record of any comes."""
+    """Record as with CUPTI, which makes launches packed; no record of any comes."""
 
     def start(recording: GpuRecording, *arguments: object) -> None:
         recording.is_on = True

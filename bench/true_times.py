@@ -93,7 +93,7 @@ def raw(run: Callable[[], object]) -> list[int]:
 
 
 def ours(run: Callable[[], object], folder: Path) -> list[int]:
-    """The same by a recorded run."""
+    """Return the same by a recorded run."""
     with recorded(folder) as path:
         run()
         torch.cuda.synchronize()

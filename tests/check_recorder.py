@@ -171,7 +171,7 @@ class CheckRecorder(FaultLog):
         return (z * height + y) * width + x
 
     def table(self) -> bytes:
-        """What the launch leaves in its table."""
+        """Return the table that the launch leaves."""
         return b"".join(self._slots())
 
     def _slots(self) -> Iterator[bytes]:
@@ -313,7 +313,7 @@ def _is_float(type_: ir.Type) -> bool:
 
 
 def _may_break(run: Evaluator, hint: tt.Hint, value: TileValue) -> Tensor:
-    """Where a hint may not hold; more than is reported."""
+    """Return the places where a hint may not hold; more than are reported."""
     values = run.full(value, hint.source.type)
     bad = torch.zeros_like(values, dtype=torch.bool)
     for axis, number in enumerate(hint.values):

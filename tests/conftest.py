@@ -1,4 +1,4 @@
-"""What all tests share.
+"""Fixtures and options that all tests share.
 
 A process started in the background must not hand its signals on. Tests marked `gpu` need a GPU; the
 others run as on a machine without one, so that the mode "auto" interprets.
@@ -82,7 +82,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(autouse=True)
 def cuda_is_not_in_use(monkeypatch):
-    """A test with a made-up device leaves no recorder behind that looks for CUPTI."""
+    """A test with a made-up device leaves no recorder that looks for CUPTI."""
     if not has_gpu():
         from tkdebug.records.hook_chain import HOOKS
 

@@ -1,4 +1,4 @@
-"""What tests of code generation share: skips by name of what is missing; nvdisasm's text."""
+"""Parts that tests of code generation share: skips that name what is missing; nvdisasm's text."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Place = tuple[str, int]
 
 
 def instructions(sass: str) -> list[str]:
-    """The instructions of nvdisasm's text, without the padding behind the last."""
+    """The instructions of nvdisasm's text, without the padding after the last."""
     texts = [found[2] for line in sass.splitlines() if (found := _INSTRUCTION.match(line))]
     return [text for text in texts if text != "NOP"]
 

@@ -35,7 +35,7 @@ def interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def handled() -> list[object]:
-    """What handlers that import the module apart will have found in it."""
+    """The names that handlers that import the module apart find in it."""
     found: list[object] = []
 
     def handler(number: int, frame: FrameType | None) -> None:

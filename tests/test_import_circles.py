@@ -1,4 +1,4 @@
-"""Which files of the package import each other in a circle.
+"""Files of the package that import each other in a circle.
 
 Imports inside functions count. Those under `TYPE_CHECKING` name types in annotations, and nothing
 at run time needs them: circles with them are only kept small.

@@ -1,4 +1,4 @@
-"""What loading tkdebug costs, and what it leaves alone."""
+"""Costs of loading tkdebug, and modules that it leaves alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the code still reads ops by position or by string instead of by their view classes.
+"""Count of places that read ops by position or by string instead of by their view classes.
 
 Left out: the declarations (`compiler/dialects`) and the type rules and verifiers beside the op
 table (`compiler/ops`). What is left are the text form of the IR and its control flow, which the
@@ -25,7 +25,7 @@ LIMIT = 24
 
 
 def kind_of(node: ast.AST) -> str | None:
-    """What `node` reads by position or string, if it does."""
+    """Return what `node` reads by position or string, if it does."""
     match node:
         case ast.Subscript(value=ast.Attribute(attr="operands")):
             return "operands"

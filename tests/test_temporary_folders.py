@@ -1,4 +1,4 @@
-"""What dead processes have left below the temporary folder, and what is not to be touched."""
+"""Remains of dead processes below the temporary folder, and files that are not to be touched."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What reaches a terminal: no character of it acts there, whatever a name or a message holds."""
+"""Text for a terminal: no character of it acts there, whatever a name or a message holds."""
 
 import io
 import unicodedata

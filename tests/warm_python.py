@@ -93,7 +93,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 def run_module(module: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """`python -m module` with text captured, in a process of its own.
 
-    It starts anew where `options`, which are those of `subprocess.run`, ask for more than an input,
+    It starts again if `options`, which are those of `subprocess.run`, ask for more than an input,
     a folder, or variables that only tkdebug reads; `capture_output=True` always does.
     """
     words = list(map(str, arguments))
@@ -125,7 +125,7 @@ class WarmPython:
         input: str | bytes | None = None,
         timeout: float = 300,
     ) -> subprocess.CompletedProcess[str]:
-        """As `subprocess.run` of `python -m module arguments` with text captured."""
+        """Run `python -m module arguments` with text captured, as `subprocess.run` does."""
         asked = {
             "module": module,
             "arguments": arguments,

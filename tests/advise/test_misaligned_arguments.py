@@ -1,4 +1,4 @@
-"""Which arguments are blamed for accesses that are narrow because addresses may begin anywhere."""
+"""Arguments that are blamed for accesses that are narrow because addresses may begin anywhere."""
 
 import pytest
 

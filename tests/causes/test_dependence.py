@@ -1,4 +1,4 @@
-"""What a wrong element depends on, and on what it should, where no edit fixes the launch."""
+"""Dependences of a wrong element, found and expected, where no edit fixes the launch."""
 
 import sys
 

@@ -49,7 +49,7 @@ class Launch:
 
 
 def launches(run: Callable[[], object]) -> list[Launch]:
-    """What `run` launches, interpreted."""
+    """Return the launches of `run`, interpreted."""
     seen: list[Launch] = []
 
     def spy(module: Module, values: Sequence[Any], grid: Any, *rest: Any, **keywords: Any) -> Any:
@@ -71,7 +71,7 @@ def launches(run: Callable[[], object]) -> list[Launch]:
 
 
 def divisibility(value: object) -> int:
-    """What native compilation would know of an argument."""
+    """Return the facts of an argument that native compilation has."""
     number = value.data_ptr() if isinstance(value, torch.Tensor) else value
     return 16 if isinstance(number, int) and number % 16 == 0 else 1
 
@@ -85,7 +85,7 @@ def copy_of(launch: Launch) -> Module:
 
 
 def for_ends(options: CheckOptions, launch: Launch) -> CheckOptions:
-    """What a launch is checked for, with what its checked build would know of its tensors."""
+    """Return the checks of a launch, with the facts of its tensors that its build has."""
     names = launch.module.function.attributes["arg_names"]
     aligned = PassedArguments(names, launch.values).aligned_ends
     return dataclasses.replace(options, aligned_ends=aligned)
@@ -141,7 +141,7 @@ def reported(
 def faults_found(
     plan: CheckPlan, table: bytes, checked: ReportedLaunch, launch: Launch
 ) -> list[Fault]:
-    """The faults that a table tells of, and those that a closer look adds."""
+    """The faults that are in a table, and those that a closer look adds."""
     faults = merged(faults_of(plan, table, checked), host_faults(plan, checked))
     if not needs_closer_look(plan, table, faults) or Parameters.of(plan.module) is None:
         return faults

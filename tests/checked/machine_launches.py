@@ -124,7 +124,7 @@ def with_flags(plan: CheckPlan, table: Any, shown: Any) -> bytes:
 
 
 def expect_shown(plan: CheckPlan, table: bytes, shown: bytes) -> None:
-    """What the host saw at last is what was found, but for elements that were only counted."""
+    """Assert that the host's last view has all that was found, but for elements only counted."""
     for at in range(0, len(table), SLOT_BYTES):
         # Else the host would not copy the table.
         assert any(shown[at : at + SLOT_BYTES]) or not any(table[at : at + SLOT_BYTES])

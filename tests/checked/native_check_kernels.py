@@ -83,7 +83,7 @@ def neighbours(x, out, n):
 
 @tkdebug.jit
 def walking_back(x, out, n, B: tl.constexpr):
-    """Program 1 is masked off; where it would go is behind the end in the first round."""
+    """Program 1 is masked off; its addresses are past the end in the first round."""
     lanes = tl.program_id(0) * B + tl.arange(0, B)
     total, pointers = tl.zeros((B,), tl.float32), x + lanes
     for _ in range(3):

@@ -22,7 +22,7 @@ from tkdebug.records.events import Fault
 
 
 def on_gpu(tensor: torch.Tensor) -> torch.Tensor:
-    """The same view of a copy of its allocation, within memory that is filled all around."""
+    """Return the view of a copy of its allocation, within memory that is filled all around."""
     storage = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
     margin = 4096
     whole = torch.zeros(storage.numel() + 2 * margin, dtype=torch.uint8, device="cuda")
@@ -34,7 +34,7 @@ def on_gpu(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class NotByHandError(Exception):
-    """What is not launched here: it could hang or crash the GPU, or takes other arguments."""
+    """Kernels that are not launched: they could hang or crash the GPU, or take other arguments."""
 
 
 _CODES = {"i1": "B", "i8": "B", "i16": "H", "i32": "I", "i64": "Q", "f32": "f", "f64": "d"}

@@ -1,4 +1,4 @@
-"""What instructions of PTX compute, on the bits of all threads at once.
+"""Results of PTX instructions, on the bits of all threads at once.
 
 Integers wrap, and floating-point numbers are numpy's: `.approx` and `.rn` are not told apart.
 """

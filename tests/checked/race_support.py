@@ -35,7 +35,7 @@ def with_log(launch: Launch, log_bytes: int = LOG_BYTES) -> tuple[Module, CheckP
 
 
 def raced(launch: Launch, target: str = "sm_80", log_bytes: int = LOG_BYTES) -> Judged | None:
-    """What the launch's GPU IR tells of its races; None where it keeps no log."""
+    """Return the races that the launch's GPU IR logs; None if it keeps no log."""
     module, plan = with_log(launch, log_bytes)
     if plan is None:
         return None
@@ -62,5 +62,5 @@ def raced(launch: Launch, target: str = "sm_80", log_bytes: int = LOG_BYTES) -> 
 
 
 def races(faults: list[Fault]) -> list[Fault]:
-    """Those that are races."""
+    """Return the logged pairs that are races."""
     return [fault for fault in faults if fault.kind == "race"]

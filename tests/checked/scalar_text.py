@@ -33,7 +33,7 @@ _RELATIONS: dict[str, Callable[[int, int], bool]] = {
 
 
 def signed(value: int, bits: int) -> int:
-    """What the low bits of a number are as a signed one."""
+    """Return the low bits of a number as a signed number."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> bits - 1 else value
 
@@ -94,7 +94,7 @@ def _computed(text: str, values: Mapping[str, int]) -> int | None:
 
 
 def _compared(kind: str, operands: list[int]) -> int:
-    """What `setp` gives: of a relation, mostly also of a predicate, and of a type."""
+    """Return `setp`'s result for a relation, mostly with a predicate, and a type."""
     relation, *also, type_ = kind.split(".")
     a, b = (signed(one, int(type_[1:])) for one in operands[:2])
     if type_[0] == "u":

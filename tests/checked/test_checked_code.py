@@ -1,4 +1,4 @@
-"""What checks add to a kernel's code, and what they leave as it is."""
+"""Code that checks add to a kernel, and code that they leave as it is."""
 
 from __future__ import annotations
 

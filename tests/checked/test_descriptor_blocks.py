@@ -14,7 +14,7 @@ from tkdebug.interpreter.closer_looks.reports import host_faults
 
 
 def found_by_the_host(x, out, rows: int) -> tuple[list, list]:
-    """What the interpreter finds of a launch, and the host of its arguments."""
+    """Return the faults that the host sees in a launch's arguments, and the interpreter's."""
     launch = launches(lambda: described[(3, 1)](x, out, rows, 16, B=16))[-1]
     module, plan = with_checks(launch)
     tensors = {"x": PassedTensor.of(x), "out": PassedTensor.of(out)}

@@ -39,7 +39,7 @@ class Dots:
 
 
 class DotOperands(Instrumentation):
-    """Of Tile IR: the operands of products."""
+    """Measures the operands of products in Tile IR."""
 
     programs = "1"
     record = Dots

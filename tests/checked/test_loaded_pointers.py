@@ -167,7 +167,7 @@ def test_block_partly_outside_of_its_descriptor_is_legal(target: str) -> None:
 
 
 def test_block_of_a_loaded_address_outside_of_its_tensor() -> None:
-    """Where it is no bulk copy: one stays in the shape that the descriptor was given."""
+    """Not for bulk copies: these stay in the shape that the descriptor was given."""
     (fault,) = check(lambda: _blocks(16), "sm_80")
     assert (fault.kind, fault.program_id, fault.count) == ("oob-load", (1, 0, 0), 4 * 64)
 

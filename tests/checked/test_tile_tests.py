@@ -117,7 +117,7 @@ def llvm_ir(run: Callable[[], object]) -> str:
 
 
 def guards(text: str) -> list[str]:
-    """By which i1 each access of a kernel goes, in order; "" where each element is tested."""
+    """Return the i1 that guards each access of a kernel; "" where each element is tested."""
     found = []
     for line in text.splitlines():
         if "asm sideeffect" in line and ".reg .pred q" in line:
@@ -172,7 +172,7 @@ def test_what_follows_a_loop_has_a_test_of_its_own():
 
 
 def _passed(number: int, first: int, end: int, base: int) -> dict[str, int]:
-    """What is passed of a tensor, in parameters from `number` on."""
+    """Return the parameters of a tensor, from `number` on."""
     elements = elements_behind(base, end, 4)
     return {f"%arg{number}": first, f"%arg{number + 1}": end, f"%arg{number + 2}": elements}
 
@@ -247,7 +247,7 @@ def test_a_test_by_addresses_holds_where_tiles_lie_inside(seed):
     for _ in range(400):
         program = random_.choice([0, 1, 2, 7, (1 << 31) - 1])
         stride = random_.choice([BLOCK, 0, -BLOCK, 1 << 30, (1 << 31) - 1, -(1 << 31)])
-        # Some tiles begin where what is left behind them would wrap.
+        # Some tiles begin so near the end of the address space that their last elements would wrap.
         begin = 4 * program * stride + random_.choice(
             [0, 0, 0, 4 - (1 << 63), 4 * BLOCK - (1 << 63)]
         )

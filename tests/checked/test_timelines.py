@@ -1,4 +1,4 @@
-"""Timelines of warps: which ops are sites, what is written where, and how a session tells of it."""
+"""Timelines of warps: which ops are sites, what is written where, and what sessions have of it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ SITES = (
 
 
 def memory(plan, warps):
-    """What a launch leaves: of each (program's place, warp) a header and marks."""
+    """Return the data that a launch leaves: a header and marks for each (program's place, warp)."""
     data = bytearray(plan.size_bytes)
     for (place, warp), (header, marks) in warps.items():
         first = (place * plan.warps + warp) * warp_bytes(plan.options.marks)
@@ -119,7 +119,7 @@ def test_what_a_launch_leaves_is_read():
     ]
     assert sum(span.cycles for span in first.spans()) == first.cycles
     assert (second.program, second.warp, second.lost) == (3, 1, 1)
-    # What came behind the last mark that was kept is not known.
+    # Nothing is known after the last mark that was kept.
     assert [span.cycles for span in second.spans()] == [100, 100]
 
 

@@ -30,7 +30,7 @@ def plain(values) -> list[dict[str, object]]:
 
 
 def check(run, *watches, targets=TARGETS) -> list[list[WatchedValue]]:
-    """What watches see of the last launch, which its GPU IR records too, bit by bit."""
+    """Return the watched values of the last launch; its GPU IR records the same bits."""
     with watched(*watches) as found:
         launch = last_launch(run)
         values = [one.values for one in found]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.gpu
 def both(
     run: Callable[[str], object], *watches: Callable[[], ValueWatch]
 ) -> list[list[WatchedValue]]:
-    """What native launches show, which interpreted ones do, too."""
+    """Return the values that native launches show; interpreted ones show the same."""
     seen = []
     for mode, device in (("interpret", "cpu"), ("native", "cuda")):
         with tkdebug.mode(mode), watched(*watches) as found:

@@ -51,7 +51,7 @@ def expanded(launch: Launch, budget: int = BUDGET) -> tuple[Module, CheckPlan]:
 
 
 def recorded(launch: Launch, target: str | None, budget: int = BUDGET) -> Seen:
-    """What the launch's GPU IR records, or its Tile IR where no target is named."""
+    """Return the records of the launch's GPU IR, or of its Tile IR if no target is named."""
     module, plan = expanded(launch, budget)
     if target is not None:
         module = gpu_ir(module, target)

@@ -58,14 +58,14 @@ Run = Callable[[Launch, CheckOptions], list[Fault]]
 
 
 def as_gpu_ir(launch: Launch, options: CheckOptions) -> list[Fault]:
-    """What the launch's instrumented GPU IR reports."""
+    """Return the reports of the launch's instrumented GPU IR."""
     if any(isinstance(value, TensorDescriptor) for value in launch.values):
         raise SkippedError("a descriptor, whose parts are other parameters of GPU IR")
     return reported(launch, "sm_80", options, is_all=False)[0]
 
 
 def natively(launch: Launch, options: CheckOptions) -> list[Fault]:
-    """What the launch's checked kernel reports on a GPU."""
+    """Return the reports of the launch's checked kernel on a GPU."""
     import native_launches
 
     try:
@@ -75,7 +75,7 @@ def natively(launch: Launch, options: CheckOptions) -> list[Fault]:
 
 
 def by_ptx(launch: Launch, options: CheckOptions) -> list[Fault]:
-    """What the PTX of the launch's checked kernel reports, run without a GPU."""
+    """Return the reports of the PTX of the launch's checked kernel, run without a GPU."""
     import machine_launches
     import native_launches
     import ptx_machine

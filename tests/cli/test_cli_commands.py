@@ -227,7 +227,7 @@ def requested(tmp_path, monkeypatch):
 
 
 def requested_by_child(requested, asked):
-    """What the child of the TUI asks for, less what it is given for the TUI."""
+    """Return the requests of the TUI's child, without the options that serve the TUI."""
     child = requested(*child_command(asked, Path("run.tkd"), ["--pane-socket=7"])[4:])
     assert (child.tui, child.session, child.pane_socket) == (False, Path("run.tkd"), 7)
     same = {name: getattr(asked, name) for name in ("own_words", "tui", "session", "pane_socket")}
@@ -342,7 +342,7 @@ def test_order_of_the_help_names_commands_that_there_are():
 
 
 def test_the_child_of_the_tui_takes_no_modules_of_the_current_folder(tmp_path, requested):
-    """As `python script.py` takes none, wherever it is typed."""
+    """No module of the current folder shadows one, as with `python script.py`."""
     for name in ("argparse", "difflib", "tkdebug"):
         (tmp_path / f"{name}.py").write_text("print('taken')")
     command = child_command(requested("s.py"), Path("run.tkd"))

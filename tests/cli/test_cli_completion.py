@@ -12,7 +12,7 @@ shtab = pytest.importorskip("shtab")
 
 
 def offered(run_main, folder, *words):
-    """What bash completes the last of `words` to, in `folder`."""
+    """Return bash's completions of the last of `words`, in `folder`."""
     status, script, err = run_main("completion", "bash")
     assert (status, err) == (0, "")
     quoted = " ".join(f"'{word}'" for word in words)

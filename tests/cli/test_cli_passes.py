@@ -168,7 +168,7 @@ def test_html_is_one_closed_file_that_escapes_everything(session, run_main, tmp_
 
 
 class Tags(html.parser.HTMLParser):
-    """What tags a page has, and which were not closed."""
+    """The tags of a page, and those that were not closed."""
 
     def __init__(self):
         super().__init__()

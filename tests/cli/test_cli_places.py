@@ -1,4 +1,4 @@
-"""Where a run writes: links, names, and files that another run writes to."""
+"""Files of a run: links, names, and files that another run writes to."""
 
 import os
 import signal

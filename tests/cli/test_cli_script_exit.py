@@ -1,4 +1,4 @@
-"""What Python does when a script has ended is done before tkdebug counts, and still seen by it."""
+"""Python's own work at a script's end is done before tkdebug counts, and still seen by it."""
 
 import atexit
 
@@ -61,7 +61,7 @@ if __name__ == "__main__":
 
 
 def test_ctrl_c_that_comes_behind_an_error_is_reported(write_script, run_main):
-    """As where it was pressed while the script waited for the GPU, which then failed."""
+    """Ctrl-C was pressed while the script waited for the GPU, which then failed."""
     body = """
 import signal, sys
 

@@ -1,4 +1,4 @@
-"""What is printed on a terminal: no line of a table wraps, and colours where they help."""
+"""Output on a terminal: no line of a table wraps, and colours where they help."""
 
 import pytest
 

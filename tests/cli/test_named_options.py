@@ -102,7 +102,7 @@ def place_of(file):
 
 
 def wrong_in_calls(text):
-    """What is wrong with commands in a text, and the text without them."""
+    """Return the mistakes of commands in a text, and the text without the commands."""
     wrong = []
     for call in CALL.finditer(text):
         quoted = call[1] is not None

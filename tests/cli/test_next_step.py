@@ -59,7 +59,7 @@ def script(tmp_path):
 
 
 def next_command(script, *words, options=()):
-    """What the last line of a run says to type, and what for."""
+    """Return the command that the last line of a run gives, and its purpose."""
     done = tkdebug("run", "--no-tui", *options, script, *words)
     assert done.returncode == 1
     why, command = done.stderr.splitlines()[-1].removeprefix("tkdebug: ").split(": ", 1)

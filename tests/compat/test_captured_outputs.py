@@ -1,4 +1,4 @@
-"""What kernels write, kept and compared between two runs."""
+"""Outputs of kernels, kept and compared between two runs."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What surrounds CUDA in scripts: profilers, collectives, defaults, other libraries' memory."""
+"""Surroundings of CUDA in scripts: profilers, collectives, defaults, other libraries' memory."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What a script hears from the CUDA stand-in."""
+"""Answers of the CUDA stand-in to a script."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def compiled_by_an_installed_triton():
 
 @pytest.fixture
 def cached_kernels(tmp_path, monkeypatch):
-    """What torch has loaded of the kernels in its caches."""
+    """Return the kernels that torch has loaded from its caches."""
     kernels = {}
     monkeypatch.setattr(async_compile.CompiledTritonKernels, "_cache", kernels)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
@@ -55,7 +55,7 @@ def cached_kernels(tmp_path, monkeypatch):
 
 
 def bundle():
-    """As it is kept beside a graph: a cubin, and a kernel that torch launches by itself."""
+    """A kernel as it is kept beside a graph: a cubin, which torch launches by itself."""
     artifacts = [
         TritonKernelArtifact("triton_poi_fused_add_0.cubin", b"\x7fELF"),
         TritonKernelArtifact("triton_poi_fused_add_0.json", b'{"hash": "[REPLACE]"}'),

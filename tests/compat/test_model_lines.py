@@ -1,4 +1,4 @@
-"""Where a fault in a generated kernel is in the model, read off the comments of generated code."""
+"""Lines of the model for faults in generated kernels, read off comments of generated code."""
 
 from types import SimpleNamespace
 

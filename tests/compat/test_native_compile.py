@@ -1,4 +1,4 @@
-"""What torch.compile natively takes: compiles begun before they are wanted, launches by position.
+"""Native torch.compile: compiles begun before they are wanted, launches by position.
 
 That the kernels of whole models compile, and are launched with the arguments that Inductor passes,
 is `test_compiled_models`' with `--native`.
@@ -123,7 +123,7 @@ def test_launch_by_position_is_made_by_what_is_looked_at(kernel):
 
 
 class Autotuner:
-    """As much of Inductor's as a pool looks at."""
+    """The part of Inductor's autotuner that a pool looks at."""
 
     custom_kernel = False
 

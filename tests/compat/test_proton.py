@@ -602,7 +602,7 @@ def test_viewer_reads_a_graph_frame_where_hatchet_is(proton, kernels, monkeypatc
     import triton.profiler.viewer as viewer
 
     class GraphFrame:
-        """What is asked of hatchet's."""
+        """Asked of hatchet itself."""
 
         def __init__(self, literal):
             self.literal = literal

@@ -172,7 +172,7 @@ def test_launches_reach_hooks_as_others_do():
 
 
 class FakeCompiledKernel:
-    """As much of upstream's as is replaced."""
+    """The part of upstream's class that is replaced."""
 
     def __init__(self):
         vars(self).update(vars(compiled_kernel()))

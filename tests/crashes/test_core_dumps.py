@@ -96,7 +96,7 @@ def test_cubin_is_no_core_dump():
 
 
 def section_header(data, type_):
-    """Where the header of the first section of that type is."""
+    """Return the offset of the header of the first section of that type."""
     table = struct.unpack_from("<Q", data, 40)[0]
     for index, section in enumerate(sections(data, ET_CORE, "dump")):
         if section.type == 0x8000_0000 + type_:

@@ -58,7 +58,7 @@ def test_warps_are_reported_by_line_and_launch(flights):
     ],
 )
 def test_programs_that_have_not_begun_are_counted(flights, multiprocessors, blocks, expected):
-    """Of blocks of 1024 threads, two fill a multiprocessor."""
+    """Two blocks of 1024 threads fill a multiprocessor."""
     grid = replace(GRID, size=(8, 1, 1), block_size=(1024, 1, 1))
     places = [sm for sm, count in blocks.items() for _ in range(count)]
     warps = tuple(
@@ -227,7 +227,7 @@ class Run:
 
 @pytest.fixture
 def streams(monkeypatch):
-    """What is found to run."""
+    """The kernels that are found to run."""
     found = []
     monkeypatch.setattr(hangs, "running_launches", lambda: found)
     return found

@@ -138,7 +138,7 @@ def test_faults_of_a_kernel_that_hangs_are_reported(tmp_path, how):
     assert "hang" in {one["kind"] for one in faults}
     for one in faults:
         if one["kind"] != "hang":
-            # The last elements may have come behind the last example.
+            # The last elements may have come after the last example.
             wanted = OUTSIDE[one["kind"], one["line"]]
             assert 0 < one["count"] <= wanted
             assert one["tensor"] == "out"

@@ -1,4 +1,4 @@
-"""Which launch a crash was of, and what is said where that is not known."""
+"""The launch that crashed, and the message where it is not known."""
 
 import os
 import re
@@ -89,7 +89,7 @@ def test_arguments_behind_a_tensor_map_are_found(far):
         entry="k", ptx_ops={}, tensor_maps=maps, made_maps=(), workspace_bytes=0, checks=None
     )
     made = SimpleNamespace(**{**vars(KERNEL), "src": source, "binary": binary})
-    # A tensor map is aligned to 64 bytes; behind it stand shape and strides, twice.
+    # A tensor map is aligned to 64 bytes; shape and strides follow it, twice.
     dims = struct.pack("<4q2i2q", 8, 32, 32, 1, 8, 32, 32, 1)
     parameters = struct.pack("<i60x128s", 5, b"map") + dims + struct.pack("<q", 77)
     flights = InFlight()

@@ -1,6 +1,6 @@
 """Activity records by hand, as CUPTI lays them out: for tests without a GPU.
 
-The offsets are those of cupti_activity.h, written down here once more; test_layouts.py compares
+The offsets are those of cupti_activity.h, written down here again; test_layouts.py compares
 what the package says with the headers themselves.
 """
 
@@ -15,7 +15,7 @@ _names: dict[str, ctypes.Array] = {}
 
 
 def name_address(text):
-    """Where a name stands in memory, for ever."""
+    """Return the address of a name, which stays in memory for ever."""
     if text not in _names:
         _names[text] = ctypes.create_string_buffer(text.encode())
     return ctypes.addressof(_names[text])

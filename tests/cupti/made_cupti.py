@@ -16,7 +16,7 @@ NOTED = bytearray()
 
 
 def taken_notes():
-    """What `FakeCupti.note` noted since."""
+    """Return what `FakeCupti.note` noted since the last call."""
     found = bytes(NOTED)
     NOTED.clear()
     return found

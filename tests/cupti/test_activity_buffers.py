@@ -23,7 +23,7 @@ COMPLETE = ctypes.CFUNCTYPE(
 
 
 class Client:
-    """What CUPTI does with the callbacks."""
+    """Calls the callbacks as CUPTI does."""
 
     def __init__(self, size_bytes, count):
         self.buffers = ActivityBuffers(size_bytes, count)
@@ -66,7 +66,7 @@ def test_empty_buffer_is_free_at_once():
 
 
 def read_elsewhere(client, lent):
-    """What another process reads, which gives it back."""
+    """Read the buffers as another process does, and give them back."""
     with mmap.mmap(client.buffers.descriptor, 0) as memory:
         found = memory[lent.at : lent.at + lent.size_bytes]
         memory[lent.word_at] = 0

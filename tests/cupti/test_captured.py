@@ -1,4 +1,4 @@
-"""What is made of buffers that an H200 gave."""
+"""Launches and activities read from buffers that an H200 filled."""
 
 import pytest
 from captured_buffers import LAYOUT, captured

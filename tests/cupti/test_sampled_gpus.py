@@ -1,4 +1,4 @@
-"""Who samples a GPU, by a file in a folder where everybody may write."""
+"""The process that samples a GPU, by a file in a folder where everybody may write."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""What a kernel's time is made of, where CUPTI timed it: stretches of its warps, and the rest."""
+"""Parts of a kernel's time that CUPTI measured: stretches of its warps, and the rest."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Who comes to a port that an editor is to attach to: strangers, web pages, and the one client."""
+"""Visitors of a port that an editor is to attach to: strangers, web pages, and the one client."""
 
 import json
 import socket
@@ -76,7 +76,7 @@ def framed(command, number=1, **arguments):
 
 
 def everything(connection):
-    """What comes until the other end hangs up."""
+    """Return all that is received until the other end hangs up."""
     found = b""
     try:
         while data := connection.recv(1 << 16):
@@ -127,7 +127,7 @@ def test_a_stranger_has_to_begin_with_initialize(door, connect, command):
 
 
 def posted(body, *headers):
-    """What a browser sends for a web page."""
+    """A browser's request for a web page."""
     lines = ["POST / HTTP/1.1", "Host: 127.0.0.1", *headers, f"Content-Length: {len(body)}", "", ""]
     return "\r\n".join(lines).encode() + body
 

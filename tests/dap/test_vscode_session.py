@@ -1,4 +1,4 @@
-"""What VS Code sent in a session is replayed.
+"""Replays the requests that VS Code sent in a session.
 
 `vscode_session.jsonl` has its requests, one a line, recorded in code-server 4.139.1: a breakpoint,
 two expressions, step, step back, a tile unfolded, continue, reverse, no breakpoint, the end.

@@ -36,7 +36,7 @@ class Pointer:
 
 
 class Language:
-    """What the examples use of `tl`."""
+    """The part of `tl` that the examples use."""
 
     float32, float16, int64 = torch.float32, torch.float16, torch.int64
     constexpr = int

@@ -1,4 +1,4 @@
-"""What expressions say of ids of fewer axes, `if` as gdb has it, and all digits of one element."""
+"""Expressions with ids of fewer axes, `if` as gdb has it, and all digits of one element."""
 
 import math
 

@@ -276,7 +276,7 @@ bwd[(3,)](dx, dy, 4, BLOCK=4)
 
 @pytest.fixture
 def rows(tmp_path):
-    """A script whose kernel's last line is 12, and has the two loops' variables behind it."""
+    """A script whose kernel's last line is 12, and has the two loops' variables after it."""
     script = tmp_path / "rows.py"
     script.write_text(GLOBAL)
     return script

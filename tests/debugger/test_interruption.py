@@ -40,7 +40,7 @@ def stubborn(begun):
 
 
 def interrupted(expressions, function, *, in_main):
-    """What `function` gives, or raises, that another thread interrupts once it has begun."""
+    """Return the result or error of `function`, which another thread interrupts after its begin."""
     begun, ended, found = threading.Event(), threading.Event(), []
 
     def call():

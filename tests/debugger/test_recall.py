@@ -40,7 +40,7 @@ def line(name):
 
 
 def readings(counts, name, names, programs=None, stop=1, frame=0):
-    """What names are at the `stop`-th stop at a line, in a launch with these numbers of rounds."""
+    """Return the values of names at the `stop`-th stop at a line, for these numbers of rounds."""
     found = []
 
     def look(debugger):

@@ -29,7 +29,7 @@ def _copy(value):
 
 
 def native(run, kernel, *watches):
-    """What the launch records as GPU IR of an H100, interpreted."""
+    """Return the launch's records as GPU IR of an H100, interpreted."""
     made = [
         lambda name=name, at=at, whole=whole: watch(kernel, line(at), name, whole=whole)
         for at, name, whole in watches
@@ -41,7 +41,7 @@ def native(run, kernel, *watches):
 
 
 def notes(run, values, programs=None, grid=(1, 1, 1)):
-    """What stops at each line say, with the line's number; () where it is nothing."""
+    """Return the texts of the stops at each line, with the line's number; () for none."""
     said = []
 
     def look(debugger, stop):

@@ -24,7 +24,7 @@ OF_STAGES = {**CASES, "unrolled": (_unrolled, (0,))}
 
 
 def visits(case, example, stage):
-    """What all variables are at each line that a program passes: function, line, values."""
+    """Return all variables at each line that a program passes: function, line, values."""
     torch.manual_seed(0)
     make, program = OF_STAGES[case]
     kernel, grid, named, tensors = make(example(case) if case in CASES else None)
@@ -73,7 +73,7 @@ def unlike(values, want):
 
 
 def is_of_a_round_that_does_not_come(values, there):
-    """Whether it is a copy, masked off, for a round behind the last one."""
+    """Whether it is a copy, masked off, for a round after the last one."""
     start = values.get("start")
     last = (
         max(want["start"].data.item() for want in there if isinstance(want.get("start"), Tile))

@@ -319,7 +319,7 @@ def test_a_kernel_that_does_not_compile_to_a_stage_is_run_at_tile_ir_and_said_so
 
 
 def stored(change=None, stage="tile-ir", steps=(), make=None):
-    """What is logged of a launch whose IR after passes was changed."""
+    """Return the log of a launch whose IR after passes was changed."""
     x, out = torch.arange(1.0, 9.0), torch.zeros(8)
     front = Scripted(steps)
     kernel = kernels.twice_called[(2,)](x, out, BLOCK=4)

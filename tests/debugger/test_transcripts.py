@@ -1,7 +1,7 @@
 """Whole sessions at the console, compared with `transcripts/*.txt`.
 
 A transcript begins with its command line; what is typed is read off its prompts.
-Run with UPDATE_GOLDEN=1 to write them anew.
+Run with UPDATE_GOLDEN=1 to write them again.
 """
 
 import os

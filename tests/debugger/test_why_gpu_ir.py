@@ -20,7 +20,7 @@ N = 96
 
 
 def loaded(found):
-    """What the slice has loaded: offsets by tensor, and the values there."""
+    """Return the loads of the slice: offsets by tensor, and the values there."""
     offsets, values = {}, {}
     for each in found.computed:
         for name, (_, places, data) in each.loads.items():

@@ -1,4 +1,4 @@
-"""What CI's session in code-server counts as wrong, and what as not to be run here."""
+"""Outcomes of CI's session in code-server: wrong, or not to be run here."""
 
 import importlib.util
 import sys

@@ -54,7 +54,7 @@ class Read(Mapping):
 
 
 def answer(command, fields):
-    """What the adapter says to a `launch` or `attach`, and the arguments that it asked for."""
+    """Return the adapter's answer to a `launch` or `attach`, and the arguments it asked for."""
     out = io.BytesIO()
     attached = _Attached(threading.Event())
     adapter = Adapter(Connection(io.BytesIO(), out), _Launch() if command == "launch" else attached)

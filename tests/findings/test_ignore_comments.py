@@ -50,7 +50,7 @@ def test_comment_names_kinds(comment, kinds):
         's = "# tkdebug: ignore[rase]"',
         '"""\nx = 1  # tkdebug: ignore[rase]\n"""',
         "x = 1  # type: ignore[attr-defined]",
-        "x = 1  # tkdebug tells of this line [1]",
+        "x = 1  # tkdebug reports this line [1]",
         "x = 1  # tkdebug: the fault is here",
         "x = 1  # tkdebugger: ignore this",
         "x = 1  # ignore[race]",

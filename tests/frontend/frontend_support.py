@@ -1,4 +1,4 @@
-"""What the front-end tests share: compiling, and a scalar evaluator.
+"""Parts that the front-end tests share: compiling, and a scalar evaluator.
 
 The evaluator runs integer-only Tile IR, so that control flow is checked against Python itself
 without the interpreter.

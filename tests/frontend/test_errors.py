@@ -1,6 +1,6 @@
 """The exact text of compile errors, compared with tests/golden/frontend_errors.txt.
 
-Run with UPDATE_GOLDEN=1 to write the file anew.
+Run with UPDATE_GOLDEN=1 to write the file again.
 """
 
 from __future__ import annotations

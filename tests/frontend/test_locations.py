@@ -1,5 +1,5 @@
 # ruff: noqa: F821, E702
-"""Where ops say they come from, what values are called, and how arguments are laid out."""
+"""Locations of ops, names of values, and the layout of arguments."""
 
 from __future__ import annotations
 

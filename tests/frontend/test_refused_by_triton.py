@@ -117,7 +117,7 @@ def not_specialised(p, s, n):
 
 
 def launch(kernel, s):
-    """What a launch stores, and its warnings as pairs of line and message."""
+    """Return the values that a launch stores, and its warnings as pairs of line and message."""
     out = torch.zeros(8, dtype=torch.int32)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  IR lines are long.
-"""What the GPU IR tests share: text in, results or text out, with every check on."""
+"""Parts that the GPU IR tests share: text in, results or text out, with every check on."""
 
 from __future__ import annotations
 

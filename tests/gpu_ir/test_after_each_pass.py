@@ -24,7 +24,7 @@ NUM_WARPS = 4
 
 
 def divisibility(value: object) -> int:
-    """What native compilation would know of an argument."""
+    """Return the facts of an argument that native compilation has."""
     return (
         16 if isinstance(value, torch.Tensor) or (isinstance(value, int) and value % 16 == 0) else 1
     )

@@ -73,7 +73,7 @@ ZEROS = f"%vz = arith.constant dense<0.0> : tensor<{M}x{K}xf16, #a>\n"
 
 
 def outcome(steps: str, n: int = 1, programs: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-    """What is stored, and one product."""
+    """Return the stored tile and one product."""
     from tkdebug.compiler.ir import types as ir
     from tkdebug.compiler.layouts import reshape
 

@@ -104,7 +104,7 @@ def test_straight_line_has_no_barrier_too_many(module: Module) -> None:
 @RANDOM
 @given(kernels())
 def test_aliases_hold_what_values_are(module: Module) -> None:
-    """Views of one allocation are told apart only when they are apart."""
+    """Views of one allocation count as different only when they do not overlap."""
     aliases = buffer_aliases(module.function)
     views = [op for op in module.walk() if op.name == "ttg.memdesc_index"]
     for a in views:

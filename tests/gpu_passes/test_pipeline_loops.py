@@ -303,7 +303,7 @@ def test_place_at_the_end_of_a_chain_of_lookups_is_left() -> None:
 
 
 def test_dot_of_what_the_body_writes_keeps_its_fence_when_another_s_operand_comes_between() -> None:
-    # The buffer of %v is filled right before the first dot, behind that dot's fence.
+    # The buffer of %v is filled right before the first dot, after that dot's fence.
     second = """    %sum = tt.dot %u, %v, %place {input_precision = "tf32"}
         : (tensor<64x32xf16>, tensor<32x32xf16>, tensor<64x32xf32>) -> tensor<64x32xf32>
     %next ="""

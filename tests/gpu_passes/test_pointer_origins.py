@@ -1,4 +1,4 @@
-"""Which pointers may point into one tensor."""
+"""Pointers that may point into one tensor."""
 
 from __future__ import annotations
 

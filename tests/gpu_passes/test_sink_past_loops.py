@@ -34,7 +34,7 @@ SUM = """  %u = tt.load %ptrs : tensor<128x!tt.ptr<f32>, #a> -> tensor<128xf32, 
 
 
 def names_behind(before: str, inside: str = "%acc") -> list[str]:
-    """The ops behind the loop after the pass."""
+    """The ops after the loop, once the pass has run."""
     text = LAYOUT + TEXT.replace("BEFORE", LOAD + before).replace("INSIDE", inside)
     module = parse_module(text)
     PassManager((SinkPastLoops(),), verify_each=True).run(module)

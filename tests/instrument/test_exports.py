@@ -90,7 +90,7 @@ def test_an_empty_run_is_a_document(tmp_path):
 
 
 def _check(value, schema, where="report"):
-    """As much of JSON Schema as the published one uses."""
+    """The part of JSON Schema that the published one uses."""
     kinds = schema.get("type")
     if "const" in schema:
         assert value == schema["const"], where

@@ -53,7 +53,7 @@ def baseline(script):
     frames = (Frame(str(script), 2, "add_kernel"),)
     reported = [
         fault(frames=frames, tensor="known"),
-        fault(frames=frames, tensor="mended"),
+        fault(frames=frames, tensor="fixed"),
         fault(frames=frames, kernel="other"),
     ]
     return [identity(each, script.parent) for each in reported]

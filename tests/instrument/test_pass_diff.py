@@ -1,4 +1,4 @@
-"""What a pass changed, by op ids and rewrites, on the real passes and on made-up ones."""
+"""Changes of a pass, by op ids and rewrites, on the real passes and on made-up ones."""
 
 from __future__ import annotations
 

@@ -480,7 +480,7 @@ def test_what_is_put_while_the_thread_ends_is_stored_when_it_rests_again(path, m
         wake = ours._wake_writer
 
         def another_thread_puts() -> None:
-            # It sees a thread, which has been told to end.
+            # It sees a thread, which is about to end.
             monkeypatch.setattr(ours, "_wake_writer", wake)
             launch()
             wake()

@@ -1,4 +1,4 @@
-"""What the recording process sees of native launches that run."""
+"""Findings of running native launches, as the recording process sees them."""
 
 import mmap
 import os

@@ -1,4 +1,4 @@
-"""What becomes of a session when its processes fork, spawn, exit early or are killed."""
+"""Sessions whose processes fork, spawn, exit early or are killed."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What tells specialisations of one kernel from each other."""
+"""Differences between specialisations of one kernel."""
 
 from __future__ import annotations
 

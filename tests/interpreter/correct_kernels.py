@@ -1,4 +1,4 @@
-"""Correct kernels of many shapes, and the smallest kernels of bugs that were mended."""
+"""Correct kernels of many shapes, and the smallest kernels of bugs that were fixed."""
 
 import tkdebug
 import tkdebug.language as tl

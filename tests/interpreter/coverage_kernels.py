@@ -335,7 +335,7 @@ def prefetched(x_desc, out_ptr, n, BLOCK: tl.constexpr):
 
 @tkdebug.jit
 def states_before_pairs(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    """Of each second pair of chunks the state of the pair before, which alone is summed up."""
+    """Store, in each second pair of chunks, the state before; it alone is summed up."""
     state = 0.0
     for chunk in range(tl.cdiv(n, BLOCK)):
         if chunk & 2:

@@ -29,7 +29,7 @@ NOT_IN_REFERENCE = (
 
 @dataclass
 class Seen:
-    """What one launch under the interpreter left: its module, faults, and a reference."""
+    """Results of one launch under the interpreter: its module, faults, and a reference."""
 
     faults: list = field(default_factory=list)
     reference: Reference | None = None

@@ -39,7 +39,7 @@ def by_columns(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.co
 
 @tkdebug.jit
 def by_rows(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Programs along N share a; the sum is looked at in each iteration, and begins anew."""
+    """Programs along N share a; the sum is looked at in each iteration, and begins again."""
     m, n = tl.program_id(1) * BM + tl.arange(0, BM), tl.program_id(0) * BN + tl.arange(0, BN)
     k = tl.arange(0, BK)
     most = tl.zeros((BM, BN), dtype=tl.float32)

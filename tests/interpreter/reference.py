@@ -417,10 +417,10 @@ class Reference:
         return False
 
     def note_read(self, lane, address, extents):
-        """What a subclass wants to know of a load."""
+        """Called for each load; subclasses look at it."""
 
     def note_write(self, lane, address, extents, value):
-        """What a subclass wants to know of a store."""
+        """Called for each store; subclasses look at it."""
 
     def op_tt_load(self, op, pointer, mask=None, other=None):
         return [self.load(op, op.result, pointer, mask, other)]

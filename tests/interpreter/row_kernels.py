@@ -198,7 +198,7 @@ def chunk_products(
     a_ptr, b_ptr, out_ptr, L, K, stride_b, stride_s, stride_h, stride_k,
     SWAP: tl.constexpr, B: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Of a batch of sequences with one head, as (batch, L, 1, K)."""
+    """Takes a batch of sequences with one head, as (batch, L, 1, K)."""
     batch = tl.program_id(0)
     offs, inner = tl.arange(0, B), tl.arange(0, BLOCK_K)
     a_ptr += batch * stride_b

@@ -1,4 +1,4 @@
-"""Kernels that give wrong numbers without a word, and, with RIGHT, the same kernels mended.
+"""Kernels that give wrong numbers without a word, and, with RIGHT, the same kernels fixed.
 
 `# BAD name` marks the line that is reported.
 """
@@ -198,7 +198,7 @@ def quantise(x_ptr, scale_ptr, out_ptr, n, RIGHT: tl.constexpr, BLOCK: tl.conste
 
 @tkdebug.jit
 def first_match(x_ptr, out_ptr, n, wanted, RIGHT: tl.constexpr, BLOCK: tl.constexpr):
-    """Where a value stands first; 16 bits do not hold every position."""
+    """Stores the first position of a value; 16 bits do not hold every position."""
     cols = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + cols, mask=cols < n, other=0)
     place = tl.min(tl.where((cols < n) & (x == wanted), cols, n), 0)

@@ -1,4 +1,4 @@
-"""What kernels let the compiler assume: reported where it does not hold."""
+"""Assumptions that kernels state for the compiler: reported where they do not hold."""
 
 import sys
 from functools import partial

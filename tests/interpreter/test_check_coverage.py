@@ -154,7 +154,7 @@ def test_block_pointers_beyond_the_end(budget):
         kernels.matmul_of_blocks, (4, 2), a, b, c, m, n, k, SCALE=16, **TILES, budget=budget
     )
     fault = reported(faults, "block a", "a_ptr", 48 * k, 16 * k)
-    assert "a block lies wholly behind the end of `a_ptr`" in fault.message
+    assert "a block lies wholly past the end of `a_ptr`" in fault.message
     assert not run(
         kernels.matmul_of_blocks, (4, 2), a, b, c, m, n, k, SCALE=1, **TILES, budget=budget
     )

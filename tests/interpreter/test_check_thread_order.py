@@ -129,7 +129,7 @@ def test_threads_that_keep_to_their_elements(name, warps):
 
 
 def test_copies_of_a_scalar_that_store_nothing_are_used_by_nobody():
-    """As `torch.compile` has one step of an optimiser."""
+    """One step of an optimiser, as `torch.compile` writes it."""
     assert run(kernels.counted_by_one, (1,), zeros(1), 1, BLOCK=256) == []
     (fault,) = run(kernels.counted_by_one, (1,), zeros(1), 2, BLOCK=256)
     assert fault.line == line("COUNT counted_by_one")

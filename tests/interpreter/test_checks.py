@@ -1,4 +1,4 @@
-"""What is checked only when asked for: races between programs, unwritten memory, NaNs."""
+"""Checks that run only when asked for: races between programs, unwritten memory, NaNs."""
 
 import sys
 from functools import partial

@@ -16,7 +16,7 @@ PLANS = {"grouped": (2, 1), "by_columns": (0, 1), "by_rows": (2, 0), "rescaled":
 
 
 def product(name, dtype, tile):
-    """What a kernel stores of two random matrices, and its module."""
+    """Return the result that a kernel stores for two random matrices, and its module."""
     rows, columns, depth = tile
     m, n, k = 6 * rows, 4 * columns, 3 * depth
     if name in ("grouped", "rescaled"):

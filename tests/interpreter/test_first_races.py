@@ -32,7 +32,7 @@ def integers(*shape):
 
 
 def copies_of(fn):
-    """The same kernel, no launch of which was looked at."""
+    """Return the same kernel, as if no launch of it had been looked at."""
     return tkdebug.jit(fn.fn)
 
 

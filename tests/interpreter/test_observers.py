@@ -1,4 +1,4 @@
-"""What observers of a launch see, and may alter."""
+"""Values that observers of a launch see, and may alter."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tkdebug.knobs import scope
 
 @pytest.fixture(autouse=True)
 def shown(monkeypatch):
-    """Of each launch whether nothing has to be looked at."""
+    """Return for each launch whether nothing has to be looked at."""
     found = []
     begins = PaddingCheck.launch_begins
 

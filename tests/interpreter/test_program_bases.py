@@ -19,7 +19,7 @@ def patterned(start: int, count: int, step: int) -> Base:
 
 
 def listed(start: int, count: int, step: int) -> Base:
-    """The same numbers as a tensor."""
+    """Return the numbers as a tensor."""
     return Base(torch.tensor([start + place * step for place in range(count)]))
 
 

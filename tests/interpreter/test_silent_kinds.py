@@ -1,4 +1,4 @@
-"""Bugs that give wrong numbers and nothing else: each is reported at its line, until it is mended.
+"""Bugs that give wrong numbers and nothing else: each is reported at its line, until it is fixed.
 
 All checks look at both forms of each kernel.
 """

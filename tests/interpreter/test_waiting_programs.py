@@ -24,7 +24,7 @@ WIDTH = 4
 
 
 def threads_of_programs():
-    """Those that are left; other tests of this process may have threads of their own."""
+    """Return the new threads that are left; other tests of this process may have their own."""
     return [t.name for t in threading.enumerate() if t.name.startswith("tkdebug-programs")]
 
 

@@ -78,7 +78,7 @@ def widened(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 @tkdebug.jit
 def fresh_reads(x_ptr, fresh_ptr, out_ptr, n, CASE: tl.constexpr, BLOCK: tl.constexpr):
-    """Of a tensor of 2 * n elements that nothing has written before."""
+    """Writes into a tensor of 2 * n elements that nothing has written before."""
     pid = tl.program_id(0)
     offs = tl.arange(0, BLOCK)
     mask = offs < n

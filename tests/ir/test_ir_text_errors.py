@@ -1,4 +1,4 @@
-"""What the parser says of text that is not IR."""
+"""The parser's messages for text that is not IR."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_pattern_sees_ops_that_other_patterns_built() -> None:
 
 
 class Model:
-    """The same edits on plain lists of ids, applied at once."""
+    """Apply the same edits to plain lists of ids, at once."""
 
     def __init__(self, blocks: list[list[int]]) -> None:
         self.blocks = blocks

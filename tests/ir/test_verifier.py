@@ -1,4 +1,4 @@
-"""What the verifier refuses, and how it says so."""
+"""IR that the verifier refuses, and its messages."""
 
 from __future__ import annotations
 

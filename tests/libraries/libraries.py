@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What is run of one library.
+    """The tests of one library that are run.
 
     Attributes:
         version: what the figures in docs/libraries.md are of.

@@ -1,6 +1,6 @@
 """The pytest side of `run.py`: a sample of a library's tests, each within a time, and a record.
 
-Of each test function as many cases as asked for run, drawn with a fixed seed. Results go to one
+As many cases of each test function run as are asked for, drawn with a fixed seed. Results go to one
 JSON line per case.
 """
 

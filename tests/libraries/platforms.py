@@ -1,4 +1,4 @@
-"""What libraries are told of the machine that they find."""
+"""The machine as libraries see it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _ENDED_WELL = (0, 1, 2, 5)
 
 
 def cause(row: dict[str, Any]) -> str:
-    """What a case came to, in the words of the table."""
+    """Return the outcome of a case, in the words of the table."""
     match row["outcome"]:
         case "failed" if over := _TIME.search(row["reason"]):
             return over[0]

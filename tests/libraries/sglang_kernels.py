@@ -29,7 +29,7 @@ def randn(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
 
 
 def attention(q, k, v, causal=False):
-    """Of (tokens, heads, dim) in fp32, k and v with fewer heads; q's tokens are the last ones."""
+    """Attend over (tokens, heads, dim); k and v have fewer heads, q's tokens are the last."""
     group = q.shape[1] // k.shape[1]
     k, v = (x.float().repeat_interleave(group, dim=1) for x in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q.float(), k) * q.shape[-1] ** -0.5

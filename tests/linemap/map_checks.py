@@ -1,4 +1,4 @@
-"""What must hold of the line table of every kernel that tkdebug compiles."""
+"""Properties of the line table of every kernel that tkdebug compiles."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OPS["shared-copy"] = _OPS["global-load"]
 
 
 def problems(table: LineTable) -> Iterator[str]:
-    """What is wrong with a table, a line each."""
+    """Return the defects of a table, a line each."""
     # What several lines call is of none of them.
     called = {i.address for i in table.instructions if holding(table.local_functions, i.address)}
     own = replace(
@@ -81,7 +81,7 @@ def _misplaced(
 
 
 def differences_from_nvdisasm(table: LineTable, cubin: bytes) -> Iterator[str]:
-    """Where our line is another than `nvdisasm -g` prints.
+    """Return the places where our line is not the one that `nvdisasm -g` prints.
 
     Left out is what ptxas puts in itself and gives to the head of the function (memory
     descriptors, room on the stack), and its local functions: they have no rows, and nvdisasm prints

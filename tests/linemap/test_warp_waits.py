@@ -1,4 +1,4 @@
-"""What a warp waits for, by the schedule in its code."""
+"""Waits of a warp, by the schedule in its code."""
 
 from __future__ import annotations
 

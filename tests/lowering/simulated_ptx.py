@@ -1,4 +1,4 @@
-"""What the inline PTX of lowering does, on numpy: the rules of `llvm_simulator`."""
+"""The inline PTX of lowering, on numpy: rules of `llvm_simulator`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bulk copies by tensor maps and mbarriers do, on numpy: rules of `llvm_simulator`.
+"""Bulk copies by tensor maps and mbarriers, on numpy: rules of `llvm_simulator`.
 
 A copy lands, swizzled, when somebody waits at its mbarrier: until then its target keeps what it
 held. Source: PTX ISA, "cp.async.bulk.tensor", "Swizzling Modes", "mbarrier".
@@ -48,7 +48,7 @@ class SimulatedMap:
                 self.tensor[place] = values[at]
 
     def addresses(self, base: int) -> np.ndarray:
-        """Where the bytes of a box lie, in its order: 16-byte chunks swizzled by address bits."""
+        """Return the addresses of a box's bytes, in order: 16-byte chunks, swizzled."""
         size = int(np.prod(self.box)) * self.tensor.itemsize
         plain = base + np.arange(size)
         chunks = max(1, self.swizzle_bytes // 16)

@@ -86,7 +86,7 @@ class Piece:
         return emit.module("test")
 
     def outputs(self) -> list[Value]:
-        """What nothing in the function uses."""
+        """Return the values that nothing in the function uses."""
         kept = []
         for op in self.module.function.regions[0].block.operations:
             for result in op.results:

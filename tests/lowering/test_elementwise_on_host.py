@@ -1,4 +1,4 @@
-"""What the LLVM IR of arithmetic and conversions computes is what is interpreted; needs no GPU."""
+"""The LLVM IR of arithmetic and conversions computes what the interpreter does; needs no GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What observers of a lowering see, and what they may do."""
+"""Calls that observers of a lowering get, and what they may do."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ NUM_WARPS = 4
 
 
 def layouts(k_dim, size_bytes, k, other, swizzle):
-    """Of the tile in registers, the first buffer, what is turned, and the second buffer."""
+    """Return the tile in registers, the first buffer, the turned values, and the second buffer."""
     shape = (k, other) if k_dim == 0 else (other, k)
     together = 16 // size_bytes
     phases = min(4, k // together, other // (2 * together))

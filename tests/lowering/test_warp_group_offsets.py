@@ -1,4 +1,4 @@
-"""Where steps of `wgmma` begin in shared memory: the offsets of matrix descriptors."""
+"""Addresses of the steps of `wgmma` in shared memory: the offsets of matrix descriptors."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _OPTIONS = ("-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutation")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a child ended.
+    """Outcome of a child.
 
     Attributes:
         status: its exit status; None where time ran out, negative for a signal.

@@ -174,7 +174,7 @@ def _shown(old: str, new: str) -> str:
 
 
 def _variants(site: _Site) -> list[ast.AST]:
-    """What may stand in place of a node."""
+    """Return the replacements of a node."""
     node = site.node
     match node:
         case ast.Compare():

@@ -43,7 +43,7 @@ _START_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a mutant.
+    """Outcome of a mutant.
 
     Attributes:
         package: of the report.
@@ -62,7 +62,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Which tests call which function."""
+    """The tests that call each function."""
 
     tests: dict[str, Test]
     callers: dict[str, list[str]]
@@ -204,7 +204,7 @@ def _again(options: argparse.Namespace) -> int:
 
 
 def _current(mutant: Mutant) -> Mutant | None:
-    """The same change in the module as it is now, None where the code is no longer there."""
+    """Return the same change in the module as it is now, or None if the code is no longer there."""
     same = [
         other
         for other in mutants(mutant.module, source_path(mutant.module).read_text())

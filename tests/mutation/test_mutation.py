@@ -79,7 +79,7 @@ def test_a_mutant_names_its_function_and_shows_the_difference() -> None:
 
 
 def run(*arguments: str | Path) -> str:
-    """What the script prints."""
+    """Return the script's output."""
     command = [sys.executable, str(SCRIPT), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

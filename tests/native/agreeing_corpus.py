@@ -112,7 +112,7 @@ def _points_to_pointer(type_: Any) -> bool:
 
 @dataclass(frozen=True)
 class Rounding:
-    """What may make the numbers of two runs of a kernel differ.
+    """Reasons why the numbers of two runs of a kernel may differ.
 
     Attributes:
         reason: the ops that may round differently; "" for none.
@@ -214,7 +214,7 @@ class Copy:
 
     @property
     def device(self) -> Any:
-        """Where it is."""
+        """The device of the memory."""
         return self.blocks[0][1].device if self.blocks else "cpu"
 
 
@@ -333,7 +333,7 @@ class Agreement:
 
 
 def difference(got: torch.Tensor, wanted: torch.Tensor, may: Rounding) -> str:
-    """Where two tensors differ by more than they may; "" for nowhere."""
+    """Return where two tensors differ by more than they may; "" for nowhere."""
     tolerance = max(TOLERANCES.get(got.dtype, 0.0), may.relative) if may.reason else 0.0
     if not got.dtype.is_floating_point or got.dtype.itemsize == 1:
         kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[got.itemsize]
@@ -355,7 +355,7 @@ def difference(got: torch.Tensor, wanted: torch.Tensor, may: Rounding) -> str:
 
 
 def _seeing_no_gaps() -> contextlib.AbstractContextManager[None]:
-    """Copies of memory that nothing has written are made as they are: checks mark theirs anew."""
+    """Copies of memory that nothing has written keep its bytes: checks mark their own memory."""
     return torch._C.DisableTorchFunction()
 
 

@@ -33,7 +33,7 @@ def run_both(
     num_warps: int = 4,
     **constants: Any,
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """What `kernel[(1,)](*inputs, *outputs, …)` puts into the outputs: (native, interpreted)."""
+    """Return the outputs of `kernel[(1,)](*inputs, *outputs, …)`: (native, interpreted)."""
     found = []
     for mode, device in (("native", "cuda"), ("interpret", "cpu")):
         given = [x.to(device) for x in inputs]
@@ -63,7 +63,7 @@ def expect_agreement(
 def launch_both(
     kernel: Any, grid: tuple[int, ...], *arguments: Any
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """What each tensor, or what a descriptor is of, holds after a launch: (native, interpreted)."""
+    """Return each tensor, or descriptor's tensor, after a launch: (native, interpreted)."""
     found = []
     for mode, device in (("native", "cuda"), ("interpret", "cpu")):
         moved = [_moved(argument, device) for argument in arguments]

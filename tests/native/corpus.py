@@ -89,7 +89,7 @@ class Row:
 
 
 class Corpus:
-    """What was compiled so far.
+    """The kernels that were compiled so far.
 
     Attributes:
         rows: one for each kernel and target.
@@ -232,7 +232,7 @@ class Memory:
         self.after: list[torch.Tensor] = []
 
     def note_result(self) -> None:
-        """What is there now is what the launch must give."""
+        """Take the present values as those that the launch must give."""
         self.after = [_bytes_of(tensor).clone() for tensor in self.tensors]
 
     @contextlib.contextmanager
@@ -249,7 +249,7 @@ class Memory:
             _bytes_of(tensor).copy_(content)
 
     def difference(self) -> str:
-        """What is there now that the launch did not give; "" for nothing."""
+        """Return the values that differ from those of the launch; "" for none."""
         for index, (tensor, wanted) in enumerate(zip(self.tensors, self.after, strict=True)):
             got = _bytes_of(tensor)
             if torch.equal(got, wanted):
@@ -312,7 +312,7 @@ def _check_passes(
 
 
 def _run_text(text: str, grid: Any, values: list[Any], memory: Memory) -> str:
-    """What is wrong with a run of a module from the memory before the launch; "" for nothing."""
+    """Return the mistakes of a module's run from the memory before the launch; "" for none."""
     try:
         module = parse_module(text)
     except Exception as error:

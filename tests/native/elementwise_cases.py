@@ -301,7 +301,7 @@ def grouped(cases: Sequence[Case]) -> list[list[Case]]:
 def disagreement(
     case: Case, inputs: Sequence[torch.Tensor], native: torch.Tensor, wanted: torch.Tensor
 ) -> str | None:
-    """Where native and interpreted results differ by more than the case allows; None if nowhere."""
+    """Return where native and interpreted results differ by more than allowed; None for nowhere."""
     bad = _differs(case, inputs[0], native, wanted)
     if case.result == "float8e4b15" and inputs[0].dtype.is_floating_point:
         # It has no NaN: what one becomes is undefined.

@@ -114,7 +114,7 @@ def batch_kernel(a, b, c, out, M, N, K, HOW: tl.constexpr, BM: tl.constexpr, BN:
     c_desc = tl.make_tensor_descriptor(c + batch * M * N, [M, N], [N, 1], [BM, BN])
     acc = tl.zeros((BM, BN), tl.float32)
     for k in range(0, K, BK):
-        if HOW == "made anew":
+        if HOW == "made again":
             b_desc = tl.make_tensor_descriptor(
                 b + (batch * K + k) * N, [K - k, N], [N, 1], [BK, BN]
             )

@@ -82,7 +82,7 @@ def loops_of_products(cubin: bytes) -> list[list[str]]:
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("head", [64, 128])
 def test_loops_of_attention_wait_for_no_memory(compiled, head: int, is_causal: bool) -> None:
-    """What threads write for wgmma, they write before the loops: one fence there is enough."""
+    """Threads write for wgmma before the loops only: one fence there is enough."""
     loops = loops_of_products(compiled(head, is_causal).asm["cubin"])
     assert len(loops) == 1 + is_causal
     assert [WAITS_FOR_MEMORY.intersection(loop) for loop in loops] == [set()] * len(loops)

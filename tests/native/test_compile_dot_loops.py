@@ -51,7 +51,7 @@ def test_descriptors_of_wgmma_stay_in_uniform_registers() -> None:
 
 
 def descriptors_of_dots(llir: str) -> set[int]:
-    """How many descriptors each block of wgmma gets."""
+    """Return the number of descriptors that each block of wgmma gets."""
     calls = [line for line in llir.splitlines() if "wgmma.mma_async" in line]
     assert all(call.count("wgmma.mma_async") == 4 for call in calls)
     return {len(re.findall(r"\bi64 %", call.rpartition('"')[2])) for call in calls}

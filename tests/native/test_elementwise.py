@@ -77,7 +77,7 @@ def test_casts_agree(tmp_path, dtype):
 
 @pytest.mark.parametrize("dtype", ["int8", "uint64", "float16", "float32", "float8e4b15"])
 def test_cases_run_interpreted(tmp_path, dtype):
-    """What the comparisons rest on: inputs and kernels are valid."""
+    """The comparisons rest on this: inputs and kernels are valid."""
     wanted = list(cases.cast_cases(dtype))
     if dtype in cases.INTEGERS:
         wanted += cases.integer_cases(dtype)

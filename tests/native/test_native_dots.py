@@ -132,7 +132,7 @@ def test_dot_of_the_shortest_k(dtype, k, precision, m, n, num_warps, transposed)
     ],
 )
 def test_dot_of_small_whole_numbers_is_exact(dtype, out):
-    """Where other dots have a tolerance: here no sum needs more bits than there are."""
+    """No tolerance, unlike for other dots: no sum needs more bits than there are."""
     m, n, k = 64, 64, 64
     a = (tile((m, k), torch.float32).round() % 3 - 1).to(dtype)
     b = (tile((n, k), torch.float32, seed=1).round() % 3 - 1).to(dtype)

@@ -198,7 +198,7 @@ def test_stores_of_every_type_and_rank(dtype, rank, last, shift):
 
 
 def test_whether_stores_use_tensor_maps():
-    """What the test before this one relies on."""
+    """The test before this one relies on this."""
     values, target = torch.zeros(512).cuda(), torch.zeros(4096).cuda()
     with tkdebug.mode("native"):
         by_map = fill_kernel.warmup(values, target, 2, 3, 3, 37, 48, 3, 2, 16, 32, grid=(1,))

@@ -1,4 +1,4 @@
-"""What pass diffs say of real kernels adds up: each op that came or went is in a change."""
+"""Pass diffs of real kernels add up: each op that came or went is in a change."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def test_every_op_of_every_stage_has_facts_and_a_line_of_text(kernels) -> None:
         stage = passes.stages[diff.after]
         assert set(stage.facts) == set(stage.lines) == set(stage.op_ids)
         for id_, facts in stage.facts.items():
-            # The short name stands in the text of its own line: "tt.load", "scf.for".
+            # The short name is in the text of its own line: "tt.load", "scf.for".
             assert facts.name in stage.line_text(id_), (diff.name, id_)

@@ -68,7 +68,7 @@ class BuildSilently:
 
 
 def rows(*planted: object, at: int = LAST) -> list[str]:
-    """What failed, by cause, when a kernel is compiled with a pass planted in the GPU pipeline."""
+    """Return the failures, by cause, of a kernel compiled with a pass planted in the pipeline."""
     real = nvptx_compile.gpu_pipeline
 
     def pipeline(*arguments, **options):

@@ -267,7 +267,7 @@ def test_names_of_descriptors_in_tuples():
 
 
 def test_rows_that_end_within_a_unit_are_accessed_by_pointers():
-    """A bulk store would write what lies behind them."""
+    """A bulk store would write the memory after them."""
     memory = torch.full((64, 80), 7.0, dtype=torch.float16)
     x = whole((64, 80))
     described = (describe(t[:, :70], [32, 32]) for t in (x, memory))

@@ -1,4 +1,4 @@
-"""What Triton 3.7, 3.8 and 3.9 brought to the language, in both modes.
+"""Additions of Triton 3.7, 3.8 and 3.9 to the language, in both modes.
 
 Every launch is interpreted; what it launches is also compiled for sm_80 and sm_90a, and run as each
 GPU pass left it, from the same memory.

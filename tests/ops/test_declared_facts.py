@@ -1,4 +1,4 @@
-"""What classes of ops declare of their numbers, against the numbers."""
+"""Facts that classes of ops declare of their numbers, against the numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def numbers_of(type_: ir.ScalarType) -> list[int]:
 
 
 def computed(view: type[FloatOp], operands: tuple[float, ...]) -> torch.Tensor:
-    """What torch gives for operands of fp32."""
+    """Return torch's result for operands of fp32."""
     function: Callable[..., Any] = getattr(torch, view.torch)
     result: torch.Tensor = function(*(torch.tensor([x]) for x in operands))
     return result

@@ -397,7 +397,7 @@ FUNCTIONS_OF_SEVERAL = [f.name for f in FUNCTIONS.values() if len(f.overloads[0]
 
 @pytest.mark.parametrize("name", FUNCTIONS_OF_SEVERAL)
 def test_arguments_of_several_types_are_no_overload(name):
-    """As in Triton since 3.6, which looks the types up before it promotes them."""
+    """Types are looked up before they are promoted, as in Triton since 3.6."""
     *first, _ = FUNCTIONS[name].overloads[0].arguments
     given = (*first, dt.int64)
     assert given not in [overload.arguments for overload in FUNCTIONS[name].overloads]

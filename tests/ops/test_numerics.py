@@ -1,4 +1,4 @@
-"""What operations give, against torch and against exact arithmetic; what dtypes they give."""
+"""Results of operations, against torch and exact arithmetic, and their dtypes."""
 
 import itertools
 import math

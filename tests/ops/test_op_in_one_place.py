@@ -84,7 +84,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a process with the class knows of `tl.sinh`."""
+    """Return what a process with the class knows of `tl.sinh`."""
     script = tmp_path_factory.mktemp("sinh") / "program.py"
     script.write_text(f"ADDED = {SINH!r}\n{LOADER}\n{PROGRAM}")
     folders = [TESTS.parent, TESTS / "interpreter", TESTS / "lowering"]

@@ -1,4 +1,4 @@
-"""What the pass tests share: text in, text out, with every check on."""
+"""Parts that the pass tests share: text in, text out, with every check on."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tkdebug.compiler.ir.parser import parse_module
 
 
 class Constants(ForwardAnalysis[frozenset[int]]):
-    """Which of the function's constants a value may be."""
+    """The constants of the function that a value may be."""
 
     def visit(self, op: Operation) -> None:
         if op.name == "arith.constant":
@@ -21,7 +21,7 @@ class Constants(ForwardAnalysis[frozenset[int]]):
 
 
 class Parity(ForwardAnalysis[str]):
-    """ "even", "odd" or "any"; a sum of two is what it is of theirs."""
+    """ "even", "odd" or "any"; a sum's follows from its operands'."""
 
     def visit(self, op: Operation) -> None:
         if op.name == "arith.constant":

@@ -23,7 +23,7 @@ BODY = """
 
 
 def run_up_to(pass_: Pass, limit: int | None) -> tuple[int, RewriteCounter]:
-    """How many additions are left, and the counter."""
+    """Return the number of additions that are left, and the counter."""
     module = parse_module(f"tt.func @k({PARAMETERS}) {{\n{BODY}\ntt.return\n}}")
     counter = RewriteCounter(limit)
     run_pass(pass_, module, None, counter)

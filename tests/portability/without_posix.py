@@ -94,7 +94,7 @@ def main() -> int:
 
 
 async def _screen(path: str) -> int:
-    """Open a recorded session in the TUI and print what is to be seen."""
+    """Open a recorded session in the TUI and print the screen."""
     from opened_session import screen_of
 
     take_away(event_loop_runs=True)

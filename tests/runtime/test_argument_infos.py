@@ -1,4 +1,4 @@
-"""What hooks get of arguments, and when it is computed anew."""
+"""Facts of arguments that hooks get, and when they are computed again."""
 
 import gc
 import weakref

@@ -184,7 +184,7 @@ def test_table_that_was_left_empty_is_not_zeroed(driver, memory, left, size, is_
     again = memory.begin(size, STREAM, behind=b"\7" * 8)
     assert again is first
     assert (("zero", size, STREAM) in driver.done) == is_zeroed
-    # What is behind it now is no part of a larger one.
+    # The memory after it is no longer part of a larger one.
     memory.end(again, STREAM)
     assert memory.read(again, wait=True) == bytes(size)
     assert memory.begin(512, STREAM) is first
@@ -254,7 +254,7 @@ def raises(error):
 
 
 def write_slot(table, site, slot, version=2):
-    """What a kernel does: into the device's memory, and into the host's by the header."""
+    """Write as a kernel does: into the device's memory, and into the host's by the header."""
     address = table.address + 64 * site
     shown = ctypes.c_int64.from_address(table.address - HEADER_BYTES).value
     assert shown

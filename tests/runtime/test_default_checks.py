@@ -1,4 +1,4 @@
-"""Which checks are on: by default, asked for, left out; in processes that scripts start, too."""
+"""Checks that are on: by default, asked for, left out; in processes that scripts start, too."""
 
 import os
 

@@ -527,7 +527,7 @@ def test_options_for_amd_are_ignored_when_interpreted_and_reported_once(x, capsy
 
 
 def test_options_for_amd_are_refused_natively_by_name(x):
-    """As Triton does: `KeyError`, which is what our error derives from."""
+    """Triton raises `KeyError`, which our error derives from."""
     with tkdebug.mode("native"), pytest.raises(KeyError, match=r"waves_per_eu .* AMD's GPUs"):
         scale.warmup(x, 128, 2.0, waves_per_eu=2, grid=(1,))
 

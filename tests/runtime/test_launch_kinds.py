@@ -1,4 +1,4 @@
-"""Which launches are checked."""
+"""Launches that are checked."""
 
 import weakref
 

@@ -369,7 +369,7 @@ def test_ctrl_c_ends_compiles_workers_and_threads(monkeypatch):
         return real_wait(futures, timeout)
 
     def interrupt():
-        # Whatever comes of them: without the signal the test would wait for ever.
+        # Without the signal the test would wait for ever, whatever their results.
         first.wait(60)
         second.wait(60)
         waiting.wait(60)

@@ -30,7 +30,7 @@ def printer():
 
 
 def known_ends(printer):
-    """Of each checked build that was loaded, the tensors whose ends it knows."""
+    """Return, for each checked build that was loaded, the tensors whose ends it knows."""
     return [set(checks.aligned_ends) for checks in printer.builds if checks is not None]
 
 

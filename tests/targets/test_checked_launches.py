@@ -80,7 +80,7 @@ def make_gather():
 
 
 def overrun(elements, site=0):
-    """Site `site` of each launch reports an access that far behind the first tensor's begin.
+    """Site `site` of each launch reports an access that far after the first tensor's begin.
 
     Of an access that arguments decide, the host finds the elements by itself.
     """
@@ -643,7 +643,7 @@ def make_ratio():
 
 
 def stored_nan(program):
-    """That program, and none before, stores a NaN."""
+    """Have that program, and none before, store a NaN."""
 
     def finds(plan, bounds):
         slots = [bytes(table_bytes(1))] * len(plan.sites)

@@ -70,7 +70,7 @@ def make_addresses():
 
 
 def launched(printer, *tensors):
-    """The map of a launch, and where the kernel was told that it is."""
+    """The map of a launch, and the address of it that the kernel got."""
     maps = []
 
     def finds(plan, bounds):

@@ -156,7 +156,7 @@ def test_kernel_that_others_can_write_is_not_used(
     assert code_cache.load(key, "k") is None
     assert capsys.readouterr().err.count(f"{open_to_all}: others can write it") == 1
     code_cache.store(key, "k", code)
-    assert (code_cache.load(key, "k") is not None) == (where == "file")  # made anew by us
+    assert (code_cache.load(key, "k") is not None) == (where == "file")  # written again by us
 
 
 @POSIX

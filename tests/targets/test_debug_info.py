@@ -1,4 +1,4 @@
-"""What cuda-gdb reads: compile units of inlined functions, and rows in the order it wants."""
+"""Debug info that cuda-gdb reads: compile units of inlined functions, and rows in its order."""
 
 from __future__ import annotations
 

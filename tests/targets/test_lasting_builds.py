@@ -1,4 +1,4 @@
-"""Kernels whose launches are all checked, which are compiled once more for many launches."""
+"""Kernels whose launches are all checked, which are compiled again for many launches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def printer():
 
 
 def loaded(printer):
-    """Which builds were loaded."""
+    """Return the builds that were loaded."""
     return [
         BARE if checks is None else LASTING if checks.is_lasting else SOON
         for checks in printer.builds

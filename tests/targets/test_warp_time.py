@@ -62,7 +62,7 @@ PTX = b".visible .entry k()\n.reqntid 256\n{ ret; }\n"
 
 @pytest.fixture
 def assembled(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What is given to a ptxas that makes cubins of 64 registers, or of 80 where it may."""
+    """The PTX given to a stand-in ptxas, whose cubins use 64 registers, or 80 if allowed."""
     given: list[bytes] = []
 
     def assemble(
@@ -101,7 +101,7 @@ def test_blocks_count_where_loads_are_no_more_under_way(
 def test_few_blocks_count_where_many_make_no_difference(
     assembled: list[bytes], monkeypatch: pytest.MonkeyPatch, waits: int, chosen: bytes
 ) -> None:
-    """Of 512 threads, 2 blocks fit by 64 registers, and 1 by 80."""
+    """Two blocks of 512 threads fit by 64 registers, and one by 80."""
     wait = instruction(LOAD, 0) + instruction(ADD, NONE, 1)
     times(monkeypatch, WarpTime(wait * 25), WarpTime(wait * waits))
     many = PTX.replace(b"256", b"512")
@@ -111,7 +111,7 @@ def test_few_blocks_count_where_many_make_no_difference(
 def test_blocks_that_shared_memory_keeps_apart_do_not_count(
     assembled: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 256 threads, 4 blocks fit by 64 registers and 3 by 80; of 100 KiB 2, either way."""
+    """Four blocks of 256 threads fit by 64 registers, 3 by 80, and 2 by 100 KiB either way."""
     wait = instruction(LOAD, 0) + instruction(ADD, NONE, 1)
     times(monkeypatch, WarpTime(wait * 5), WarpTime(wait * 4))
     assert ptx_stage.assemble(PTX, "k", OPTIONS, 10)[0] == b"narrow"

@@ -77,7 +77,7 @@ $L__func_end0:
 
 @cache
 def plain_cubin() -> bytes:
-    """As the assembler makes it."""
+    """The code as the assembler makes it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "tkdebug.compiler.targets.nvptx.codegen.generation.with_wgmma_rows",

@@ -1,4 +1,4 @@
-"""What tests wait for and look at while a pilot drives the app."""
+"""Helpers that wait for, and look at, the app while a pilot drives it."""
 
 from __future__ import annotations
 

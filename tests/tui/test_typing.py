@@ -1,4 +1,4 @@
-"""What is typed goes to the script only after `i`; that the script waits is said in every pane."""
+"""Typed text goes to the script only after `i`; every pane says that the script waits."""
 
 import subprocess
 import sys
@@ -82,7 +82,7 @@ async def test_every_pane_says_that_the_script_waits(live, size):
         await until(pilot, lambda: HINT not in screen_text(app), "no hint to who types")
         await until(pilot, lambda: "script waits for input" in screen_text(app), "the text")
         await pilot.press("x", "enter", "escape")
-        # What stands in an unfinished line is no question.
+        # The text of an unfinished line is no question.
         await until(pilot, lambda: "running" in screen_text(app), "the script")
         assert "waits for input" not in screen_text(app)
 

@@ -1,4 +1,4 @@
-"""What of upstream's tests does not apply to tkdebug, and why; and what is known to fail.
+"""Upstream's tests that do not apply to tkdebug, and why; and those that are known to fail.
 
 Tables of (file, test name with its parameters, as a pattern that matches from the start; reason).
 """

@@ -164,7 +164,7 @@ def run_for(
 
 
 def _import_path(*, with_tkdebug: bool) -> list[str]:
-    """Where modules come from, beside where Python has its own."""
+    """Folders of modules, beside Python's own."""
     if not with_tkdebug:
         return [str(HERE), str(NATIVE)]
     given = os.environ.get("PYTHONPATH")
@@ -194,7 +194,7 @@ def describe(title: str, outcome: Outcome) -> None:
 
 
 def share(counts: Counter[str]) -> str:
-    """Of so many outcomes, how many cases apply and how many of them pass."""
+    """Return how many of the cases apply, and how many of these pass."""
     passed, applicable = counts["passed"], counts["passed"] + counts["failed"]
     part = f" ({passed / applicable:.2%})" if applicable else ""
     return f"applicable {applicable}, passed {passed}{part}"
@@ -224,7 +224,7 @@ def compare(ours: Outcome, theirs: Outcome) -> None:
 
 
 def chosen(options: argparse.Namespace, files: tuple[str, ...]) -> list[str]:
-    """Those of `files` that the checkout has and the command line asks for."""
+    """Return the files that the checkout has and the command line asks for."""
     tests = options.checkout / "python" / "test" / "unit"
     there = [f for f in files if (tests / f).exists()]
     return [f for f in there if not options.files or any(part in f for part in options.files)]

@@ -1,7 +1,7 @@
 """The pytest side of `run.py`: upstream's test files under tkdebug, and a record of their outcomes.
 
 What upstream's tests take from upstream's own package and only tests need is loaded from the
-checkout, under the `triton` that tkdebug stands in with. Results go to one JSON line per test.
+checkout, under the `triton` that tkdebug provides. Results go to one JSON line per test.
 Without tkdebug in the process (a run for comparison) only the record remains.
 """
 
@@ -116,7 +116,7 @@ def _sum_in_fp32(product: Any) -> Any:
 
 
 def _note_definition(kernel: Any) -> None:
-    """What upstream's interpreter notes of a kernel's place when it rewrites it."""
+    """The source place of a kernel that upstream's interpreter notes when it rewrites it."""
     line = kernel.kernel_source.definition.lineno
     kernel.rewriter = SimpleNamespace(def_file_lineno=line)
 

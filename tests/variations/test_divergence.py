@@ -1,4 +1,4 @@
-"""What must not matter: what is varied, and the first value that differs."""
+"""Things that must not matter: what is varied, and the first value that differs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def line_of(kernel, text):
 
 
 def diverged(keep, launch, what):
-    """How each way of one kind compares."""
+    """Return how each way of one kind compares."""
     torch.manual_seed(0)
     (kept,) = keep(launch)
     divergence = Divergence(kept, "sm_80", SECONDS)

@@ -1,4 +1,4 @@
-"""Which level below GPU IR is named, by stand-ins of native runs."""
+"""The level below GPU IR that is named, by stand-ins of native runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the test of the adapter stops in; it finds lines by their `# <name>` comments."""
+"""Kernels that the test of the adapter stops in; it finds lines by their `# <name>` comments."""
 
 import sys
 

@@ -1,6 +1,6 @@
 """Causes in forms that neither the rules nor the constants of the model were made with.
 
-Written before the rules were looked at. Rules were mended since for those that they missed.
+Written before the rules were looked at. Rules were fixed since for those that they missed.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Tiles that do not fit their threads, the cache or `tl.dot`.
 
-Written before the rules were looked at; rules were added or mended for them since.
+Written before the rules were looked at; rules were added or fixed for them since.
 """
 
 import torch

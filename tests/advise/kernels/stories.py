@@ -1,7 +1,7 @@
 """Slow kernels as people told of them, one cause each; 4096 is a real size, 256 a laptop's.
 
 Sources: public issues and pull requests of Triton, vLLM, SGLang, Liger, FLA, Mamba, xFormers and
-PyTorch that name a cause and what removing it gained. The kernels are written anew.
+PyTorch that name a cause and what removing it gained. The kernels are our own.
 """
 
 import torch

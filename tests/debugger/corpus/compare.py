@@ -28,7 +28,7 @@ _TOLERANCES = {"fp16": 5e-3, "bf16": 3e-2, "fp8e4nv": 0.13, "fp8e5": 0.26}
 
 @dataclass
 class Found:
-    """What came of a launch.
+    """Outcome of a launch.
 
     Attributes:
         equal: variables read at a line that are as in the reference.

@@ -19,7 +19,7 @@ import torch
 
 @dataclass(frozen=True)
 class Named:
-    """What is no plain data, by what it is called: a dtype, a function, a descriptor."""
+    """A value that is no plain data, by its name: a dtype, a function, a descriptor."""
 
     kind: str
     parts: tuple[Any, ...]
@@ -116,7 +116,7 @@ def unpacked(value: Any, language: Any) -> Any:
 
 
 def place_of(function: Any) -> tuple[str, str]:
-    """Where a jit function can be found again: module or file, and its name there."""
+    """Return where a jit function can be found again: module or file, and its name there."""
     while hasattr(function, "fn"):
         function = function.fn
     if "<locals>" in function.__qualname__:

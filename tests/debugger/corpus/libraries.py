@@ -14,7 +14,7 @@ class Library:
         version: what `kernels.txt` was made with.
         sources: the folder to import from, in the checkout.
         tests: pytest's arguments that choose all of its tests.
-        environment: what the library wants to be told.
+        environment: variables that the library reads.
         options: of pytest, for all of its tests.
     """
 

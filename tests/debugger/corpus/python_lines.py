@@ -1,4 +1,4 @@
-"""Which statement a line belongs to, and which locals are live there, of Python's own code."""
+"""Statements of lines, and the locals that are live there, by Python's own code."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ what the libraries need. A library's tests run under tkdebug, and the smallest l
 is written down (`capture_plugin.py`). Upstream's interpreter evaluates one program of it, line by
 line (`upstream_locals.py`); the debugger steps through the same program, and each of its locals at
 each line is looked for among its variables (`compare.py`). `kernels.txt` lists the kernels, with
-the test that launches each; `--all` runs all tests instead, and `--update` writes the list anew.
+the test that launches each; `--all` runs all tests instead, and `--update` writes the list again.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=None, help="where launches are kept")
     parser.add_argument("--libraries", type=lambda text: text.split(","), default=list(LIBRARIES))
     parser.add_argument("--all", action="store_true", help="all tests, not those of kernels.txt")
-    parser.add_argument("--update", action="store_true", help="write kernels.txt anew")
+    parser.add_argument("--update", action="store_true", help="write kernels.txt again")
     parser.add_argument("--seconds", type=int, default=300, help="for the tests of a library")
     options = parser.parse_args()
     options.checkouts = options.checkouts.resolve()

@@ -1,4 +1,4 @@
-"""What the locals of one program are at each line, by upstream Triton's interpreter.
+"""Locals of one program at each line, by upstream Triton's interpreter.
 
 Run by a Python that has upstream Triton, and no tkdebug. Upstream runs the kernel's Python, one
 program at a time; Python itself says which line comes next and what its locals are.

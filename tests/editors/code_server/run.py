@@ -75,14 +75,14 @@ def _checked_steps(options: argparse.Namespace, folder: Path, deadline: float) -
         steps = _session(options.vsix, tools, folder / "first", deadline)
         _check(steps)
     except Wrong as found:
-        print(f"code-server: {found}; once more")
+        print(f"code-server: {found}; trying again")
         steps = _session(options.vsix, tools, folder / "second", deadline)
         _check(steps)
     return steps
 
 
 def _session(vsix: Path, tools: Path, work: Path, deadline: float) -> dict[str, Any]:
-    """What the page shows at each step, by the step's name."""
+    """Return the page's texts at each step, by the step's name."""
     browser = _browser()
     if not vsix.is_file():
         raise Skipped(f"there is no {vsix}: the extension was not packaged")
@@ -125,7 +125,7 @@ class _Driven:
         self._status = process.returncode
 
     def steps(self) -> dict[str, Any]:
-        """What was shown by step.
+        """Return the texts that were shown, by step.
 
         Raises:
             Skipped: the editor did not come up.

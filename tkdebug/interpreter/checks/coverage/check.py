@@ -58,7 +58,7 @@ def _message_and_hint(gap: Gap, grid: tuple[int, int, int]) -> tuple[str, str]:
         )
     message = f"{elements} are never read, {place}"
     if gap.rule == "block":
-        return f"a block lies wholly behind the end of {name}, while {message}", (
+        return f"a block lies wholly past the end of {name}, while {message}", (
             "offsets of a block are in elements, program id * BLOCK, and in the order of the shape"
         )
     if gap.rule == "mask":
