@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.instrument.analyses.watched_values import recorded_values
+from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.home.kernel_pictures import tile_values_picture
 from tkdebug.instrument.home.model import model_of, short_names
 from tkdebug.instrument.home.pictures import Picture
@@ -305,7 +306,7 @@ def _template() -> Template:
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
     environment.globals["svg"] = lambda picture: Markup(to_svg(picture))
-    environment.globals["time"] = _time
+    environment.globals["time"] = format_ns
     return environment.from_string(asset("notebook.html.j2"))
 
 
@@ -313,10 +314,3 @@ def _style() -> str:
     from tkdebug.instrument.renderers.page import asset
 
     return asset("notebook.css")
-
-
-def _time(time_ns: float) -> str:
-    for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if time_ns >= scale:
-            return f"{time_ns / scale:.3g} {unit}"
-    return f"{time_ns:.0f} ns"

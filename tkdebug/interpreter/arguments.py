@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir import DescriptorType, Module, PointerType, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.memory.buffers import Buffer
@@ -67,7 +68,7 @@ class Arguments:
         element = ir.element_of(type_)
         assert isinstance(element, ir.ScalarType)
         if element.is_integer:
-            return signless(int(value), element.bits)
+            return arith.wrap(int(value), element.bits)
         return torch.full((1,), float(value), dtype=_FLOAT_DTYPES[str(element)], device=self.device)
 
     def _pointer(self, type_: PointerType, value: Any, name: str, place: int) -> TileValue:
@@ -117,14 +118,6 @@ def device_of(values: Sequence[Any]) -> torch.device:
             with torch._C.DisableTorchFunction():  # noqa: SLF001
                 return memory_of(tensor.untyped_storage()).device
     return torch.device("cpu")
-
-
-def signless(value: int, bits: int) -> int:
-    """An integer argument as the values of tiles are: wrapped to its bits, as a signed number."""
-    if bits == 1:
-        return value & 1
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if value >> (bits - 1) else value
 
 
 class LaunchKind:

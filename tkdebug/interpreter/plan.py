@@ -134,9 +134,7 @@ def _backend(op: Operation) -> Backend:
     """Return the backend that lowers the function that `op` is in."""
     from tkdebug.compiler.targets.registered_backends import backend_of, default_backend, target_of
 
-    function: Operation = op
-    while (block := function.block) is not None and (around := block.parent_op) is not None:
-        function = around
+    *_, function = (op, *op.ancestors())
     target = tt.Func(function).target
     return default_backend() if target is None else backend_of(target_of(target))
 

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from tkdebug.checks import CHECK_NAMES, NO_CHECKS, OWN_NAMES
 from tkdebug.errors import instead_of
@@ -27,6 +27,7 @@ DOT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 COMPILERS = ("tkdebug", "triton")
 # Versions of Triton's language and the release that each of them is taken from.
 TRITON_RELEASES = {"3.6": "3.6.0", "3.7": "3.7.1", "3.8": "3.8.0", "3.9": "3.9.0"}
+NameT = TypeVar("NameT", bound=str)
 _TRUE = ("1", "true", "on", "yes", "y")
 _FALSE = ("", "0", "false", "off", "no", "n")
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -67,10 +68,7 @@ def parse_dot_precision(text: str) -> str | None:
 
 def parse_mode(text: str) -> ModeName:
     """Return the mode in which kernels run."""
-    for name in MODE_NAMES:
-        if text.strip().lower() == name:
-            return name
-    raise ValueError("one of " + ", ".join(MODE_NAMES))
+    return _chosen(text, MODE_NAMES)
 
 
 def parse_compiler(text: str) -> str:
@@ -95,10 +93,15 @@ def parse_triton_version(text: str) -> str:
 
 def parse_checked_launches(text: str) -> CheckedLaunchesName:
     """Return the choice of native launches that are checked."""
-    for name in CHECKED_LAUNCHES:
+    return _chosen(text, CHECKED_LAUNCHES)
+
+
+def _chosen(text: str, names: tuple[NameT, ...]) -> NameT:
+    """Return the one of `names` that the text is, in letters of any case."""
+    for name in names:
         if text.strip().lower() == name:
             return name
-    raise ValueError("one of " + ", ".join(CHECKED_LAUNCHES))
+    raise ValueError("one of " + ", ".join(names))
 
 
 def parse_print_elements(text: str) -> int:

@@ -14,8 +14,9 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
-from weakref import WeakSet
+from weakref import WeakMethod, WeakSet
 
 # Modules that launches import at first use.
 _IMPORTED_LATE = ("tkdebug", "llvmlite", "numpy", "torch")
@@ -36,6 +37,23 @@ _OWNERS: WeakSet[OwnsLocks] = WeakSet()
 def renew_after_forks(owner: OwnsLocks) -> None:
     """Have `owner` renew its locks in every forked child, as long as it lives."""
     _OWNERS.add(owner)
+
+
+def follow_forks(**methods: Callable[[], None]) -> None:
+    """Call bound methods around forks while their owners live; `os.register_at_fork` names when."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(**{when: _while_alive(method) for when, method in methods.items()})
+
+
+def _while_alive(method: Callable[[], None]) -> Callable[[], None]:
+    reference = WeakMethod(method)
+
+    def call() -> None:
+        alive = reference()
+        if alive is not None:
+            alive()
+
+    return call
 
 
 def _after_fork_in_child() -> None:

@@ -14,6 +14,7 @@ from tkdebug.linemap.mlir_locations import Frames, mlir_frames, ptx_frames
 from tkdebug.records.events import KernelCompiled, KernelLaunch, launch_type, next_launch_id
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.arguments.argument_infos import ArgumentInfos
+from tkdebug.runtime.compile.specialization import signature_text
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE
 
@@ -179,7 +180,7 @@ class UpstreamKernel:
             file=file,
             line=line,
             source=source,
-            signature=self._described(),
+            signature=signature_text(self.signature, self.constants),
             options={**self.options, "compiler": "triton"},
             artifacts={"source": source, **done.texts, **others},
             op_lines={
@@ -192,15 +193,6 @@ class UpstreamKernel:
             passes=tuple(done.passes),
             line_table=partial(_line_table, self.name, cubin),
         )
-
-    def _described(self) -> str:
-        shown = [
-            f"{name}: constexpr = {self.constants[name]!r}"
-            if name in self.constants
-            else f"{name}: {kind}"
-            for name, kind in self.signature.items()
-        ]
-        return f"({', '.join(shown)})"
 
 
 def _stages(texts: Mapping[str, str]) -> list[Snapshot]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tkdebug.compiler.dialects.interfaces import StatementRegions, Terminator
 from tkdebug.compiler.dialects.op import Effects
 from tkdebug.compiler.ir import Type
-from tkdebug.compiler.ir.core import Attribute, Block, Value
+from tkdebug.compiler.ir.core import Attribute, Block, Operation, Value
 from tkdebug.compiler.ir.op_view import (
     I1,
     INTEGER,
@@ -148,3 +148,8 @@ class If(StatementRegions):
     def else_block(self) -> Block:
         """The block that runs otherwise."""
         return self.op.regions[1].block
+
+
+def loops_around(op: Operation) -> Iterator[Operation]:
+    """Yield the loops that an op is in, the innermost first."""
+    return filter(Loop.matches, op.ancestors())

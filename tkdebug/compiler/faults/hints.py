@@ -50,7 +50,7 @@ def access_hint(
             f"`{tensor.name or 'the tensor'}` has strides ({strides}): multiply its indices by "
             "them, or pass it as .contiguous()"
         )
-    loop = ", the loop's bounds" if _in_loop(op) else ""
+    loop = ", the loop's bounds" if any(scf.loops_around(op)) else ""
     elsewhere = f"the index arithmetic{loop} and the grid, {grid}"
     shape = _accessed_shape(op)
     checked = _boundary_check(op)
@@ -145,15 +145,6 @@ def _unmasked(
         f"{tensor.hull_elems} for `{tensor.name or 'the tensor'}`"
         + (f", or that of an axis of its shape, {list(tensor.shape)}" if rows else "")
     )
-
-
-def _in_loop(op: Operation) -> bool:
-    outer = op.block.parent_op if op.block is not None else None
-    while outer is not None:
-        if scf.Loop.matches(outer):
-            return True
-        outer = outer.block.parent_op if outer.block is not None else None
-    return False
 
 
 def _accessed_shape(op: Operation) -> tuple[int, ...]:

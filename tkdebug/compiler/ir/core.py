@@ -7,7 +7,7 @@ owner and its uses; an operation is in at most one block. The meaning of ops is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, Union
 
 from tkdebug.compiler.ir.location import Location
@@ -126,6 +126,10 @@ class Operation:
                         found.append(op)
         return found
 
+    def ancestors(self) -> Iterator[Operation]:
+        """Yield the operations whose regions hold this one, the innermost first."""
+        return iter(()) if self.block is None else self.block.ancestors()
+
     def erase(self) -> None:
         """Take the operation out of its block and drop its uses; its results must be unused."""
         assert not any(result.uses for result in self.results), f"{self.name} still used"
@@ -174,6 +178,13 @@ class Block:
     def parent_op(self) -> Operation | None:
         """The operation whose region holds this block."""
         return self.region.parent if self.region is not None else None
+
+    def ancestors(self) -> Iterator[Operation]:
+        """Yield the operations whose regions hold this block, the innermost first."""
+        block: Block | None = self
+        while block is not None and (parent := block.parent_op) is not None:
+            yield parent
+            block = parent.block
 
 
 class Region:

@@ -148,9 +148,7 @@ def print_with_names(module: Module) -> NamedText:
 
 def print_operation(op: Operation, locations: bool = False) -> str:
     """One operation with its regions, its values named as in the whole function."""
-    top = op
-    while top.block is not None and top.block.parent_op is not None:
-        top = top.block.parent_op
+    *_, top = (op, *op.ancestors())
     printer = ModulePrinter("", locations, locations)
     printer.operation(top, "")
     shown = ModulePrinter("", locations, locations)

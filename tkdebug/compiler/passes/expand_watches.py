@@ -95,19 +95,17 @@ def _refuse_waiting_loops(op: Operation) -> None:
         place = op.location.primary
         raise UnsupportedError(
             f"{shown_path(place.file)}:{place.line}: a value in a `while` that goes on by what "
-            "it loads cannot be watched natively; watch it behind the loop, or use "
+            "it loads cannot be watched natively; watch it after the loop, or use "
             "`tkdebug run --mode interpret`"
         )
 
 
 def waits_for_memory(op: Operation) -> bool:
     """Whether an op is in a loop whose end threads may see at different times."""
-    block = op.block
-    while block is not None and (around := block.parent_op) is not None:
-        if scf.While.matches(around) and _waits_for_memory(scf.While(around)):
-            return True
-        block = around.block
-    return False
+    return any(
+        scf.While.matches(around) and _waits_for_memory(scf.While(around))
+        for around in op.ancestors()
+    )
 
 
 def _waits_for_memory(loop: scf.While) -> bool:

@@ -319,18 +319,13 @@ def _runs_ahead(op: Operation) -> str | None:
     if loop is None or not scf.For.matches(loop):
         return None
     if any(_loop_around(user) is loop for user in op.result.uses if user.name == LOAD):
-        return "the loop that loads by it makes it anew"
+        return "the loop that loads by it makes it again"
     return None
 
 
 def _loop_around(op: Operation) -> Operation | None:
-    """The innermost loop that an op is in."""
-    block = op.block
-    while block is not None and (parent := block.parent_op) is not None:
-        if scf.Loop.matches(parent):
-            return parent
-        block = parent.block
-    return None
+    """Return the innermost loop that an op is in."""
+    return next(scf.loops_around(op), None)
 
 
 def _unmapped(op: Operation) -> dict[str, Attribute]:

@@ -87,7 +87,8 @@ def clock_sites(function: Operation) -> Mapping[Operation, int]:
 def described_sites(function: Operation) -> tuple[ClockSite, ...]:
     """List the sites as sessions have them."""
     return tuple(
-        ClockSite(op.name, _loops_around(op), op.location.frames) for op in clock_sites(function)
+        ClockSite(op.name, sum(1 for _ in scf.loops_around(op)), op.location.frames)
+        for op in clock_sites(function)
     )
 
 
@@ -122,14 +123,6 @@ def _is_float_arithmetic(op: Operation) -> bool:
     element = element_of(type_)
     is_float = isinstance(element, ScalarType) and element.name[0] in "fb" and element.bits > 1
     return isinstance(type_, TensorType) and is_float and bool(op.operands)
-
-
-def _loops_around(op: Operation) -> int:
-    count, block = 0, op.block
-    while block is not None and (around := block.parent_op) is not None:
-        count += scf.Loop.matches(around)
-        block = around.block
-    return count
 
 
 def timelines_of(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
+from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.home.pictures import SERIES, Box, Dot, Line, Mark, Picture, Role, Text
 from tkdebug.instrument.home.records import TimeStrip
 from tkdebug.terminal.text import visible
@@ -117,7 +118,7 @@ def strip_svg(strip: TimeStrip, kernels: tuple[str, ...]) -> str:
         rows.append(f'<text x="0" y="{y + 10}" fill="{_MUTED}">{name}</text>')
         rows += _bars(strip, row, y + 14, kernels)
     at = f'x="{_WIDTH}" y="10" text-anchor="end" fill="{_MUTED}"'
-    end = f"<text {at}>{_time(strip.end_ns)}</text>"
+    end = f"<text {at}>{format_ns(strip.end_ns)}</text>"
     return head + "".join(rows) + end + "</svg>"
 
 
@@ -134,13 +135,6 @@ def _bars(strip: TimeStrip, row: int, y: int, kernels: tuple[str, ...]) -> Itera
         is_known = 0 <= span.kernel < len(KERNEL_COLOURS)
         fill = KERNEL_COLOURS[span.kernel] if is_known else _GREY
         name = kernels[span.kernel] if 0 <= span.kernel < len(kernels) else strip.names[span.name]
-        title = _title(f"{name}, {_time(span.duration_ns)}")
+        title = _title(f"{name}, {format_ns(span.duration_ns)}")
         at = f'x="{_number(x)}" y="{y}" width="{_number(width)}" height="{_ROW}"'
         yield f'<rect {at} fill="{fill}">{title}</rect>'
-
-
-def _time(time_ns: float) -> str:
-    for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if time_ns >= scale:
-            return f"{time_ns / scale:.3g} {unit}"
-    return f"{time_ns:.0f} ns"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from tkdebug.instrument.session_file.queued_events import Event
 from tkdebug.instrument.session_file.writer import SessionWriter, flush_at_process_exit
 from tkdebug.knobs import KNOBS
+from tkdebug.process.forks import follow_forks
 from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class EventSink:
         self._moving = threading.RLock()
         self._is_closed = False
         self._begin_here()
-        _follow_forks(self)
+        follow_forks(after_in_child=self.after_fork_in_child)
 
     def _begin_here(self) -> None:
         self.process: RecordingProcess | None = None
@@ -120,19 +120,3 @@ class EventSink:
             self.process.leave()
             self._left()
         self._begin_here()
-
-
-def _follow_forks(sink: EventSink) -> None:
-    if not hasattr(os, "register_at_fork"):
-        return
-    reference = weakref.ref(sink)
-
-    def call(step: Callable[[EventSink], None]) -> Callable[[], None]:
-        def hook() -> None:
-            alive = reference()
-            if alive is not None:
-                step(alive)
-
-        return hook
-
-    os.register_at_fork(after_in_child=call(EventSink.after_fork_in_child))

@@ -15,13 +15,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import queue
 import sys
 import threading
 import time
-import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -36,6 +33,7 @@ from tkdebug.instrument.session_file.store import (
     remedy,
 )
 from tkdebug.instrument.session_file.tables import BUSY_TIMEOUT_S, SQLITE_ERRORS
+from tkdebug.process.forks import follow_forks
 from tkdebug.terminal.text import tell
 
 # Half of what may be lost, so that the commit itself is within the promise.
@@ -68,7 +66,11 @@ class SessionWriter:
         self._has_told_lock = False
         self._is_child = is_child
         self._start_fresh()
-        _follow_forks(self)
+        follow_forks(
+            before=self.before_fork,
+            after_in_parent=self.after_fork_in_parent,
+            after_in_child=self.after_fork_in_child,
+        )
 
     def put(self, row: Event) -> None:
         """Queue one row; waits while 500 are not yet committed."""
@@ -343,23 +345,3 @@ def flush_at_process_exit(writer: _Flushes) -> None:
         from multiprocessing import util
 
         util.Finalize(writer, writer.flush, exitpriority=-100)
-
-
-def _follow_forks(writer: SessionWriter) -> None:
-    if not hasattr(os, "register_at_fork"):
-        return
-    reference = weakref.ref(writer)
-
-    def call(step: Callable[[SessionWriter], None]) -> Callable[[], None]:
-        def hook() -> None:
-            alive = reference()
-            if alive is not None:
-                step(alive)
-
-        return hook
-
-    os.register_at_fork(
-        before=call(SessionWriter.before_fork),
-        after_in_parent=call(SessionWriter.after_fork_in_parent),
-        after_in_child=call(SessionWriter.after_fork_in_child),
-    )

@@ -134,12 +134,7 @@ class ShadowValues(Observer, Generic[Followed]):
 
 def is_in_kernel(op: Operation) -> bool:
     """Whether the program axis is the programs' where `op` runs: not so in a combine region."""
-    outer = op.block.parent_op if op.block is not None else None
-    while outer is not None and not tt.Func.matches(outer):
-        if outer.name not in CONTROL_FLOW:
-            return False
-        outer = outer.block.parent_op if outer.block is not None else None
-    return True
+    return all(around.name in CONTROL_FLOW or tt.Func.matches(around) for around in op.ancestors())
 
 
 def stored_value(op: Operation) -> Value | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.analysis.axis_facts import unit_of
-from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.types import DescriptorType, PointerType, element_of
 from tkdebug.compiler.sites.checks import BOUNDS_KINDS, UNWRITTEN
@@ -22,7 +22,6 @@ from tkdebug.compiler.sites.table import (
     table_bytes,
     unpacked_symptoms,
 )
-from tkdebug.interpreter.arguments import signless
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS
 from tkdebug.interpreter.checks.unwritten.uninitialised_reads import is_used
 from tkdebug.interpreter.closer_looks.reported_launch import PassedTensor, ReportedLaunch
@@ -149,7 +148,7 @@ def _values(plan: CheckPlan, launch: ReportedLaunch) -> dict[Value, TileValue]:
             buffer = launch.tensors[name].buffer(name)
             values[argument] = PointerTile(buffer.reinterpreted(unit_of(argument.type)), 0)
         elif isinstance(passed, int) and not isinstance(element, PointerType):
-            values[argument] = signless(passed, element.bits)
+            values[argument] = arith.wrap(passed, element.bits)
     return values
 
 

@@ -127,12 +127,8 @@ def _parts(bad: Tensor) -> Iterator[Box]:
 
 def _rounds(run: EvaluatorState, access: Access, position: int) -> Iterator[LoopRound]:
     """Yield the iterations of the loops around an access, the outermost first."""
-    loops = []
-    block = access.op.block
-    while block is not None and (op := block.parent_op) is not None:
-        if scf.For.matches(op) and op in run.rounds:
-            loops.append(op)
-        block = op.block
+    around = access.op.ancestors()
+    loops = [op for op in around if scf.For.matches(op) and op in run.rounds]
     for loop in reversed(loops):
         number, value = run.rounds[loop]
         if not isinstance(value, int):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -98,13 +98,16 @@ class Specialization:
 
     def describe(self) -> str:
         """The signature as people read it: `(x: *fp32, n: i32, BLOCK: constexpr = 64)`."""
-        shown = [
-            f"{name}: constexpr = {self.constants[name]!r}"
-            if name in self.constants
-            else f"{name}: {kind}"
-            for name, kind in self.signature.items()
-        ]
-        return f"({', '.join(shown)})"
+        return signature_text(self.signature, self.constants)
+
+
+def signature_text(signature: Mapping[str, str], constants: Mapping[str, Any]) -> str:
+    """Return a signature as people read it: `(x: *fp32, n: i32, BLOCK: constexpr = 64)`."""
+    shown = [
+        f"{name}: constexpr = {constants[name]!r}" if name in constants else f"{name}: {kind}"
+        for name, kind in signature.items()
+    ]
+    return f"({', '.join(shown)})"
 
 
 def _stable(value: Any) -> object:

@@ -141,7 +141,8 @@ def _accesses(
         vectors = vector_atomics and elems > 1 and _adds_floats(op)
         atomic = op.name in _ATOMICS and not vectors
         shape = shape_of(PointerAccess(op).pointer.type)
-        yield _Access(op, shape, order, elems, runs, dot, _loops(op), atomic and runs)
+        loops = sum(1 for _ in scf.loops_around(op))
+        yield _Access(op, shape, order, elems, runs, dot, loops, atomic and runs)
 
 
 def _adds_floats(op: Operation) -> bool:
@@ -151,14 +152,6 @@ def _adds_floats(op: Operation) -> bool:
     """
     atomic = tt.AtomicRmw.cast(op)
     return atomic is not None and atomic.kind == "fadd" and unit_of(atomic.pointer.type) in (2, 4)
-
-
-def _loops(op: Operation) -> int:
-    count, block = 0, op.block
-    while block is not None and (around := block.parent_op) is not None:
-        count += scf.Loop.matches(around)
-        block = around.block
-    return count
 
 
 def _order(pointers: AxisInfo) -> tuple[int, ...]:

@@ -136,7 +136,7 @@ class ModuleLoads:
             places = (tt.Load(op).pointer,)
             limits = tuple(self._limits(tt.Load(op).mask))
         sources: Sources = frozenset().union(*map(self._sources.of, places))
-        around = list(_around(op))
+        around = list(op.ancestors())
         loops = [outer for outer in around if scf.For.matches(outer)]
         inside = around[: around.index(loops[-1]) + 1] if loops else []
         return LoadFacts(
@@ -262,14 +262,6 @@ def _constant(value: Value) -> int | None:
 
 def _is_load(op: Operation) -> bool:
     return tt.Load.matches(op) or tt.DescriptorLoad.matches(op)
-
-
-def _around(op: Operation) -> Iterator[Operation]:
-    """The ops around `op`, innermost first."""
-    outer = op.block.parent_op if op.block is not None else None
-    while outer is not None:
-        yield outer
-        outer = outer.block.parent_op if outer.block is not None else None
 
 
 def _carries_float(loop: Operation) -> bool:

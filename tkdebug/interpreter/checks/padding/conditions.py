@@ -218,13 +218,3 @@ def _before(op: Operation, places: Mapping[int, int]) -> Mapping[int, int]:
         return {old: places[new] for new, old in enumerate(order) if new in places}
     result = ir.shape_of(op.result.type)
     return {a: places[a] for a in places if a < len(shape) and shape[a] == result[a]}
-
-
-def is_within(block: Block, op: Operation) -> bool:
-    """Whether a block belongs to a region of `op`."""
-    outer = block.parent_op
-    while outer is not None:
-        if outer is op:
-            return True
-        outer = outer.block.parent_op if outer.block is not None else None
-    return False

@@ -32,7 +32,6 @@ from tkdebug.interpreter.checks.padding.conditions import (
     Condition,
     conditions_of,
     holds_at,
-    is_within,
     orders_of,
 )
 from tkdebug.interpreter.checks.shadow_flow import ANNIHILATED_BY_ZERO, is_elementwise
@@ -114,7 +113,7 @@ class _Proof(ForwardAnalysis[Padding]):
         if op is not None and op.name in CONTROL_FLOW:
             numbers: dict[Condition, float | None] = {}
             for condition, number in fact.numbers.items():
-                if any(is_within(block, op) for block in condition.blocks):
+                if any(op in block.ancestors() for block in condition.blocks):
                     condition = Condition((value, condition.axes), condition.axes)
                     number = _both(numbers.get(condition, number), number)
                 numbers[condition] = number

@@ -151,14 +151,5 @@ def _found_lone_stores(module: Module) -> frozenset[Operation]:
     return frozenset(
         ops[0]
         for ops in groups.values()
-        if len(ops) == 1 and tt.Store.matches(ops[0]) and not _is_in_loop(ops[0])
+        if len(ops) == 1 and tt.Store.matches(ops[0]) and not any(scf.loops_around(ops[0]))
     )
-
-
-def _is_in_loop(op: Operation) -> bool:
-    around = op.block.parent_op if op.block is not None else None
-    while around is not None:
-        if scf.Loop.matches(around):
-            return True
-        around = around.block.parent_op if around.block is not None else None
-    return False

@@ -288,12 +288,7 @@ def runs_together(op: Operation) -> bool:
 
     A `while` may depend on another program's writes, which threads see at different times.
     """
-    block = op.block
-    while block is not None and (around := block.parent_op) is not None:
-        if scf.While.matches(around):
-            return False
-        block = around.block
-    return True
+    return not any(map(scf.While.matches, op.ancestors()))
 
 
 def _in_any_thread(ctx: Lowering, condition: LLVMValue) -> LLVMValue:

@@ -167,10 +167,6 @@ def _untested(site: CheckSite) -> str:
     return TESTS[0] if site.kind in BOUNDS_KINDS else ""
 
 
-def _is_loop(op: Operation) -> bool:
-    return scf.For.matches(op) or scf.While.matches(op)
-
-
 class KernelChecks:
     """The checks of one kernel.
 
@@ -284,16 +280,11 @@ class KernelChecks:
     @cached_property
     def has_loop(self) -> bool:
         """Whether the kernel has a loop."""
-        return any(map(_is_loop, self._function.walk()))
+        return any(map(scf.Loop.matches, self._function.walk()))
 
     def is_in_loop(self, op: Operation) -> bool:
         """Whether an op may run more than once in a program."""
-        block = op.block
-        while block is not None and (parent := block.parent_op) is not None:
-            if _is_loop(parent):
-                return True
-            block = parent.block
-        return False
+        return any(scf.loops_around(op))
 
     def begins_at_multiple(self, site: CheckSite, size_bytes: int) -> bool:
         """Whether a site's tensor is known to begin at a multiple of so many bytes."""

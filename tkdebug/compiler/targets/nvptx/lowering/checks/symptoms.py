@@ -470,12 +470,9 @@ def _elements_per_lane(layout: LinearLayout, name: str) -> int:
 
 def _is_combining(op: Operation) -> bool:
     """Whether an op is in a region that combines or maps elements, and not in the kernel."""
-    block = op.block
-    while block is not None and (around := block.parent_op) is not None:
-        if around.name not in CONTROL_FLOW and not tt.Func.matches(around):
-            return True
-        block = around.block
-    return False
+    return any(
+        around.name not in CONTROL_FLOW and not tt.Func.matches(around) for around in op.ancestors()
+    )
 
 
 def _computed(value: Value) -> Operation | None:

@@ -220,7 +220,7 @@ class TileTest:
 
 def tile_is_inside(checks: KernelChecks, tile: Tile) -> TileTest | None:
     """The test of a tile of pointers; None if elements have to be tested."""
-    loop = _loop_around(tile.op)
+    loop = next(scf.loops_around(tile.op), None)
     if loop is None:
         _, inside = tiles_are_inside(checks, (tile,))
         return None if inside is None else TileTest(inside, is_before_loop=False)
@@ -309,20 +309,7 @@ def _addresses(corners: Corners, tile: Tile) -> Reach | None:
     return corners.tried(lambda: corners.addresses(tile.pointer))
 
 
-def _loop_around(op: Operation) -> Operation | None:
-    """The innermost loop that an op is in."""
-    around = None if op.block is None else op.block.parent_op
-    while around is not None and not scf.Loop.matches(around):
-        around = None if around.block is None else around.block.parent_op
-    return around
-
-
 def _is_in(value: Value, loop: Operation) -> bool:
     """Whether a value is defined in a loop's body."""
-    owner = value.owner
-    block = owner.block if isinstance(owner, Operation) else owner
-    while block is not None and (around := block.parent_op) is not None:
-        if around is loop:
-            return True
-        block = around.block
-    return False
+    block = value.parent_block
+    return block is not None and loop in block.ancestors()
