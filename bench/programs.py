@@ -6,7 +6,8 @@ with CUPTI recording for nobody, and `tkdebug run`. A round that only
 fills the caches comes first. Ratios are taken within a round. Needs a GPU, torch, Triton and
 transformers.
 
-    python bench/programs.py [--rounds 5] [--only llama] [--without install] [--markdown bench/RESULTS.md]
+    python bench/programs.py [--rounds 5] [--only llama] [--without install]
+        [--markdown bench/RESULTS.md]
 """
 
 from __future__ import annotations
