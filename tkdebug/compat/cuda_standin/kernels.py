@@ -32,14 +32,18 @@ from tkdebug.compat.cuda_standin.special_kernels import (
     refused,
 )
 from tkdebug.compat.cuda_standin.tensors import host, place, replace, resize, tensors_in
-from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS
+from tkdebug.compat.cuda_standin.torch_internals import (
+    CPU,
+    CPU_KEYS,
+    names,
+    names_with_kernel,
+)
 
 Kernel = Callable[..., Any]
 _INDEXING = ("index.Tensor", "_index_put_impl_")
 _WRONG_INDEX = "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
 
 _in_force: list[Any] = []
-_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 _COMPOSITES = (
     "CompositeExplicitAutograd",
     "CompositeExplicitAutogradNonFunctional",
@@ -82,9 +86,8 @@ def register_kernels() -> Callable[[], None]:
             for name, kernel in sparse_kernels(key):
                 libraries[-1].impl(name, key, kernel, False)
         if torch.distributed.is_available():
-            for name in _names("c10d"):
-                if _has_kernel(f"c10d::{name}", "CPU"):
-                    libraries[1].impl(name, "CUDA", _of_first_call(f"c10d::{name}"), False)
+            for name in names_with_kernel("c10d", "CPU"):
+                libraries[1].impl(name, "CUDA", _of_first_call(f"c10d::{name}"), False)
 
     # Whoever installs the stand-in may keep nothing of it; kernels go with their library.
     _in_force.extend(libraries)
@@ -99,12 +102,6 @@ def register_kernels() -> Callable[[], None]:
 
 def _library(namespace: str, key: str = "CUDA") -> Any:
     return torch._C._dispatch_library("IMPL", namespace, key, __file__, 0)
-
-
-def _names(namespace: str) -> list[str]:
-    start = f"{namespace}::"
-    names = torch._C._dispatch_get_all_op_names()
-    return [name[len(start) :] for name in names if name.startswith(start)]
 
 
 def _resize_storage_bytes(variable: Tensor, new_size: int) -> None:
@@ -124,7 +121,9 @@ def _index(full: str) -> Kernel:
 
 
 def _aten_kernels() -> Iterator[tuple[str, Kernel]]:
-    for name in _names("aten"):
+    of_cpu, of_cuda = (set(names_with_kernel("aten", key)) for key in ("CPU", "CUDA"))
+    composite = {name for key in _COMPOSITES for name in names_with_kernel("aten", key)}
+    for name in names("aten"):
         full = f"aten::{name}"
         if name in SPECIAL:
             yield name, SPECIAL[name]
@@ -134,11 +133,11 @@ def _aten_kernels() -> Iterator[tuple[str, Kernel]]:
             continue
         elif name in COMPLETED:
             yield name, COMPLETED[name](_of_first_call(full))
-        elif _has_kernel(full, "CPU") or name in AS_A_WHOLE:
+        elif name in of_cpu or name in AS_A_WHOLE:
             yield name, _of_first_call(full)
-        elif _has_kernel(full, "CUDA"):
+        elif name in of_cuda:
             # In a build for CUDA alone.
-            is_composite = any(_has_kernel(full, key) for key in _COMPOSITES)
+            is_composite = name in composite
             yield name, _of_first_call(full, is_composite) if is_composite else refused(full)
 
 
@@ -392,7 +391,9 @@ def _two_devices(op: Any, args: Sequence[Any]) -> str:
         return f"{_SAME_DEVICE}, but found at least two devices, cuda:0 and cpu!"
     (name, other), common = others[0], tensors[0][1].device
     base, overload = op._schema.name.partition("::")[2], op._schema.overload_name
-    is_structured = _has_kernel(op.name(), "CompositeExplicitAutogradNonFunctional")
+    is_structured = torch._C._dispatch_has_kernel_for_dispatch_key(
+        op.name(), "CompositeExplicitAutogradNonFunctional"
+    )
     of_structured = (base, *([overload] if overload else []))
     method = "_".join(("wrapper_CUDA", *(of_structured if is_structured else (overload, base))))
     if _NAMES_ARGUMENT_FIRST:

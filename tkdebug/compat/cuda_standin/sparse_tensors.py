@@ -13,6 +13,7 @@ from torch._C import DispatchKey, DispatchKeySet
 from torch.utils._pytree import tree_map
 
 from tkdebug.compat.cuda_standin import tensors
+from tkdebug.compat.cuda_standin.torch_internals import names_with_kernel
 
 Kernel = Callable[..., Any]
 _ATEN = torch.ops.aten
@@ -36,12 +37,8 @@ _TYPES = {bool: torch.bool, int: torch.int64}
 
 def sparse_kernels(key: str) -> Iterator[tuple[str, Kernel]]:
     """Yield the names of operators in `aten` with their kernels for a sparse key of CUDA."""
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    for full in torch._C._dispatch_get_all_op_names():
-        namespace, _, name = full.partition("::")
-        if name.startswith(_OF_THE_CPU_ALONE):
-            continue
-        if namespace == "aten" and has_kernel(full, key.replace("CUDA", "CPU")):
+    for name in names_with_kernel("aten", key.replace("CUDA", "CPU")):
+        if not name.startswith(_OF_THE_CPU_ALONE):
             yield name, functools.partial(_first_call, name, key)
 
 
