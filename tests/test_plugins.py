@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
+from warm_python import ENVIRONMENT, run_module
 
 from tkdebug import plugins
 from tkdebug.errors import Frame
@@ -48,14 +49,8 @@ def tkdebug(
 ) -> subprocess.CompletedProcess[str]:
     """Run tkdebug in a Python that has the packages of `site` besides."""
     path = os.pathsep.join([str(ROOT), str(site)])
-    return subprocess.run(
-        [sys.executable, "-m", "tkdebug", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": path, "TKDEBUG_MODE": "interpret"},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    variables = {**ENVIRONMENT, "PYTHONPATH": path, "TKDEBUG_MODE": "interpret"}
+    return run_module("tkdebug", *arguments, env=variables, cwd=cwd)
 
 
 @pytest.fixture(scope="module")

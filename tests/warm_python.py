@@ -21,7 +21,7 @@ from typing import Any
 
 _SERVER = """\
 import gc, json, os, runpy, socket, sys
-import torch, elftools.elf.elffile, numpy.ma, numpy.typing, pdb
+import torch, elftools.elf.elffile, multiprocessing.process, numpy.ma, numpy.typing, pdb, pytest
 import importlib, pkgutil
 def warm_up(package):
     for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
@@ -30,7 +30,8 @@ def warm_up(package):
             if module.ispkg:
                 warm_up(imported)
 warm_up(importlib.import_module("tkdebug"))
-del sys.argv[2:], elftools, importlib, numpy, pdb, pkgutil, warm_up
+server = socket.socket(fileno=int(sys.argv[1]))
+path = os.environ["PYTHONPATH"].split(os.pathsep)
 gc.freeze()  # a collection in a child would copy every page
 def request(server):
     while True:
@@ -48,9 +49,29 @@ def request(server):
             os.close(handle)
         server.send(b"%d " % pid)
         server.send(b"%d " % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+def begin(asked):
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    os.chdir(asked["cwd"])
+    sys.modules["tkdebug.errors"]._START_FOLDER = os.getcwd()
+    sys.modules["multiprocessing.process"].ORIGINAL_DIR = os.getcwd()
+    sys.path[1 : len(path) + 1] = asked["env"]["PYTHONPATH"].split(os.pathsep)
+    first, *words = asked["words"]
+    if first == "-c":
+        text, *sys.argv[1:] = words
+        sys.path[0] = ""
+        main = sys.modules["__main__"] = type(sys)("__main__")
+        return lambda: exec(compile(text, "<string>", "exec"), vars(main))
+    if first == "-m":
+        module, *sys.argv[1:] = words
+        sys.path[0] = os.getcwd()
+        return lambda: runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.argv[:] = asked["words"]
+    sys.path[0] = os.path.dirname(os.path.realpath(first))
+    return lambda: runpy.run_path(first, run_name="__main__")
 def end(code):
     # As Python ends, but no module is freed: that, too, would copy every page.
-    import atexit, ctypes, sys, threading
+    import atexit, ctypes, threading
     threading._shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -58,17 +79,8 @@ def end(code):
             stream.flush()
     ctypes.CDLL(None).fflush(None)
     os._exit(code & 0xFF)
-asked = request(socket.socket(fileno=int(sys.argv[1])))
-os.environ.clear()
-os.environ.update(asked["env"])
-os.chdir(asked["cwd"])
-sys.modules["tkdebug.errors"]._START_FOLDER = os.getcwd()
-sys.path[0] = os.getcwd()
-sys.argv[1:] = asked["arguments"]
-module = asked["module"]
-del asked, gc, socket, torch, json, request
 try:
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    begin(request(server))()
 except SystemExit as error:
     if type(error.code or 0) is int:
         end(error.code or 0)
@@ -84,24 +96,29 @@ _NOT_IMPORTED = (
     "tkdebug.tui",
 )
 # What Python, its libraries or torch read when they start.
-_READ_AT_START = ("PYTHON", "LD_", "TORCH", "OMP_", "MKL_", "CUDA_", "LC_", "LANG", "HOME")
+_READ_AT_START = ("PYTHON", "LD_", "TORCH_", "OMP_", "MKL_", "CUDA_", "LC_", "LANG", "HOME")
 
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
 
 def run_module(module: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """`python -m module` with text captured, in a process of its own.
+    """`python -m module` with text captured, in a process of its own."""
+    return run_python("-m", module, *arguments, **options)
 
-    It starts again if `options`, which are those of `subprocess.run`, ask for more than an input,
+
+def run_python(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python on `-c TEXT`, `-m MODULE` or a script, with text captured, in its own process.
+
+    It starts cold where `options`, which are those of `subprocess.run`, ask for more than an input,
     a folder, or variables that only tkdebug reads; `capture_output=True` always does.
     """
     words = list(map(str, arguments))
     options = {"timeout": 300, "env": ENVIRONMENT, **options}
     if options.keys() <= {"timeout", "env", "cwd", "input"} and _WARM.fits(options["env"]):
-        return _WARM.run(module, words, **options)
+        return _WARM.run(words, **options)
     options = {"capture_output": True, "text": True, **options}
-    return subprocess.run([sys.executable, "-m", module, *words], **options)
+    return subprocess.run([sys.executable, *words], **options)
 
 
 class WarmPython:
@@ -113,25 +130,24 @@ class WarmPython:
 
     def fits(self, environment: Mapping[str, str]) -> bool:
         """Whether a process that starts with `environment` would have started as ours did."""
-        return hasattr(os, "fork") and _at_start(environment) == _at_start(self._environment)
+        return (
+            hasattr(os, "fork")
+            and _at_start(environment) == _at_start(self._environment)
+            and _folders(self._environment) <= _folders(environment)
+            and not any(Path(one, "sitecustomize.py").exists() for one in _folders(environment))
+        )
 
     def run(
         self,
-        module: str,
-        arguments: list[str],
+        words: list[str],
         *,
         env: Mapping[str, str],
         cwd: Path | str | None = None,
         input: str | bytes | None = None,
         timeout: float = 300,
     ) -> subprocess.CompletedProcess[str]:
-        """Run `python -m module arguments` with text captured, as `subprocess.run` does."""
-        asked = {
-            "module": module,
-            "arguments": arguments,
-            "env": dict(env),
-            "cwd": str(cwd or os.getcwd()),
-        }
+        """Run Python on `words`, as `subprocess.run` does with text captured."""
+        asked = {"words": words, "env": dict(env), "cwd": str(cwd or os.getcwd())}
         stdin, out, err = _Pipe(), _Pipe(), _Pipe()
         handles = [stdin.read_end, out.write_end, err.write_end]
         if input is None:
@@ -152,8 +168,8 @@ class WarmPython:
         is_over = not killer.is_alive() and status == -signal.SIGKILL
         killer.cancel()
         if is_over:
-            raise subprocess.TimeoutExpired(arguments, timeout, out.text, err.text)
-        return subprocess.CompletedProcess(arguments, status, out.text, err.text)
+            raise subprocess.TimeoutExpired(words, timeout, out.text, err.text)
+        return subprocess.CompletedProcess(words, status, out.text, err.text)
 
     def _started(self) -> socket.socket:
         if self._socket is None:
@@ -189,7 +205,15 @@ class _Pipe:
 
 
 def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    return {k: v for k, v in environment.items() if k.startswith(_READ_AT_START)}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(_READ_AT_START) and name != "PYTHONPATH"
+    }
+
+
+def _folders(environment: Mapping[str, str]) -> set[str]:
+    return set(environment.get("PYTHONPATH", "").split(os.pathsep))
 
 
 def _word(server: socket.socket) -> bytes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 import torch
 from made_up_triton import write_package
 from native_support import needs_codegen
+from warm_python import run_module
 
 import tkdebug
 import tkdebug.language as tl
@@ -345,9 +345,8 @@ if __name__ == "__main__":
 
 
 def tkdebug_run(folder, *options):
-    command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "--mode", "interpret"]
-    command += [*options, "script.py"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    words = ["run", "--no-tui", "--mode", "interpret", *options, "script.py"]
+    return run_module("tkdebug", *words, cwd=folder, env=dict(os.environ))
 
 
 @pytest.fixture
@@ -394,12 +393,11 @@ def test_mistakes_are_said_before_the_script_runs(folder, options, line):
 
 
 def test_plugin_fails_a_test_whose_kernel_triton_refuses(folder):
-    options = ["-p", "tkdebug.pytest_plugin", "-p", "no:cacheprovider", "--tkdebug-mode"]
-    command = [sys.executable, "-m", "pytest", "-q", *options, "interpret", "script.py"]
+    words = ["-q", "-p", "tkdebug.pytest_plugin", "-p", "no:cacheprovider"]
+    words += ["--tkdebug-mode", "interpret", "script.py"]
+    variables = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     for asked, status in ((), 0), (("--tkdebug-ask-triton", sys.executable), 1):
-        done = subprocess.run(
-            [*command, *asked], cwd=folder, capture_output=True, text=True, timeout=120
-        )
+        done = run_module("pytest", *words, *asked, cwd=folder, env=variables)
         assert done.returncode == status, done.stdout
     assert "script.py:6: triton-refuses in refused" in done.stdout
 

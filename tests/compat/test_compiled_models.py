@@ -2,13 +2,11 @@
 
 import ast
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from warm_python import ENVIRONMENT, run_module, run_python
 
 from tkdebug import compat
 from tkdebug.compat.cuda_standin import compiling, cuda_usable
@@ -70,18 +68,13 @@ torch.compile(other)(x.view(8, 8))
 def environment(tmp_path):
     """Return variables with an empty cache of Inductor's: what is in one hides failures."""
     cache = str(tmp_path / "inductor")
-    return {**os.environ, "PYTHONPATH": str(HERE.parents[1]), "TORCHINDUCTOR_CACHE_DIR": cache}
+    return {**ENVIRONMENT, "TORCHINDUCTOR_CACHE_DIR": cache}
 
 
 def run(tmp_path, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "tkdebug", "run", "--no-tui", "--report", "run.json", *arguments],
-        env=environment(tmp_path),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
+    words = ("run", "--no-tui", "--report", "run.json", *arguments)
+    variables = environment(tmp_path)
+    return run_module("tkdebug", *words, env=variables, cwd=tmp_path, timeout=900)
 
 
 def report_of(tmp_path):
@@ -129,13 +122,8 @@ def test_a_graph_that_is_not_compiled_runs_and_is_reported(tmp_path):
 @pytest.mark.skipif(cuda_usable(), reason="a real CUDA device is here")
 def test_measured_models_are_interpreted_without_a_gpu(tmp_path):
     bench = HERE.parents[1] / "bench" / "compiled_models.py"
-    done = subprocess.run(
-        [sys.executable, str(bench), "cumsum", "kernel_of_the_user"],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    words = (bench, "cumsum", "kernel_of_the_user")
+    done = run_python(*words, env=environment(tmp_path), timeout=600)
     assert done.returncode == 0, done.stderr
     names = [line.split()[:2] for line in done.stdout.splitlines()]
     assert names == [["cumsum", "equal"], ["kernel_of_the_user", "equal"], ["2", "of"]]
@@ -250,13 +238,6 @@ for _ in range(2):
 @pytest.mark.slow
 def test_all_is_put_back_and_can_be_installed_again(tmp_path):
     (tmp_path / "again.py").write_text(AGAIN)
-    done = subprocess.run(
-        [sys.executable, "again.py"],
-        env=environment(tmp_path),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_python("again.py", env=environment(tmp_path), cwd=tmp_path)
     assert done.stdout.split() == ["True", "True", "True", "True", "2.0"] * 2, done.stderr
     assert "without being compiled" not in done.stderr

@@ -1,13 +1,11 @@
 """Programs of a CUDA device do without one what they do on a GPU."""
 
 import ast
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm_python import ENVIRONMENT, run_module
 
 from tkdebug.compat import cuda_standin
 
@@ -27,18 +25,9 @@ without_gpu = pytest.mark.skipif(cuda_standin.cuda_usable(), reason="a real CUDA
 def run(folder, *arguments):
     """Run a script under tkdebug with an empty cache of Inductor's."""
     cache = str(folder / "inductor")
-    return subprocess.run(
-        [sys.executable, "-m", "tkdebug", "run", "--no-tui", *map(str, arguments)],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(HERE.parents[1]),
-            "TORCHINDUCTOR_CACHE_DIR": cache,
-        },
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
+    variables = {**ENVIRONMENT, "TORCHINDUCTOR_CACHE_DIR": cache}
+    words = ("run", "--no-tui", *arguments)
+    return run_module("tkdebug", *words, env=variables, cwd=folder, timeout=900)
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from warm_python import run_module
+from warm_python import ENVIRONMENT, run_module, run_python
 
 ROOT = Path(__file__).parents[2]
 KERNEL = """
@@ -42,15 +41,8 @@ def run_script(tmp_path):
 
     def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "script.py").write_text(script)
-        variables = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}", **environment}
-        return subprocess.run(
-            [sys.executable, "run.py", "script.py"],
-            cwd=tmp_path,
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        variables = {**ENVIRONMENT, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}", **environment}
+        return run_python("run.py", "script.py", cwd=tmp_path, env=variables)
 
     return run
 
@@ -175,7 +167,9 @@ def run_pytest(tmp_path):
     def run(*options: str) -> str:
         words = ["-p", "tkdebug.pytest_plugin", "-q", "-p", "no:cacheprovider", "-rA"]
         words += ["--tkdebug-mode", "interpret", *options]
-        done = run_module("pytest", *words, cwd=tmp_path, timeout=300)
+        # Plugins that none of these tests are about take as long to import as the tests take.
+        variables = {**ENVIRONMENT, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        done = run_module("pytest", *words, cwd=tmp_path, env=variables)
         return done.stdout + done.stderr
 
     return run
@@ -253,7 +247,7 @@ def test_plugin_lets_faults_of_the_baseline_pass(run_pytest, tmp_path):
     assert "known/faults.json: there is no such baseline; --tkdebug-update" in run_pytest()
     (tmp_path / "known").mkdir()
     # Counted over the workers of xdist.
-    output = run_pytest("--tkdebug-update-baseline", "-n", "2")
+    output = run_pytest("--tkdebug-update-baseline", "-p", "xdist", "-n", "2")
     assert "5 passed" in output
     assert "faults.json: 1 known fault written" in output
     source = (tmp_path / "test_kernels.py").read_text()

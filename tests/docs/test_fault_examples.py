@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from warm_python import run_module
 
 from tkdebug.instrument.renderers.sarif import DESCRIPTIONS
 from tkdebug.records.events import FaultKind
@@ -49,15 +47,8 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
         "    with contextlib.suppress(Exception):  # of a comparison, and of a compile\n"
         "        runpy.run_path(name)\n"
     )
-    run = ["-m", "tkdebug", "run", "--no-tui", "--mode", "interpret", "--check", "all"]
-    process = subprocess.run(
-        [sys.executable, *run, "-c", script],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ["run", "--no-tui", "--mode", "interpret", "--check", "all", "-c", script]
+    process = run_module("tkdebug", *words, cwd=folder)
     return re.sub(r"by launch \d+", "by launch 1", process.stderr)
 
 
