@@ -19,7 +19,6 @@ from rich.text import Text
 _CELL, _ROW, _FONT = 12.2, 24.4, 20
 _LEFT, _TOP, _BOTTOM = 12, 46, 14
 _KEY_S, _ENTER_S = 0.05, 0.5
-_PROMPT = "$ "
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +29,13 @@ class Step:
         command: the command as it is typed.
         output: its output, with the codes of colours.
         reading_s: the time until the next command.
+        prompt: the text before it.
     """
 
     command: str
     output: str
     reading_s: float
+    prompt: str = "$ "
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class _Placed:
     """A step in time and rows; `row` is that of its command."""
 
     row: int
+    prompt: str
     command: str
     typing_s: float
     answers_s: float
@@ -87,7 +89,7 @@ def _placed(steps: Sequence[Step], columns: int) -> Iterator[_Placed]:
     for step in steps:
         lines = _lines(step.output, columns)
         answers_s = now_s + len(step.command) * _KEY_S + _ENTER_S
-        yield _Placed(row, step.command, now_s, answers_s, lines)
+        yield _Placed(row, step.prompt, step.command, now_s, answers_s, lines)
         row += 1 + len(lines)
         now_s = answers_s + step.reading_s
 
@@ -142,9 +144,9 @@ def _body(placed: Sequence[_Placed], columns: int) -> Iterator[str]:
         bold = Style(bold=True)
         y = step.row * _ROW
         yield f'<g class="c{n}">'
-        command = Segment(_PROMPT + step.command, bold)
+        command = Segment(step.prompt + step.command, bold)
         yield from _row([command], step.row)
-        x = len(_PROMPT) * _CELL
+        x = len(step.prompt) * _CELL
         yield (
             f'<g class="typing t{n}"><rect x="{x:.1f}" y="{y:.1f}" width="{columns * _CELL:.0f}" '
             f'height="{_ROW}" fill="#292929"/><rect x="{x:.1f}" y="{y + 2:.1f}" width="{_CELL}" '

@@ -24,6 +24,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from animation import Step, animated
@@ -224,9 +225,28 @@ def draw_cause() -> None:
         ):
             typed = shlex.join(words)
             steps.append(Step(typed, answer(words, Path(folder)), reading_s))
-        title = "a wrong number to its cause"
-        (DOCS / "cause.svg").write_text(animated(title, steps, 104, 34), encoding="utf-8")
-    print("wrote docs/cause.svg")
+        play("cause.svg", "a wrong number to its cause", steps, 34)
+
+
+def draw_stepping() -> None:
+    """All programs of a matmul stopped, stepped forward and back, as typed into the debugger."""
+    commands = ["b 73 if k == 96", "c", "p acc", "n", "p acc", "rn", "p acc", "rc", "programs"]
+    words = ["tkdebug", "debug", *(word for one in commands for word in ("-c", one)), "-c", "q"]
+    said, *answers = re.split(
+        r"^\(tkdebug\) (.*)\n", answer([*words, DEBUGGED], ROOT), flags=re.MULTILINE
+    )
+    first = "\n".join(line for line in said.splitlines() if line.startswith((">", "->")))
+    steps = [Step(f"tkdebug debug {DEBUGGED}", first, 2)]
+    for command, printed in zip(answers[::2], answers[1::2], strict=False):
+        steps.append(Step(command, printed.rstrip("\n"), 2.5, "(tkdebug) "))
+    steps[-1] = replace(steps[-1], reading_s=6)
+    play("stepping.svg", "tile programs, stepped back and forth", steps, 30)
+
+
+def play(name: str, title: str, steps: Sequence[Step], rows: int) -> None:
+    """Write an animation."""
+    (DOCS / name).write_text(animated(title, steps, 104, rows), encoding="utf-8")
+    print(f"wrote docs/{name}")
 
 
 def answer(words: Sequence[str], folder: Path) -> str:
@@ -282,6 +302,7 @@ def shoot(page: Path, name: str, keys: Sequence[str], place: str = "") -> None:
 PICTURES = {
     "home": draw_home,
     "cause": draw_cause,
+    "stepping": draw_stepping,
     "fault": draw_fault,
     "debug": draw_debug,
     "panes": draw_panes,
