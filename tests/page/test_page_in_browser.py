@@ -9,6 +9,7 @@ import shutil
 import pytest
 from hostile_session import TEXT, record
 
+from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
 
@@ -75,3 +76,16 @@ def test_search_finds_lines_and_goes_there(opened):
     opened.keyboard.press("Enter")
     assert opened.locator("#src .r[aria-selected=true] .no").inner_text().endswith("2")
     assert opened.complaints == []
+
+
+def test_a_run_without_launches_fills_the_window(browser, tmp_path):
+    path, out = tmp_path / "run.tkd", tmp_path / "out.html"
+    with Recorder(path, script="k.py", output=False), Session.open(path) as session:
+        out.write_text("".join(render(session, "html")))
+    page = browser.new_page(viewport={"width": 1024, "height": 700})
+    page.goto(out.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    assert page.locator("#src").inner_text() == "No kernel has been launched yet."
+    bounds = page.locator("#status").bounding_box()
+    assert bounds["y"] + bounds["height"] == 700
+    page.close()

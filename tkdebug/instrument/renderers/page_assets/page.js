@@ -279,7 +279,7 @@ function row(key, inlined) {
   ...fa.filter(f => f.state === 'open').map(caret)];
 }
 function source() {
-  const k = K(); if (!k) { put('#src', h('p.empty', null, 'No kernel was launched, so there is nothing to show here. The Output tab has what the script printed.')); return; }
+  const k = K(); if (!k) { put('#src', h('p.empty', null, M.run.state === 'running' ? 'No kernel has been launched yet.' : 'No kernel was launched, so there is nothing to show here. The Output tab has what the script printed.')); return; }
   const v = V(), f = M.byFile.get(k.file);
   if (!v?.heats?.includes(S.heat)) S.heat = v?.heats?.[0] ?? '';
   S.most = Math.max(1e-9, ...(v?.lines ?? []).map(l => l.heat?.[S.heat] ?? 0));
