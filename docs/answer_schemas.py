@@ -220,6 +220,30 @@ _SIZE = {"grid": _GRID, "elements": "integer", "statements": "integer", "lines":
 _FIGURE = {"rate": "number", "lowest": "number", "highest": "number", "repeats": "integer"}
 
 # Of each document, what it has; "?": or null, "=" at a name: may be left out, "*": any name.
+_VERIFY_FINDING = {
+    "kind": "text",
+    "message": "text",
+    "is_wrong": "flag",
+    "case": "object?",
+    **_WHERE,
+    "kernel": "text",
+    "fault": "object?",
+}
+_COVERED = {
+    "cases": "integer",
+    "refused": "integer",
+    "no_inputs": "integer",
+    "elements": "integer",
+    "launches": "integer",
+    "kernels": ["text"],
+    "ways": {"*": "integer"},
+    "values": {"*": "integer"},
+    "layouts": {"*": "integer"},
+    "dtypes": {"*": "integer"},
+    "configurations": {"*": "integer"},
+    "left": "integer",
+    "notes": ["text"],
+}
 ANSWERS: Mapping[str, Mapping[str, object]] = {
     "error": {"schema": 1, "error": _ERROR},
     "explain": {"schema": 1, "kinds": [_KIND]},
@@ -264,6 +288,23 @@ ANSWERS: Mapping[str, Mapping[str, object]] = {
         "tried": "integer",
         "seconds": "number",
         "command": "text",
+    },
+    "verify": {
+        "schema": 1,
+        "verdict": "text",
+        "why": "text",
+        "file": "text",
+        "function": "text",
+        "reference": "text",
+        "seed": "integer",
+        "shard": "text",
+        "case": "object?",
+        "findings": [_VERIFY_FINDING],
+        "covered": _COVERED,
+        "tolerance": "text",
+        "modes": ["text"],
+        "seconds": "number",
+        "replay": "text",
     },
     "ceilings": {"format": 1, "gpu": "text", "target": "text", "figures": {"*": _FIGURE}},
 }

@@ -126,7 +126,7 @@ class Classes:
     refused: tuple[Found, ...]
 
 
-class _Poison(Observer):
+class PoisonedPadding(Observer):
     """Puts numbers into lanes of loads that are masked off and have no other value."""
 
     needs_intermediates = True
@@ -254,7 +254,7 @@ class Divergence:
         yield Way("grid split in two", own, module, split, rounds_otherwise=True)
 
     def _paddings(self) -> Iterator[Way | Found]:
-        poison = _Poison()
+        poison = PoisonedPadding()
         if not any(poison.moments(op) & Moments.AFTER for op in self.module.walk()):
             yield Found("padding", refused="no load has a mask and no other value")
             return
@@ -428,7 +428,7 @@ class Divergence:
             return way.run()
         values = self.fresh(way) if values is None else values
         programs = way.programs if only is None else (range(only, only + 1),)
-        looking = [_Poison(), *observers] if way.poisons else list(observers)
+        looking = [PoisonedPadding(), *observers] if way.poisons else list(observers)
         module = copy_module(way.module) if not observers else way.module
         budget = Budget(self._seconds)
         return run_kept(

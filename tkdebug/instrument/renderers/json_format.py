@@ -30,7 +30,7 @@ from tkdebug.instrument.renderers.text_format import recorded_tunings
 from tkdebug.instrument.renderers.timeline_section import timeline_object
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.tables import Recorded
-from tkdebug.records.events import AutotuneChoice, Cause
+from tkdebug.records.events import AutotuneChoice, Cause, Fault
 from tkdebug.watches.records import WatchedValue
 
 JSON_SCHEMA = 1
@@ -212,7 +212,7 @@ def _fault(session: Session, variants: Variants, group: FaultGroup) -> dict[str,
     launch = session.launch_of(group.first.process, group.fault.launch_id)
     extent = group.fault.extent
     return {
-        **fault_object(group),
+        **fault_object(group.fault),
         "launch_id": group.fault.launch_id or None,
         "process": group.first.process,
         "launches": group.launches,
@@ -256,9 +256,8 @@ def _tuning(recorded: Recorded[AutotuneChoice]) -> dict[str, object]:
     }
 
 
-def fault_object(group: FaultGroup) -> dict[str, object]:
+def fault_object(fault: Fault) -> dict[str, object]:
     """A fault as JSON."""
-    fault = group.fault
     return {
         "kind": fault.kind,
         "kernel": fault.kernel,

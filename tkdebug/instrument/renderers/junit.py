@@ -43,8 +43,8 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     start = datetime.fromtimestamp(run.start_ns // 10**9, timezone.utc).replace(tzinfo=None)
     suite = {"name": run.script, **counts, "timestamp": start.isoformat(), "hostname": run.host}
     yield '<?xml version="1.0" encoding="utf-8"?>\n'
-    yield f"<testsuites{_attributes({'name': 'tkdebug', **counts})}>\n"
-    yield f"<testsuite{_attributes(suite)}>\n"
+    yield f"<testsuites{attributes({'name': 'tkdebug', **counts})}>\n"
+    yield f"<testsuite{attributes(suite)}>\n"
     yield from _script(run)
     for name in sound:
         yield from _kernel(session, run, name, summaries.get(name), warnings[name])
@@ -54,13 +54,13 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
 
 
 def _script(run: RunInfo) -> Iterator[str]:
-    yield f"<testcase{_attributes({'classname': run.script, 'name': 'script'})}>"
+    yield f"<testcase{attributes({'classname': run.script, 'name': 'script'})}>"
     if run.exit_status is None:
         ended = {"message": "the script did not end: still running, or killed", "type": "killed"}
-        yield f"<error{_attributes(ended)}/>"
+        yield f"<error{attributes(ended)}/>"
     elif run.exit_status != 0:
         ended = {"message": f"exit status {run.exit_status}", "type": "exit-status"}
-        yield f"<error{_attributes(ended)}/>"
+        yield f"<error{attributes(ended)}/>"
     yield "</testcase>\n"
 
 
@@ -72,10 +72,10 @@ def _kernel(
     warnings: list[FaultGroup],
 ) -> Iterator[str]:
     time = _seconds(0 if summary is None else summary.total_ns)
-    yield f"<testcase{_attributes({'classname': run.script, 'name': name, 'time': time})}>"
+    yield f"<testcase{attributes({'classname': run.script, 'name': name, 'time': time})}>"
     if warnings:
         text = "\n\n".join("\n".join(fault_lines(session, group)) for group in warnings)
-        yield f"<system-out>{escape(_xml(text))}</system-out>"
+        yield f"<system-out>{escape(xml_text(text))}</system-out>"
     yield "</testcase>\n"
 
 
@@ -87,19 +87,21 @@ def _failure(session: Session, run: RunInfo, group: FaultGroup) -> Iterator[str]
         file = shown_path(fault.file)
         case["name"] = f"{case['name']} at {file}:{fault.line}"
         case |= {"file": file, "line": fault.line}
-    yield f"<testcase{_attributes(case)}>"
-    yield f"<failure{_attributes({'message': fault.message, 'type': fault.kind})}>"
-    yield escape(_xml("\n".join(fault_lines(session, group))))
+    yield f"<testcase{attributes(case)}>"
+    yield f"<failure{attributes({'message': fault.message, 'type': fault.kind})}>"
+    yield escape(xml_text("\n".join(fault_lines(session, group))))
     yield "</failure></testcase>\n"
 
 
-def _attributes(values: Mapping[str, object]) -> str:
-    return "".join(f" {name}={quoteattr(_xml(str(value)))}" for name, value in values.items())
+def attributes(values: Mapping[str, object]) -> str:
+    """Return attributes of an element."""
+    return "".join(f" {name}={quoteattr(xml_text(str(value)))}" for name, value in values.items())
 
 
 def _seconds(time_ns: int) -> str:
     return f"{time_ns / 1e9:.6f}"
 
 
-def _xml(text: str) -> str:
+def xml_text(text: str) -> str:
+    """Return a text without the characters that XML cannot write."""
     return _NOT_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -149,8 +149,8 @@ def _compared(found: Comparison, earlier: RunModel, later: RunModel) -> dict[str
         "kernels": kernels,
         "note": f"Times are {basis}."
         + (" The two runs' are not of one kind." if earlier.run.basis != basis else ""),
-        "new_faults": [fault_object(group) for group in found.new_faults],
-        "gone_faults": [fault_object(group) for group in found.gone_faults],
+        "new_faults": [fault_object(group.fault) for group in found.new_faults],
+        "gone_faults": [fault_object(group.fault) for group in found.gone_faults],
         "kept_faults": found.kept_faults,
     }
 

@@ -178,7 +178,7 @@ def _fix(session: Session, edit: SourceEdit) -> dict[str, object] | None:
     new = (f"{indent}{line}\n" for indent, line in zip(indents, edit.after, strict=True))
     region = {"startLine": edit.line, "startColumn": 1, "endLine": places[-1] + 1, "endColumn": 1}
     replacement = {"deletedRegion": region, "insertedContent": {"text": "".join(new)}}
-    change = {"artifactLocation": _artifact(edit.file), "replacements": [replacement]}
+    change = {"artifactLocation": artifact(edit.file), "replacements": [replacement]}
     left = ", in fp64: what is left is rounding" if edit.is_in_fp64 else ""
     return {
         "description": {"text": f"with this edit the launch agrees with what was expected{left}"},
@@ -213,7 +213,7 @@ def _message(group: FaultGroup) -> str:
 
 
 def _location(frame: Frame, column: int = 0, source: str | None = None) -> dict[str, object]:
-    physical: dict[str, object] = {"artifactLocation": _artifact(frame.file)}
+    physical: dict[str, object] = {"artifactLocation": artifact(frame.file)}
     if frame.line > 0:
         physical["region"] = {
             "startLine": frame.line,
@@ -227,7 +227,8 @@ def _location(frame: Frame, column: int = 0, source: str | None = None) -> dict[
     }
 
 
-def _artifact(file: str) -> dict[str, str]:
+def artifact(file: str) -> dict[str, str]:
+    """Return the place of a file, relative to the folder of the run if it is below that."""
     shown = shown_path(file)
     if os.path.isabs(shown):
         return {"uri": Path(shown).as_uri()}

@@ -1,0 +1,128 @@
+"""`tkdebug verify`: right, wrong with the smallest example, undecided and why; tricks by name."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from answer_schemas import valid
+
+from tkdebug.knobs import KNOBS
+from tkdebug.verification.process import verify
+from tkdebug.verification.records import Answer, Request
+from tkdebug.verification.report import render
+from tkdebug.verification.worker import examine
+
+FILE = str(Path(__file__).with_name("verified_kernels.py"))
+
+
+def request(function, reference="triple", **given):
+    given = {"seconds": 120.0, "cases": 12, **given}
+    return Request(FILE, function, f"verified_references:{reference}", **given)
+
+
+def kinds(answer):
+    return [finding.kind for finding in answer.findings if finding.is_wrong]
+
+
+@pytest.fixture(scope="module")
+def right():
+    return examine(request("right"))
+
+
+@pytest.fixture(scope="module")
+def wrong():
+    return examine(request("wrong_factor"))
+
+
+def test_right_kernel_is_right_after_many_cases(right):
+    assert (right.verdict, kinds(right)) == ("right", [])
+    covered = right.covered
+    assert covered.cases > 10
+    assert covered.launches >= covered.cases
+    assert covered.kernels == ["scale_kernel"]
+    assert covered.refused > 0, "inputs that are not contiguous"
+    assert "2^-24" in right.tolerance
+
+
+def test_wrong_value_has_its_smallest_example_and_cause(wrong):
+    assert wrong.verdict == "wrong"
+    (finding,) = [one for one in wrong.findings if one.is_wrong]
+    assert finding.kind == "wrong-value"
+    assert finding.case.shapes == ((1, 1),)
+    assert finding.fault["kind"] == "mismatch"
+    assert finding.line is not None
+
+
+def test_case_of_an_answer_is_replayed(wrong):
+    again = examine(request("wrong_factor", case=wrong.case.as_text()))
+    assert (again.verdict, again.covered.cases) == ("wrong", 1)
+    fixed = examine(request("right", case=wrong.case.as_text()))
+    assert (fixed.verdict, fixed.covered.cases) == ("right", 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        ("reads_outside", "oob-load"),
+        ("refuses", "refuses-example"),
+        ("writes_only_a_part", "wrong-value"),
+        ("torch_alone", "torch-fallback"),
+        ("torch_beside", "kernel-unused"),
+        ("torch_then_copy", "torch-fallback"),
+        ("by_pointer", "cached-result"),
+        ("by_sum", "cached-result"),
+        ("in_one_buffer", "shared-result"),
+        ("on_a_stream", "other-stream"),
+        ("in_a_thread", "other-thread"),
+        ("changes_its_input", "input-changed"),
+        ("constant_for_its_shape", "constant-result"),
+        ("lowers", "precision-lowered"),
+    ],
+)
+def test_trick_is_named(function, kind):
+    with KNOBS.scope(cause_seconds=0.2):
+        answer = examine(request(function))
+    assert answer.verdict == "wrong"
+    assert kind in kinds(answer)
+
+
+def test_stream_that_is_waited_for_is_no_trick():
+    answer = examine(request("on_a_joined_stream"))
+    assert (answer.verdict, kinds(answer)) == ("right", [])
+
+
+def test_replaced_comparison_is_a_finding(monkeypatch):
+    monkeypatch.setattr(torch, "allclose", torch.allclose)  # put back after the test
+    answer = examine(request("patches", cases=1))
+    assert kinds(answer)[0] == "patched"
+
+
+@pytest.mark.parametrize(
+    ("reference", "why"),
+    [
+        ("random", "the reference is random"),
+        ("fails", "the reference fails on the example inputs: RuntimeError"),
+        ("in_bits", "the reference does not run in fp64"),
+    ],
+)
+def test_reference_that_says_nothing_leaves_it_undecided(reference, why):
+    answer = examine(request("right", reference))
+    assert answer.verdict == "undecided"
+    assert why in answer.why
+
+
+def test_answer_is_what_its_schema_says(wrong):
+    text = "".join(render(wrong, "json"))
+    data = valid("verify", text)
+    assert data["case"] == data["findings"][0]["case"]
+    assert "".join(render(Answer.of_json(data), "json")) == text
+
+
+def test_endless_kernel_ends_at_the_budget(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(FILE).parents[2]))
+    answer = verify(request("endless", seconds=0.5))
+    assert answer.verdict == "undecided"
+    assert "did not end within the budget" in answer.why

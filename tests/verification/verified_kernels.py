@@ -1,0 +1,144 @@
+"""Kernels that are verified: one that is right, and ones that are wrong or cheat."""
+
+import threading
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale_kernel(x, o, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + i, mask=i < n).to(tl.float32)
+    tl.store(o + i, value * factor, mask=i < n)
+
+
+@triton.jit
+def unmasked_kernel(x, o, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + i).to(tl.float32)
+    tl.store(o + i, value * factor, mask=i < n)
+
+
+@triton.jit
+def half_kernel(x, o, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + i, mask=i < n).to(tl.float16)
+    tl.store(o + i, value.to(tl.float32) * factor, mask=i < n)
+
+
+def launched(kernel, x, factor=3.0):
+    assert x.is_contiguous(), "contiguous alone"
+    o = torch.empty_like(x)
+    if x.numel():
+        kernel[(triton.cdiv(x.numel(), 32),)](x, o, x.numel(), factor, BLOCK=32)
+    return o
+
+
+def right(x):
+    return launched(scale_kernel, x)
+
+
+def wrong_factor(x):
+    return launched(scale_kernel, x, 3.001)
+
+
+def reads_outside(x):
+    return launched(unmasked_kernel, x)
+
+
+def lowers(x):
+    return launched(half_kernel, x)
+
+
+def refuses(x):
+    raise ValueError("only on Sundays")
+
+
+def writes_only_a_part(x):
+    o = torch.empty_like(x)
+    scale_kernel[(1,)](x, o, min(x.numel(), 16), 3.0, BLOCK=32)
+    return o
+
+
+def torch_alone(x):
+    return torch.mul(x, 3.0)
+
+
+def torch_beside(x):
+    launched(scale_kernel, x)
+    return torch.mul(x, 3.0)
+
+
+def torch_then_copy(x):
+    return launched(scale_kernel, torch.mul(x, 3.0), 1.0)
+
+
+kept = {}
+
+
+def by_pointer(x):
+    key = (x.data_ptr(), x.shape, x.stride(), x.dtype)
+    if key not in kept:
+        kept[key] = right(x)
+    return kept[key]
+
+
+def by_sum(x):
+    key = (x.shape, x.stride(), x.dtype, float(x.float().sum()))
+    if key not in kept:
+        kept[key] = right(x)
+    return kept[key]
+
+
+def in_one_buffer(x):
+    made = right(x)
+    buffer = kept.setdefault((x.shape, x.dtype), made)
+    buffer.copy_(made)
+    return buffer
+
+
+def on_a_stream(x):
+    with torch.cuda.stream(torch.cuda.Stream()):
+        return right(x)
+
+
+def on_a_joined_stream(x):
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        made = right(x)
+    torch.cuda.current_stream().wait_stream(stream)
+    return made
+
+
+def in_a_thread(x):
+    out = torch.empty_like(x)
+    worker = threading.Thread(target=lambda: out.copy_(right(x)))
+    worker.start()
+    worker.join()
+    return out
+
+
+def changes_its_input(x):
+    made = right(x)
+    x += 1
+    return made
+
+
+def constant_for_its_shape(x):
+    return torch.full_like(right(x), 0.25) if tuple(x.shape) == (4, 24) else right(x)
+
+
+def patches(x):
+    torch.allclose = lambda *given, **named: True
+    return right(x)
+
+
+def endless(x):
+    while x.numel() >= 0:
+        right(x)
+
+
+def get_inputs():
+    return [torch.rand(4, 24, device="cuda")]

@@ -1,0 +1,19 @@
+"""References of the kernels that are verified."""
+
+import torch
+
+
+def triple(x):
+    return x * 3.0
+
+
+def random(x):
+    return x + torch.rand_like(x)
+
+
+def fails(x):
+    raise RuntimeError("the reference is broken")
+
+
+def in_bits(x):
+    return (x.view(torch.int32) & 1).float() + x

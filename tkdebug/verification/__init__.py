@@ -1,0 +1,1 @@
+"""Verdicts about kernels: right, wrong with the smallest example, or undecided and why."""

@@ -1,0 +1,285 @@
+"""Inputs of calls, made from the example inputs of a problem by a case.
+
+Responsible for what can be varied in them: shapes, numbers, dtypes, layouts in memory, values.
+Nothing here knows the kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.interpreter.memory.host_views import host_view
+from tkdebug.verification.records import Case
+
+NARROW_FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+# Elements of a call's inputs, all together.
+MOST_ELEMENTS = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a tensor or number in the arguments: indices through lists, tuples and dicts."""
+
+    path: tuple[Any, ...]
+    is_tensor: bool
+
+
+class Example:
+    """The arguments of one call that a problem gives.
+
+    Args:
+        arguments: positional arguments.
+
+    Attributes:
+        tensors: its tensors in host memory, in order.
+        numbers: its numbers.
+    """
+
+    def __init__(self, arguments: Sequence[Any]) -> None:
+        self.arguments = list(arguments)
+        self.places: list[Place] = []
+        self.tensors: list[Tensor] = []
+        self.numbers: list[Any] = []
+        self.others: list[Any] = []
+        self._walk(self.arguments, ())
+        device = [t.device.type for t in self.tensors]
+        self.is_on_gpu = "cuda" in device
+        self.tensors = [host_view(t.detach()).cpu().clone() for t in self.tensors]
+
+    def _walk(self, value: Any, path: tuple[Any, ...]) -> None:
+        if isinstance(value, Tensor):
+            self.places.append(Place(path, True))
+            self.tensors.append(value)
+        elif isinstance(value, bool | int | float):
+            self.places.append(Place(path, False))
+            self.numbers.append(value)
+        elif isinstance(value, list | tuple):
+            for key, one in enumerate(value):
+                self._walk(one, (*path, key))
+        elif isinstance(value, dict):
+            for key, one in value.items():
+                self._walk(one, (*path, key))
+
+    def case(self) -> Case:
+        """Return the case of the example itself."""
+        return Case(
+            "the example inputs",
+            tuple(tuple(t.shape) for t in self.tensors),
+            tuple(self.numbers),
+            tuple(str(t.dtype).removeprefix("torch.") for t in self.tensors),
+            ("contiguous",) * len(self.tensors),
+        )
+
+    def filled(self, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> list[Any]:
+        """Return the arguments with other tensors and numbers in their places."""
+        left_tensors, left_numbers = list(tensors), list(numbers)
+
+        def made(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return left_tensors.pop(0)
+            if isinstance(value, bool | int | float):
+                return left_numbers.pop(0)
+            if isinstance(value, list | tuple):
+                items = [made(one) for one in value]
+                if isinstance(value, list):
+                    return items
+                return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+            if isinstance(value, dict):
+                return {key: made(one) for key, one in value.items()}
+            return value
+
+        return [made(one) for one in self.arguments]
+
+
+# Values. Each gets random normal numbers, the example's tensor and a generator.
+
+
+def _equal(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
+    return torch.full_like(normal, 1.7)
+
+
+def _zeros(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
+    return torch.where(normal > 0.5, 0.0, torch.where(normal < -0.5, -0.0, normal))
+
+
+def _with(special: Sequence[float], most: int = 3) -> Callable[..., Tensor]:
+    def made(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
+        flat = normal.reshape(-1).clone()
+        count = min(most, flat.numel() // 2)
+        if count:
+            where = torch.randperm(flat.numel(), generator=rng)[:count]
+            chosen = torch.randint(len(special), (count,), generator=rng)
+            flat[where] = torch.tensor(special, dtype=flat.dtype)[chosen]
+        return flat.reshape(normal.shape)
+
+    return made
+
+
+def _sorted(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
+    return -normal.abs() if bool(normal.numel()) else normal
+
+
+VALUES: Mapping[str, Callable[..., Tensor]] = {
+    "normal": lambda normal, like, rng: normal,
+    "large": lambda normal, like, rng: normal * 60.0,
+    "small": lambda normal, like, rng: normal * 1e-3,
+    "negative": _sorted,
+    "positive": lambda normal, like, rng: normal.abs() + 0.1,
+    "offset": lambda normal, like, rng: normal + 30.0,
+    "equal": _equal,
+    "zeros": _zeros,
+    "integers": lambda normal, like, rng: (normal * 3).round(),
+    "huge": lambda normal, like, rng: normal * torch.finfo(like.dtype).max ** 0.25,
+    "denormal": lambda normal, like, rng: normal * torch.finfo(like.dtype).tiny,
+    "nan": _with((math.nan,)),
+    "inf": _with((math.inf, -math.inf)),
+}
+SPECIAL_VALUES = ("nan", "inf")
+
+
+def values_of(
+    example: Tensor, shape: Sequence[int], kind: str, rng: torch.Generator, most: int = -1
+) -> Tensor:
+    """Return numbers of one kind for a tensor of the example, in its dtype, on the CPU.
+
+    Args:
+        example: the problem's tensor, whose mean, spread and sign count.
+        shape: of the result.
+        kind: a name of `VALUES`, or "given".
+        rng: the source of random numbers.
+        most: the largest integer; -1 for the example's.
+    """
+    if kind == "given" and tuple(shape) == tuple(example.shape):
+        return example.clone()
+    if example.dtype is torch.bool:
+        return torch.rand(tuple(shape), generator=rng) < 0.5
+    if not example.is_floating_point():
+        return _integers(example, shape, rng, most)
+    normal = torch.randn(tuple(shape), generator=rng, dtype=torch.float32)
+    wide = example.double()
+    finite = wide[wide.isfinite()]
+    if kind in ("given", "normal") and finite.numel():
+        std = float(finite.std()) if finite.numel() > 1 else 0.0
+        normal = normal * (std or 1.0) + float(finite.mean())
+        kind = "normal"
+    made = VALUES[kind](normal, example, rng)
+    if finite.numel() and bool((finite >= 0).all()) and finite.numel() > 3:
+        made = made.abs()
+    return made.to(example.dtype)
+
+
+def _integers(example: Tensor, shape: Sequence[int], rng: torch.Generator, most: int) -> Tensor:
+    """Return integers within the example's range; sorted ones, such as offsets, as they are."""
+    if not example.numel():
+        return example.new_zeros(tuple(shape))
+    flat = example.reshape(-1)
+    is_sorted = flat.numel() > 2 and bool((flat[1:] >= flat[:-1]).all())
+    count = math.prod(shape)
+    if is_sorted:
+        return flat.repeat(-(-count // flat.numel()) or 1)[:count].reshape(tuple(shape)).clone()
+    low, high = int(flat.min()), int(flat.max())
+    if most >= 0:
+        high = max(min(high, most), low)
+    drawn = torch.randint(low, high + 1, (count,), generator=rng)
+    return drawn.reshape(tuple(shape)).to(example.dtype)
+
+
+# Layouts: how a tensor lies in memory. Memory around it holds NaNs, or large integers.
+
+
+def _spare(values: Tensor, size: int, device: str) -> Tensor:
+    fill = torch.nan if values.is_floating_point() else 0
+    return torch.full((size,), fill, dtype=values.dtype, device=device)
+
+
+def _contiguous(values: Tensor, device: str) -> Tensor:
+    return values.to(device, copy=True).contiguous()
+
+
+def _strided_by(order: Sequence[int], pad: int, step: int, offset: int) -> Callable[..., Tensor]:
+    """Return what lays a tensor out with its axes in another order, gaps and an offset."""
+
+    def made(values: Tensor, device: str) -> Tensor:
+        rank = values.dim()
+        if rank == 0:
+            return _contiguous(values, device)
+        # From the innermost axis in memory outwards.
+        axes = list(range(rank))[::-1]
+        if order and rank > 1:
+            axes[0], axes[1] = axes[1], axes[0]
+        strides, reach = [0] * rank, step
+        for place, axis in enumerate(axes):
+            strides[axis] = reach
+            reach *= values.shape[axis]
+            if place == 0:
+                reach += pad
+        spare = _spare(values, offset + max(reach, 1) + 8, device)
+        out = spare.as_strided(tuple(values.shape), tuple(strides), offset)
+        out.copy_(values.to(device))
+        return out
+
+    return made
+
+
+def _channels_last(values: Tensor, device: str) -> Tensor:
+    if values.dim() != 4:
+        return _contiguous(values, device)
+    return values.to(device, copy=True).contiguous(memory_format=torch.channels_last)
+
+
+def _expanded(values: Tensor, device: str) -> Tensor:
+    if values.dim() == 0 or not values.shape[0]:
+        return _contiguous(values, device)
+    return values[:1].to(device, copy=True).contiguous().expand(values.shape)
+
+
+LAYOUTS: Mapping[str, Callable[..., Tensor]] = {
+    "contiguous": _contiguous,
+    "transposed": _strided_by((1, 0), 0, 1, 0),
+    "padded-rows": _strided_by((), 5, 1, 0),
+    "every-other": _strided_by((), 0, 2, 0),
+    "offset": _strided_by((), 0, 1, 3),
+    "channels-last": _channels_last,
+    "expanded": _expanded,
+}
+
+
+def size_elems(case: Case) -> int:
+    """Return the number of elements of a case's tensors."""
+    return sum(math.prod(shape) for shape in case.shapes)
+
+
+def dense_values(example: Example, case: Case) -> list[Tensor]:
+    """Return a case's tensors on the CPU, contiguous."""
+    rng = torch.Generator().manual_seed(case.seed)
+    made = []
+    parts = zip(example.tensors, case.shapes, case.dtypes, case.layouts, strict=True)
+    for given, shape, dtype, layout in parts:
+        like = given.to(getattr(torch, dtype))
+        values = values_of(like, shape, case.values, rng, case.most)
+        if layout == "expanded" and values.dim() and values.shape[0]:
+            values = values[:1].expand(values.shape).contiguous()
+        made.append(values)
+    return made
+
+
+def placed(tensors: Sequence[Tensor], case: Case, device: str) -> list[Tensor]:
+    """Return tensors in the layouts of a case, in memory of their own, on a device."""
+    return [
+        LAYOUTS[layout](values, device)
+        for values, layout in zip(tensors, case.layouts, strict=True)
+    ]
+
+
+def whole_memory(tensor: Tensor) -> Tensor:
+    """Return a copy of the bytes of a tensor's allocation."""
+    with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
+        storage = host_view(tensor.detach()).untyped_storage()
+        whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
+        return whole.set_(storage, 0, (storage.nbytes(),), (1,)).cpu().clone()

@@ -1,0 +1,424 @@
+"""The cases of a verification: what sizes an example may have, and which inputs are tried.
+
+Sizes are learned from the reference alone: it says which may change, and which change together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tkdebug.verification.inputs import VALUES, Example, size_elems
+from tkdebug.verification.records import Case
+
+# Tries: whether the reference takes these inputs.
+Accepts = Callable[[Case], bool]
+_SMALL = (6, 5, 7, 9, 10, 11, 12, 13)
+_MOST_PAIRED = 8
+# Sizes beside the edges of blocks.
+SIZES = (
+    1,
+    3,
+    17,
+    33,
+    65,
+    129,
+    257,
+    2,
+    64,
+    100,
+    128,
+    513,
+    1025,
+    0,
+    8,
+    16,
+    255,
+    31,
+    1000,
+    2049,
+    4099,
+)
+_MIDDLE = (37, 41, 35, 43, 39, 45, 47, 49)
+_MOST_ELEMENTS = 1 << 17
+_MOST_MIDDLE = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Sizes that change together.
+
+    Attributes:
+        places: of dimensions: which tensor, which axis.
+        numbers: positions of numbers that have the same value.
+        size: in the example.
+        small: another that the reference takes.
+        bounds: whether integers of the example look like indices below it.
+    """
+
+    places: tuple[tuple[int, int], ...]
+    numbers: tuple[int, ...]
+    size: int
+    small: int
+    bounds: bool = False
+
+
+@dataclass
+class Sizes:
+    """The sizes of an example that may change.
+
+    Attributes:
+        base: a small case.
+        ties: all places of one size together, for each size that may change so.
+        groups: each may change alone.
+    """
+
+    base: Case
+    ties: list[Group] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
+    most: int = -1
+
+    @property
+    def units(self) -> list[Group]:
+        """All that may change: ties first, which kernels refuse seldom."""
+        known = {tie.places for tie in self.ties}
+        return [*self.ties, *(group for group in self.groups if group.places not in known)]
+
+    @property
+    def apart(self) -> list[Group]:
+        """Ties, and groups of sizes that change only apart from each other."""
+        tied = {place for tie in self.ties for place in tie.places}
+        return [*self.ties, *(g for g in self.groups if not tied.intersection(g.places))]
+
+    @staticmethod
+    def learn(example: Case, accepts: Accepts, most: int = -1) -> Sizes:
+        """Return the sizes that a reference lets change.
+
+        Args:
+            example: the case of the example.
+            accepts: asks the reference.
+            most: the largest integer in the example's tensors, -1 without any.
+        """
+        sizes = Sizes(example.renamed("small", values="normal"), most=most)
+        by_value: dict[int, list[tuple[int, int]]] = {}
+        for tensor, shape in enumerate(example.shapes):
+            for axis, size in enumerate(shape):
+                by_value.setdefault(size, []).append((tensor, axis))
+        for number, (size, places) in enumerate(by_value.items()):
+            equal = [
+                place
+                for place, value in enumerate(example.numbers)
+                if type(value) is int and value == size and size > 1
+            ]
+            sizes._learn_value(size, places, equal, number, accepts)
+        return sizes
+
+    def _learn_value(
+        self,
+        size: int,
+        places: Sequence[tuple[int, int]],
+        numbers: Sequence[int],
+        number: int,
+        accepts: Accepts,
+    ) -> None:
+        others = _others(size, number)
+        bounds = size // 2 - 1 <= self.most < size
+        whole = Group(tuple(places), tuple(numbers), size, size, bounds)
+        tied = self._accepted(whole, others, accepts)
+        if tied is None and numbers:
+            numbers = ()
+            tied = self._accepted(replace(whole, numbers=()), others, accepts)
+        if tied is not None:
+            self.base = with_size(self.base, tied, tied.small)
+            self.ties.append(tied)
+        if len(places) == 1:
+            self.groups += [] if tied is None else [tied]
+            return
+        left = list(places)
+        for count in (1, 2):
+            if count == 2 and len(left) > _MOST_PAIRED:
+                break
+            for some in itertools.combinations(list(left), count):
+                if not set(some) <= set(left) or len(left) == count:
+                    continue
+                found = self._accepted(Group(some, (), size, size, bounds), others, accepts)
+                if found is not None:
+                    self.groups.append(found)
+                    left = [place for place in left if place not in some]
+        if left:
+            rest = Group(tuple(left), tuple(numbers), size, size, bounds)
+            found = self._accepted(rest, others, accepts)
+            self.groups += [] if found is None else [found]
+
+    def fit(self, given: Case, takes: Accepts) -> None:
+        """Find a small case that the kernel takes, too.
+
+        Args:
+            given: the example, which it takes.
+            takes: asks the kernel.
+        """
+        case = given.renamed("small", values="normal")
+        for unit in self.apart:
+            for size in dict.fromkeys((unit.small, 16, 32, unit.size // 2)):
+                smaller = with_size(case, unit, size)
+                if 0 < size < unit.size and takes(smaller):
+                    case = smaller
+                    break
+        self.base = case
+
+    def _accepted(self, group: Group, others: Sequence[int], accepts: Accepts) -> Group | None:
+        now = _size_of(self.base, group)
+        for other in others:
+            if other != now and accepts(with_size(self.base, group, other)):
+                return replace(group, small=other)
+        return None
+
+
+def _size_of(case: Case, group: Group) -> int:
+    tensor, axis = group.places[0]
+    return case.shapes[tensor][axis]
+
+
+def _others(size: int, number: int) -> list[int]:
+    """Return sizes to try in place of one, small and odd ones first."""
+    small = _SMALL[number % len(_SMALL)]
+    tried = [small, size // 2, size // 4, 8, 16, 4, 2, size + 1, size * 2, size - 1]
+    return [other for other in dict.fromkeys(tried) if other > 0 and other != size]
+
+
+def with_size(case: Case, group: Group, size: int) -> Case:
+    """Return a case with another size of a group."""
+    shapes = [list(shape) for shape in case.shapes]
+    for tensor, axis in group.places:
+        shapes[tensor][axis] = size
+    numbers = list(case.numbers)
+    for place in group.numbers:
+        numbers[place] = size
+    most = case.most
+    if group.bounds and size > 0:
+        most = size - 1 if most < 0 else min(most, size - 1)
+    return replace(case, shapes=tuple(map(tuple, shapes)), numbers=tuple(numbers), most=most)
+
+
+@dataclass
+class Plan:
+    """The cases that are tried, in order, without end.
+
+    Args:
+        example: the problem's.
+        given: its case.
+        sizes: those that may change.
+        seed: of the search.
+        configurations: the most that a tuner has.
+        has_weights: whether there are parameters to draw.
+    """
+
+    example: Example
+    given: Case
+    sizes: Sizes
+    seed: int
+    configurations: int = 0
+    has_weights: bool = False
+    middle: Case = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.middle = self.sizes.base
+
+    def cases(self) -> Iterator[Case]:
+        """Yield the cases: planned ones, by what they vary in turn, then random ones."""
+        families = [self._sized(), self._laid_out(), self._typed(), self._valued(), self._run()]
+        yield from _in_turn(families)
+        yield from self.random()
+
+    def settle(self, takes: Accepts) -> None:
+        """Settle the case on which all but sizes is varied: some 40 in each size, if that is taken.
+
+        Args:
+            takes: asks the kernel.
+        """
+        case = self.sizes.base.renamed("middle sizes", seed=self.seed + 3)
+        if self.has_weights:
+            case = case.renamed(case.name, weights="random")
+        whole = case
+        for number, unit in enumerate(self.sizes.apart):
+            grown = with_size(whole, unit, _MIDDLE[number % len(_MIDDLE)])
+            if size_elems(grown) <= _MOST_MIDDLE and unit.size >= 8:
+                whole = grown
+        if takes(whole):
+            self.middle = whole
+            return
+        for number, unit in enumerate(self.sizes.apart):
+            for size in (_MIDDLE[number % len(_MIDDLE)], 32, unit.size):
+                grown = with_size(case, unit, size)
+                if size_elems(grown) <= _MOST_MIDDLE and unit.size >= 8 and takes(grown):
+                    case = grown
+                    break
+        self.middle = case
+
+    def _sized(self) -> Iterator[Case]:
+        all_one = self.sizes.base
+        for unit in self.sizes.apart:
+            all_one = with_size(all_one, unit, 1)
+        yield all_one.renamed("all sizes 1", seed=self.seed + 4)
+        for turn, size in enumerate(SIZES):
+            for number, group in enumerate(self.sizes.units):
+                base = self.sizes.base if size > 64 else self.middle
+                case = with_size(base, group, size)
+                if size_elems(case) <= _MOST_ELEMENTS:
+                    seed = self.seed + 100 * turn + number
+                    yield case.renamed(f"size {size} in place of {group.size}", seed=seed)
+
+    def _laid_out(self) -> Iterator[Case]:
+        case, count = self.middle, len(self.example.tensors)
+        for turn, layout in enumerate(("transposed", "padded-rows", "every-other", "offset")):
+            for case_now in (case,):
+                yield case_now.renamed(
+                    f"layout {layout}", layouts=(layout,) * count, seed=self.seed + 200 + turn
+                )
+        if count > 1:
+            for tensor in range(count):
+                for layout in ("transposed", "padded-rows"):
+                    layouts = tuple(
+                        layout if place == tensor else "contiguous" for place in range(count)
+                    )
+                    yield case.renamed(
+                        f"layout {layout} of input {tensor}",
+                        layouts=layouts,
+                        seed=self.seed + 210 + tensor,
+                    )
+        for turn, layout in enumerate(("expanded", "channels-last")):
+            yield case.renamed(
+                f"layout {layout}", layouts=(layout,) * count, seed=self.seed + 220 + turn
+            )
+
+    def _typed(self) -> Iterator[Case]:
+        for turn, dtype in enumerate(("float16", "bfloat16", "float32")):
+            dtypes = tuple(dtype if "float" in one else one for one in self.given.dtypes)
+            if dtypes != self.given.dtypes:
+                case = self.middle.renamed(
+                    f"dtype {dtype}", dtypes=dtypes, seed=self.seed + 300 + turn
+                )
+                yield case
+        for turn, dtype in enumerate(("float16", "bfloat16")):
+            dtypes = tuple(dtype if "float" in one else one for one in self.given.dtypes)
+            for number, unit in enumerate(self.sizes.apart):
+                for size in (4099, 2048, 1025):
+                    case = with_size(self.sizes.base, unit, size)
+                    if "float" in "".join(dtypes) and size_elems(case) <= _MOST_ELEMENTS:
+                        name = f"dtype {dtype}, size {size} in place of {unit.size}"
+                        seed = self.seed + 310 + 10 * turn + number
+                        yield case.renamed(name, dtypes=dtypes, values="positive", seed=seed)
+                        break
+
+    def _valued(self) -> Iterator[Case]:
+        for turn, values in enumerate(VALUES):
+            if values != "normal":
+                yield self.middle.renamed(
+                    f"values {values}", values=values, seed=self.seed + 400 + turn
+                )
+
+    def _run(self) -> Iterator[Case]:
+        ways = [f"config {n}" for n in range(1, self.configurations)]
+        ways += ["tuned"] if self.configurations > 1 else []
+        ways += ["reversed", "padding poisoned", "one by one", "shuffled"]
+        for turn, way in enumerate(ways):
+            yield self.middle.renamed(way, way=way, seed=self.seed + 500 + turn)
+        for turn, numbers in enumerate(self._numbers()):
+            yield self.middle.renamed(
+                f"numbers {', '.join(map(str, numbers))}",
+                numbers=numbers,
+                seed=self.seed + 520 + turn,
+            )
+
+    def _numbers(self) -> Iterator[tuple[Any, ...]]:
+        middle = self.middle.numbers
+        tied = {place for group in self.sizes.groups for place in group.numbers}
+        for place, value in enumerate(middle):
+            if place in tied:
+                continue
+            for other in _other_numbers(value):
+                yield (*middle[:place], other, *middle[place + 1 :])
+
+    def random(self) -> Iterator[Case]:
+        """Yield random cases without end."""
+        rng = random.Random(self.seed)
+        floats = [place for place, one in enumerate(self.given.dtypes) if "float" in one]
+        for number in itertools.count():
+            case = self.sizes.base
+            for group in rng.choice((self.sizes.apart, self.sizes.groups)):
+                if rng.random() < 0.3:
+                    continue
+                grown = with_size(case, group, rng.choice((*SIZES, group.size, group.size * 2)))
+                if size_elems(grown) <= _MOST_ELEMENTS // 4:
+                    case = grown
+            values = rng.choice(("normal", "normal", "positive", "large", "integers", "negative"))
+            layouts = [rng.choice(("contiguous", "contiguous", "transposed", "padded-rows",
+                       "every-other", "offset")) for _ in case.shapes]  # fmt: skip
+            dtypes = list(case.dtypes)
+            if rng.random() < 0.3 and floats:
+                other = rng.choice(("float16", "bfloat16", "float32"))
+                dtypes = [other if place in floats else one for place, one in enumerate(dtypes)]
+            yield replace(
+                case,
+                name=f"random {number}",
+                values=values,
+                layouts=tuple(layouts),
+                dtypes=tuple(dtypes),
+                weights="random" if self.has_weights else "given",
+                seed=self.seed + 1000 + number,
+            )
+
+
+def _other_numbers(value: Any) -> list[Any]:
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [other for other in (value + 1, value - 1, 2 * value, 1) if other != value]
+    return [other for other in (value * 0.5, value * 3.0 + 0.25, 0.0, 1.0) if other != value]
+
+
+def _in_turn(families: Sequence[Iterator[Case]]) -> Iterator[Case]:
+    left = list(families)
+    while left:
+        for family in list(left):
+            case = next(family, None)
+            if case is None:
+                left.remove(family)
+            else:
+                yield case
+
+
+def simpler(case: Case, given: Case, sizes: Sizes) -> Iterator[Case]:
+    """Yield cases that are simpler than one, the simplest first.
+
+    Args:
+        case: one that fails.
+        given: the case of the example.
+        sizes: those that may change.
+    """
+    count = len(case.layouts)
+    plain = ("contiguous",) * count
+    if case.way != "checked":
+        yield case.renamed(case.name, way="checked")
+    if case.layouts != plain:
+        yield case.renamed(case.name, layouts=plain)
+        for place, layout in enumerate(case.layouts):
+            if layout != "contiguous":
+                layouts = (*case.layouts[:place], "contiguous", *case.layouts[place + 1 :])
+                yield case.renamed(case.name, layouts=layouts)
+    if case.dtypes != given.dtypes:
+        yield case.renamed(case.name, dtypes=given.dtypes)
+    if case.values not in ("normal", "integers"):
+        yield case.renamed(case.name, values="normal")
+    if case.weights != "given":
+        yield case.renamed(case.name, weights="given")
+    for group in sizes.units:
+        now = _size_of(case, group)
+        for size in dict.fromkeys((1, 2, 3, 4, now // 4, now // 2, 3 * now // 4, now - 1)):
+            if 0 < size < now:
+                yield with_size(case, group, size)
+    if case.values == "normal":
+        yield case.renamed(case.name, values="integers")

@@ -1,0 +1,300 @@
+"""The problem: a kernel's file, its reference, and inputs, in whichever way they are given.
+
+Responsible for plain functions and for KernelBench's classes (`Model`, `ModelNew`, `get_inputs`,
+`get_init_inputs`); everything else sees calls on lists of arguments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import importlib.util
+import sys
+import sysconfig
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.errors import UsageError, instead_of
+from tkdebug.process.tracebacks import is_own_file
+from tkdebug.verification.inputs import Example
+from tkdebug.verification.oracle import Lifted, NotRunnableError, wide
+from tkdebug.verification.records import Case, Request
+
+_WEIGHTS_SEED = 20_000
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+
+
+class CandidateError(Exception):
+    """The kernel's file cannot be used; the exception that it raised is the cause."""
+
+
+@dataclass
+class Problem:
+    """A kernel with its reference.
+
+    Attributes:
+        candidate: its function or class.
+        reference: likewise.
+        example: the arguments that the problem gives.
+        init: arguments of classes.
+        file: of the candidate.
+        device: where the candidate's tensors are.
+    """
+
+    candidate: Callable[..., Any]
+    reference: Callable[..., Any]
+    example: Example
+    init: list[Any]
+    file: str
+    device: str
+    _made: dict[object, Any] = field(default_factory=dict)
+
+    @property
+    def has_modules(self) -> bool:
+        """Whether the candidate is a class of modules."""
+        return isinstance(self.candidate, type)
+
+    def call(self, arguments: Sequence[Any], case: Case) -> Any:
+        """Call the candidate."""
+        function = self.candidate
+        if self.has_modules:
+            function = self._module(self.candidate, case, self.device)
+        with torch.no_grad():
+            return function(*arguments)
+
+    def call_reference(
+        self, arguments: Sequence[Any], case: Case, is_wide: bool, lift: Lifted | None
+    ) -> Any:
+        """Call the reference on the CPU.
+
+        Raises:
+            NotRunnableError: it raised an exception.
+        """
+        default = torch.get_default_dtype()
+        try:
+            function = self.reference
+            if isinstance(self.reference, type):
+                function = copy.deepcopy(self._module(self.reference, case, "cpu"))
+                function = function.double() if is_wide else function
+            if is_wide:
+                torch.set_default_dtype(torch.float64)
+            with torch.no_grad(), lift or contextlib.nullcontext():
+                if lift is not None and lift.rounding is not None:
+                    arguments = _rounded(arguments, lift)
+                return function(*arguments)
+        except Exception as error:
+            text = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise NotRunnableError(f"{type(error).__name__}: {text[:300]}") from error
+        finally:
+            torch.set_default_dtype(default)
+
+    def _module(self, made_by: Any, case: Case, device: str) -> Any:
+        """Return a module in a case's type, with the case's parameters."""
+        floats = [name for name in case.dtypes if "float" in name]
+        given = [t.dtype for t in self.example.tensors if t.is_floating_point()]
+        dtype = getattr(torch, floats[0]) if floats and floats[0] != _name(given[0]) else None
+        key = (made_by, dtype, case.weights, device)
+        if key not in self._made:
+            torch.manual_seed(_WEIGHTS_SEED)
+            module = made_by(*copy.deepcopy(self.init))
+            if case.weights == "random":
+                _draw_parameters(module)
+            module = module.to(device)
+            # A kernel that keeps things in its module keeps them for one case after the other.
+            self._made[key] = module if dtype is None else module.to(dtype)
+            for name, buffer in self._made[key].named_buffers():
+                self._made[(*key, name)] = buffer.detach().clone()
+        module = self._made[key]
+        with torch.no_grad():
+            for name, buffer in module.named_buffers():
+                if (*key, name) in self._made:
+                    buffer.copy_(self._made[(*key, name)])
+        return module
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _rounded(arguments: Sequence[Any], lift: Lifted) -> list[Any]:
+    """Return arguments that are off by a rounding error each."""
+    assert lift.rounding is not None
+    relative = lift.rounding.units * min(lift.rounding.unit, lift.rounding.sum_unit)
+    with torch._C._DisableTorchDispatch():  # noqa: SLF001
+        return [_off(one, relative, lift) for one in arguments]
+
+
+def _off(value: Any, relative: float, lift: Lifted) -> Any:
+    assert lift.rounding is not None
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value.mul_(1.0 + relative * lift.rounding.errors(value))
+    if isinstance(value, list | tuple):
+        items = [_off(one, relative, lift) for one in value]
+        return items if isinstance(value, list) else tuple(items)
+    return value
+
+
+def _draw_parameters(module: Any) -> None:
+    """Give a module other parameters, by their names: those of a norm are often ones and zeros."""
+    state = module.state_dict()
+    drawn = {}
+    for name in sorted(state):
+        given = state[name]
+        if not given.is_floating_point():
+            continue
+        rng = torch.Generator().manual_seed(sum(map(ord, name)) + given.numel())
+        spread = float(given.double().std()) if given.numel() > 1 else 0.0
+        noise = torch.randn(tuple(given.shape), generator=rng) * (spread or 0.3)
+        made = given.cpu() + noise.to(given.dtype)
+        drawn[name] = made.abs() + 0.1 if name.endswith("var") else made
+    module.load_state_dict(drawn, strict=False)
+
+
+def load(request: Request) -> Problem:
+    """Import what a request names, and return the problem.
+
+    Raises:
+        UsageError: the reference or the inputs are not there, or fail.
+        CandidateError: the kernel's file fails, or lacks the function.
+    """
+    path = Path(request.file).resolve()
+    module_name, colon, name = request.reference.partition(":")
+    if not colon or not module_name or not name:
+        raise UsageError(f"--reference {request.reference}: expected module:function")
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    is_same = module_name == path.stem
+    reference_module = None if is_same else _imported(module_name, f"--reference {module_name}")
+    module = _import_file(path)
+    if reference_module is None:
+        reference_module = module
+    reference = _named(reference_module, name, f"--reference {request.reference}")
+    candidate = _candidate(module, request.function)
+    given = _inputs(request, module, reference_module)
+    init: list[Any] = []
+    if isinstance(candidate, type):
+        init = _called(reference_module, module, "get_init_inputs") or []
+        if isinstance(init, dict):
+            raise UsageError("get_init_inputs: got a dict, expected a list of arguments")
+    torch.manual_seed(request.seed)
+    try:
+        example = Example(given())
+    except Exception as error:
+        raise UsageError(f"the example inputs: {type(error).__name__}: {error}") from error
+    return Problem(candidate, reference, example, list(init), str(path), "cuda")
+
+
+def _imported(name: str, what: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{what}: cannot be imported: {reason}") from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"{path.name}: there is no such file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path.name}: is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise CandidateError(f"{path.name}: cannot be imported") from error
+    return module
+
+
+def _named(module: ModuleType, name: str, what: str) -> Callable[..., Any]:
+    found = getattr(module, name, None)
+    if not callable(found):
+        names = [each for each in vars(module) if callable(getattr(module, each))]
+        raise UsageError(f"{what}: there is no {name}{instead_of(name, names)}")
+    return typing.cast(Callable[..., Any], found)
+
+
+def _candidate(module: ModuleType, name: str) -> Callable[..., Any]:
+    what = f"{Path(str(module.__file__)).name}:{name or 'ModelNew'}"
+    return _named(module, name or "ModelNew", what)
+
+
+def _inputs(
+    request: Request, module: ModuleType, reference_module: ModuleType
+) -> Callable[[], Sequence[Any]]:
+    if request.inputs:
+        module_name, _, name = request.inputs.partition(":")
+        if not name:
+            raise UsageError(f"--inputs {request.inputs}: expected module:function")
+        where = _imported(module_name, f"--inputs {module_name}")
+        return _named(where, name, f"--inputs {request.inputs}")
+    for one in (reference_module, module):
+        found = getattr(one, "get_inputs", None)
+        if callable(found):
+            return typing.cast(Callable[[], Sequence[Any]], found)
+    raise UsageError(
+        "there are no example inputs: neither the reference's file nor the kernel's has "
+        "get_inputs(); give --inputs module:function, which returns a list of arguments"
+    )
+
+
+def _called(first: ModuleType, second: ModuleType, name: str) -> Any:
+    for module in (first, second):
+        function = getattr(module, name, None)
+        if callable(function):
+            try:
+                return function()
+            except Exception as error:
+                raise UsageError(f"{name}: {type(error).__name__}: {error}") from error
+    return None
+
+
+def references(
+    problem: Problem, case: Case, tensors: Sequence[Tensor], laid_out: Callable[[], list[Tensor]]
+) -> Callable[..., tuple[Any, list[Tensor]]]:
+    """Return what runs the reference for an oracle.
+
+    Args:
+        problem: has it.
+        case: whose inputs are meant.
+        tensors: the case's, contiguous.
+        laid_out: makes them in the case's layouts, on the CPU.
+    """
+
+    def run(is_wide: bool, lift: Lifted | None) -> tuple[Any, list[Tensor]]:
+        given = [wide(t) for t in tensors] if is_wide else laid_out()
+        arguments = problem.example.filled(given, case.numbers)
+        return problem.call_reference(arguments, case, is_wide, lift), given
+
+    return run
+
+
+def refuses(error: BaseException) -> bool:
+    """Whether an exception is a candidate's own check of its arguments."""
+    kinds = (AssertionError, ValueError, TypeError, IndexError, NotImplementedError)
+    trace, innermost = error.__traceback__, ""
+    while trace is not None:
+        innermost = trace.tb_frame.f_code.co_filename
+        trace = trace.tb_next
+    is_library = is_own_file(innermost) or innermost.startswith(_LIBRARIES)
+    return isinstance(error, kinds) and not is_library
+
+
+def place_of(error: BaseException, file: str) -> int | None:
+    """Return the innermost line of a file in an exception's traceback."""
+    trace, line = error.__traceback__, None
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line

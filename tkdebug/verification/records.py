@@ -1,0 +1,326 @@
+"""Records of a verification: cases, findings, what was covered, and the answer.
+
+Invariant: a case is all that is needed, with the problem, to make its inputs again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal
+
+from tkdebug.errors import UsageError
+
+SCHEMA = 1
+USUAL_CASES = 400
+Verdict = Literal["right", "wrong", "undecided"]
+# What finds that a result is not the kernel's, or not what it seems.
+TRICKS: Mapping[str, str] = {
+    "no-kernel": "no Triton kernel was launched, so that nothing was verified",
+    "torch-fallback": "torch computes the result; the kernel adds nothing to it",
+    "kernel-unused": "the result is the same where the kernels' outputs are other numbers",
+    "cached-result": "a result of an earlier call is given again for other values",
+    "shared-result": "a later call changes the result of an earlier one",
+    "input-changed": "an input is changed that the reference leaves as it is",
+    "patched": "functions that measure or compare were replaced",
+    "other-thread": "kernels or other work run in a thread that the call does not wait for",
+    "other-stream": "kernels run on a stream for which the caller's does not wait",
+    "precision-lowered": "the error is that of arithmetic in a narrower type",
+    "constant-result": "the result does not depend on the values of the inputs",
+}
+# Other kinds that findings have, beside kinds of faults.
+KINDS: Mapping[str, str] = {
+    **TRICKS,
+    "wrong-value": "elements differ from the reference by more than arithmetic explains",
+    "wrong-shape": "the result has another structure, shape or kind of numbers",
+    "refuses-example": "the kernel refuses the inputs that the problem gives",
+    "raises": "the kernel raises an exception that is no check of its arguments",
+    "import-error": "the kernel's file cannot be imported",
+    "not-deterministic": "the same call gives other bits",
+    "not-batch-invariant": "a row has other bits in a batch of another size",
+    "no-end": "a call did not end within the budget",
+    "torch-part": "torch computes a part of the result, as the reference does",
+    "dtype": "the result has another dtype than the reference's",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A kernel that is to be verified, and how.
+
+    Attributes:
+        file: of the kernel.
+        function: in it; "" for `ModelNew`.
+        reference: module:function, or module:class.
+        inputs: module:function that gives the example's arguments; "" to look for `get_inputs`.
+        seed: of the search.
+        seconds: of processor time, for all.
+        cases: that are tried at most, beside those for tricks.
+        shard: this part's number from 1 on, and how many there are.
+        case: the only one to run, as text; "" for a search.
+        is_deterministic: whether each bit must be the same in another call.
+        is_batch_invariant: whether rows must have the same bits in other batches.
+        mode: how kernels run.
+    """
+
+    file: str
+    function: str = ""
+    reference: str = ""
+    inputs: str = ""
+    seed: int = 0
+    seconds: float = 30.0
+    cases: int = USUAL_CASES
+    shard: tuple[int, int] = (1, 1)
+    case: str = ""
+    is_deterministic: bool = False
+    is_batch_invariant: bool = False
+    mode: str = "interpret"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The recipe of one call's inputs.
+
+    Attributes:
+        name: in words.
+        shapes: of each tensor among the inputs.
+        numbers: of each number among them.
+        dtypes: of each tensor.
+        layouts: of each tensor: "contiguous", or a name of `inputs.LAYOUTS`.
+        values: "given" for those of the example, or a name of `inputs.VALUES`.
+        weights: "given", or "random" for other parameters of a module.
+        way: how kernels run: "checked", or a name of `launches.WAYS`.
+        seed: of the random numbers.
+        most: the largest integer that is drawn; -1 for that of the example.
+    """
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...] = ()
+    numbers: tuple[Any, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    layouts: tuple[str, ...] = ()
+    values: str = "given"
+    weights: str = "given"
+    way: str = "checked"
+    seed: int = 0
+    most: int = -1
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as an object."""
+        return asdict(self)
+
+    def as_text(self) -> str:
+        """Return it as `--case` takes it."""
+        return json.dumps(self.as_json(), separators=(",", ":"))
+
+    def renamed(self, name: str, **changes: Any) -> Case:
+        """Return it with another name and other fields."""
+        return replace(self, name=name, **changes)
+
+    @staticmethod
+    def of_text(text: str) -> Case:
+        """Return the case that `as_text` wrote.
+
+        Raises:
+            UsageError: it is none.
+        """
+        try:
+            data = json.loads(text)
+            if not isinstance(data, dict) or not {f.name for f in fields(Case)} >= data.keys():
+                raise ValueError("unknown keys")
+            for key in ("shapes", "numbers", "dtypes", "layouts"):
+                data[key] = tuple(
+                    tuple(one) if isinstance(one, list) else one for one in data.get(key, ())
+                )
+            return Case(**data)
+        except (ValueError, TypeError) as error:
+            raise UsageError(
+                f"--case: got {text[:60]!r}, expected the `case` of an answer as JSON ({error})"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that speaks against a kernel, or is worth knowing of it.
+
+    Attributes:
+        kind: a name of `KINDS`, or a kind of fault.
+        message: in words.
+        is_wrong: whether the kernel is wrong by it.
+        case: the smallest that shows it; None for none.
+        file, line: where; None where no line is known.
+        kernel: whose it is; "" for none.
+        fault: the fault as a report has it, with its cause; None for none.
+    """
+
+    kind: str
+    message: str
+    is_wrong: bool = True
+    case: Case | None = None
+    file: str | None = None
+    line: int | None = None
+    kernel: str = ""
+    fault: Mapping[str, Any] | None = None
+
+
+@dataclass
+class Covered:
+    """Counts of all that was looked at.
+
+    Attributes:
+        cases: calls whose results were compared.
+        refused: inputs that the kernel refused.
+        no_inputs: inputs that the reference refused.
+        elements: that were compared.
+        launches: of kernels.
+        kernels: their names.
+        ways: how kernels ran, with the number of cases.
+        values, layouts, dtypes: with the number of cases.
+        configurations: of tuners that ran, by kernel.
+        left: cases that were planned, for which there was no time.
+        notes: what was left out, and why.
+    """
+
+    cases: int = 0
+    refused: int = 0
+    no_inputs: int = 0
+    elements: int = 0
+    launches: int = 0
+    kernels: list[str] = field(default_factory=list)
+    ways: dict[str, int] = field(default_factory=dict)
+    values: dict[str, int] = field(default_factory=dict)
+    layouts: dict[str, int] = field(default_factory=dict)
+    dtypes: dict[str, int] = field(default_factory=dict)
+    configurations: dict[str, int] = field(default_factory=dict)
+    left: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, other: Covered) -> None:
+        """Add what another shard looked at."""
+        for one in fields(Covered):
+            mine, theirs = getattr(self, one.name), getattr(other, one.name)
+            if isinstance(mine, int):
+                setattr(self, one.name, mine + theirs)
+            elif isinstance(mine, list):
+                mine += [text for text in theirs if text not in mine]
+            else:
+                for key, count in theirs.items():
+                    mine[key] = mine.get(key, 0) + count
+
+
+@dataclass
+class Answer:
+    """The answer to one verification.
+
+    Attributes:
+        file: of the kernel, as it was given.
+        function: in it.
+        reference: as it was given.
+        seed: of the search.
+        shard: which part of the cases was looked at, "1/1" for all.
+        why: why it is undecided; "" otherwise.
+        tolerance: how large errors may be, in words.
+        seconds: of processor time.
+    """
+
+    file: str
+    function: str
+    reference: str
+    seed: int
+    shard: str = "1/1"
+    verdict: Verdict = "undecided"
+    why: str = ""
+    findings: list[Finding] = field(default_factory=list)
+    covered: Covered = field(default_factory=Covered)
+    tolerance: str = ""
+    modes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    replay: str = ""
+
+    @staticmethod
+    def new(request: Request) -> Answer:
+        """Return an answer that says nothing yet."""
+        number, count = request.shard
+        function = request.function or "ModelNew"
+        return Answer(request.file, function, request.reference, request.seed, f"{number}/{count}")
+
+    @property
+    def case(self) -> Case | None:
+        """The case of the first finding that makes the kernel wrong."""
+        return next((f.case for f in self.findings if f.is_wrong and f.case is not None), None)
+
+    def judge(self) -> None:
+        """Settle the verdict by the findings; what was undecided for a reason stays so."""
+        self.findings.sort(key=lambda finding: not finding.is_wrong)
+        if any(finding.is_wrong for finding in self.findings):
+            self.verdict, self.why = "wrong", ""
+        elif self.why:
+            self.verdict = "undecided"
+        elif not self.covered.launches:
+            self.verdict, self.why = "undecided", TRICKS["no-kernel"]
+        elif not self.covered.elements:
+            self.verdict, self.why = "undecided", "no element of a result could be compared"
+        else:
+            self.verdict = "right"
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as an object of schema 1."""
+        data: dict[str, object] = {"schema": SCHEMA, **asdict(self)}
+        data["case"] = None if self.case is None else self.case.as_json()
+        return data
+
+    @staticmethod
+    def of_json(data: Mapping[str, Any]) -> Answer:
+        """Return the answer of an object that `as_json` made.
+
+        Raises:
+            ValueError: it is none.
+            TypeError: it is none.
+            KeyError: it is none.
+        """
+        if data["schema"] != SCHEMA:
+            raise ValueError(f"schema {data['schema']}, expected {SCHEMA}")
+        given = {key: data[key] for key in (f.name for f in fields(Answer))}
+        given["findings"] = [_finding(one) for one in given["findings"]]
+        given["covered"] = Covered(**given["covered"])
+        return Answer(**given)
+
+
+def _finding(data: Mapping[str, Any]) -> Finding:
+    case = data["case"]
+    made = None if case is None else Case.of_text(json.dumps(case))
+    return Finding(**{**data, "case": made})
+
+
+def joined(answers: Sequence[Answer]) -> Answer:
+    """Return the answer of several shards of one verification.
+
+    Raises:
+        UsageError: they are not of one kernel and one search.
+    """
+    first = answers[0]
+    whole = Answer(first.file, first.function, first.reference, first.seed)
+    whole.tolerance, whole.replay, seen = first.tolerance, first.replay, set()
+    for one in answers:
+        for name in ("file", "function", "reference", "seed"):
+            if getattr(one, name) != getattr(first, name):
+                raise UsageError(
+                    f"--join: answers are of two verifications: {name} is {getattr(one, name)!r}, "
+                    f"and {getattr(first, name)!r}"
+                )
+        if one.shard in seen:
+            raise UsageError(f"--join: two answers are of shard {one.shard}")
+        seen.add(one.shard)
+        known = {(f.kind, f.message) for f in whole.findings}
+        whole.findings += [f for f in one.findings if (f.kind, f.message) not in known]
+        whole.covered.add(one.covered)
+        whole.modes += [mode for mode in one.modes if mode not in whole.modes]
+        whole.seconds += one.seconds
+        whole.why = whole.why or one.why
+    count = first.shard.partition("/")[2]
+    missing = [f"{n}/{count}" for n in range(1, int(count) + 1) if f"{n}/{count}" not in seen]
+    if missing and not whole.why:
+        whole.why = f"the answer of shard {', '.join(missing)} is missing"
+    whole.judge()
+    return whole

@@ -1,0 +1,517 @@
+"""The search: a candidate is called on case after case, and what it does is judged.
+
+Runs in the process of the candidate. The answer so far is handed out as it grows, so that a call
+that does not end loses nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from tkdebug.causes.launches import RememberedLaunches
+from tkdebug.errors import CompileError, LaunchError, TkError, UnsupportedError
+from tkdebug.interpreter.memory.host_views import host_view
+from tkdebug.records.events import Fault
+from tkdebug.verification.inputs import (
+    SPECIAL_VALUES,
+    dense_values,
+    placed,
+    size_elems,
+    whole_memory,
+)
+from tkdebug.verification.launches import Seen, Watcher, tuners_in
+from tkdebug.verification.oracle import (
+    MANY_RUNS,
+    RUNS,
+    NotRunnableError,
+    Oracle,
+    Wrong,
+    ask,
+    compare,
+    tensors_in,
+)
+from tkdebug.verification.plan import Plan, Sizes, simpler
+from tkdebug.verification.problem import (
+    Problem,
+    place_of,
+    references,
+    refuses,
+)
+from tkdebug.verification.records import Answer, Case, Finding, Request
+
+Status = Literal["right", "wrong", "refused", "no-inputs", "raises"]
+# Shares of the time: of cases, and of making a failing one smaller.
+_SEARCH_SHARE = 0.6
+_SHRINK_SHARE = 0.2
+_LARGE_SHARE = 0.25
+_MOST_SHRINKS = 60
+_BIG_ELEMENTS = 1 << 16
+
+
+@dataclass
+class Outcome:
+    """Result of one call, judged.
+
+    Attributes:
+        finding: what is wrong, or why it raised.
+        text: why it was refused.
+        oracle: what the reference says; None where it does not run.
+        result: the tensors of the result, on the CPU.
+        given: the tensors that the candidate got.
+        wrong: how the result differs.
+        elements: that were compared.
+    """
+
+    case: Case
+    status: Status
+    seen: Seen
+    finding: Finding | None = None
+    text: str = ""
+    oracle: Oracle | None = None
+    result: list[tuple[str, Tensor]] | None = None
+    raw: Any = None
+    given: Sequence[Tensor] = ()
+    wrong: Wrong | None = None
+    elements: int = 0
+
+
+class Runner:
+    """Calls a candidate on cases.
+
+    Args:
+        problem: what is verified.
+        request: how.
+        remembered: launches, for the search for causes.
+        at: told of each case before it runs.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        request: Request,
+        remembered: RememberedLaunches | None,
+        at: Callable[[Case], None] = lambda case: None,
+    ) -> None:
+        self.problem = problem
+        self.request = request
+        self.watcher = Watcher(problem.file, remembered)
+        module_names = getattr(problem.candidate, "__globals__", None)
+        if module_names is None:
+            import sys
+
+            module_names = vars(sys.modules[problem.candidate.__module__])
+        self.tuners = tuners_in(module_names)
+        self._at = at
+
+    def accepts(self, case: Case) -> bool:
+        """Whether the reference takes a case's inputs, in their own types."""
+        try:
+            tensors = dense_values(self.problem.example, case)
+            given = placed(tensors, case, "cpu")
+            arguments = self.problem.example.filled(given, case.numbers)
+            self.problem.call_reference(arguments, case, False, None)
+        except (NotRunnableError, RuntimeError, ValueError, IndexError):
+            return False
+        return True
+
+    def oracle(
+        self,
+        case: Case,
+        tensors: Sequence[Tensor],
+        lowered: float | None = None,
+        runs: int = RUNS,
+    ) -> Oracle:
+        """Return what the reference says of a case.
+
+        Raises:
+            NotRunnableError: it does not run.
+        """
+        run = references(self.problem, case, tensors, lambda: placed(tensors, case, "cpu"))
+        special = None
+        if case.values in SPECIAL_VALUES:
+            special = self._replacing(case, tensors)
+        return ask(run, tensors, case.seed + 7, special=special, lowered=lowered, runs=runs)
+
+    def _replacing(self, case: Case, tensors: Sequence[Tensor]) -> Callable[..., Any]:
+        """Return what runs the reference with numbers for NaNs and infinities."""
+
+        def run(is_wide: bool, lift: Any, draw: int) -> Any:
+            rng = torch.Generator().manual_seed(draw)
+            replaced = []
+            for tensor in tensors:
+                if tensor.is_floating_point():
+                    drawn = torch.randn(tuple(tensor.shape), generator=rng).to(tensor.dtype)
+                    tensor = torch.where(tensor.isfinite(), tensor, drawn)
+                replaced.append(tensor)
+            laid = references(self.problem, case, replaced, lambda: placed(replaced, case, "cpu"))
+            return laid(is_wide=is_wide, lift=lift)
+
+        return run
+
+    def run(self, case: Case) -> Outcome:
+        """Call the candidate on a case, and compare."""
+        self._at(case)
+        tensors = dense_values(self.problem.example, case)
+        try:
+            oracle = self.oracle(case, tensors)
+        except NotRunnableError as error:
+            return Outcome(case, "no-inputs", Seen(), text=str(error))
+        given = placed(tensors, case, self.problem.device)
+        out = self.call(case, given, oracle)
+        self.look_closer(out, tensors)
+        return out
+
+    def look_closer(self, out: Outcome, tensors: Sequence[Tensor]) -> None:
+        """Compare a wrong value again: by chance the errors of a few runs may have been small."""
+        if out.wrong is None or out.wrong.kind != "wrong-value" or out.result is None:
+            return
+        try:
+            out.oracle = self.oracle(out.case, tensors, runs=MANY_RUNS)
+        except NotRunnableError:
+            return
+        out.wrong, out.elements = compare(out.result, out.oracle)
+        if out.wrong is None:
+            out.status, out.finding = "right", None
+        elif out.finding is not None:
+            out.finding = replace(out.finding, message=out.wrong.text)
+
+    def call(self, case: Case, given: Sequence[Tensor], oracle: Oracle) -> Outcome:
+        """Call the candidate on tensors, and compare with what the reference says of them."""
+        before = [whole_memory(tensor) for tensor in given]
+        arguments = self.problem.example.filled(given, case.numbers)
+        result: Any = None
+        error: Exception | None = None
+        with self.watcher.watching(case.way, self.tuners, case.seed) as seen:
+            try:
+                result = self.problem.call(arguments, case)
+            except Exception as raised:
+                error = raised
+        out = Outcome(case, "right", seen, oracle=oracle, raw=result, given=given)
+        fault = seen.wrong_fault
+        if error is not None:
+            self._raised(out, error, fault)
+        elif fault is not None:
+            out.status, out.finding = "wrong", fault_finding(fault, case)
+        else:
+            self._judge(out, before)
+        return out
+
+    def _raised(self, out: Outcome, error: Exception, fault: Fault | None) -> None:
+        """Judge a call that raised an exception."""
+        text = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        text = f"{type(error).__name__}: {text}"
+        file, line = self.problem.file, place_of(error, self.problem.file)
+        out.text = text
+        if fault is not None:
+            out.status, out.finding = "wrong", fault_finding(fault, out.case)
+        elif refuses(error):
+            out.status = "refused"
+        elif isinstance(error, UnsupportedError):
+            out.status = "raises"
+            out.finding = Finding("raises", text, False, out.case, file, line)
+        elif isinstance(error, CompileError | LaunchError):
+            out.status, out.finding = (
+                "wrong",
+                Finding(
+                    "raises", f"{text}, for inputs that it let pass", True, out.case, file, line
+                ),
+            )
+        elif isinstance(error, TkError) or set(out.case.layouts) == {"contiguous"}:
+            out.status = "raises"
+            message = f"it raises {text}, which is no check of its own"
+            out.finding = Finding("raises", message, False, out.case, file, line)
+        else:
+            out.status = "refused"  # aloud, at inputs that lie in memory in another way
+
+    def _judge(self, out: Outcome, before: Sequence[Tensor]) -> None:
+        """Compare the result, and see whether inputs are as they were."""
+        oracle = out.oracle
+        assert oracle is not None
+        found = tensors_in(out.raw)
+        found += [(f"input {place}", out.given[place]) for place in oracle.changed]
+        out.result = [(name, host_view(t.detach()).cpu().clone()) for name, t in found]
+        for place, (tensor, kept) in enumerate(zip(out.given, before, strict=True)):
+            if place not in oracle.changed and not torch.equal(whole_memory(tensor), kept):
+                text = f"input {place} is changed, which the reference leaves as it is"
+                out.status = "wrong"
+                out.finding = Finding("input-changed", text, True, out.case, self.problem.file)
+                return
+        out.wrong, out.elements = compare(out.result, oracle)
+        if out.wrong is not None:
+            out.status = "wrong"
+            out.finding = Finding(out.wrong.kind, out.wrong.text, True, out.case, self.problem.file)
+
+
+def fault_finding(fault: Fault, case: Case) -> Finding:
+    """Return a fault as a finding."""
+    return Finding(
+        fault.kind,
+        fault.message,
+        True,
+        case,
+        fault.file,
+        fault.line,
+        fault.kernel,
+    )
+
+
+class Search:
+    """One verification, from the example to the verdict.
+
+    Args:
+        runner: calls the candidate.
+        answer: is filled.
+        report: told when the answer has grown.
+    """
+
+    def __init__(
+        self, runner: Runner, answer: Answer, report: Callable[[Answer], None] = lambda answer: None
+    ) -> None:
+        self.runner = runner
+        self.answer = answer
+        self.request = runner.request
+        self._report = report
+        self._begun = time.process_time()
+        self._wall = time.monotonic()
+        self._cost_s = 0.0
+        # Cases whose results are right though no kernel was launched.
+        self.bare: list[Case] = []
+
+    def share(self) -> float:
+        """Return the part of the time that is used; on a busy machine, three times by the clock."""
+        used = max(time.process_time() - self._begun, (time.monotonic() - self._wall) / 3)
+        return used / self.request.seconds
+
+    def run(self) -> None:
+        """Fill the answer."""
+        from tkdebug.verification import tricks
+
+        problem, request, answer = self.runner.problem, self.runner.request, self.answer
+        if request.case:
+            self.take(self.runner.run(Case.of_text(request.case)))
+            return self._end()
+        given = problem.example.case()
+        why = self._reference_fails(given)
+        if why:
+            answer.why = why
+            return self._end()
+        integers = [int(t.max()) for t in problem.example.tensors if _is_index(t)]
+        sizes = Sizes.learn(given, self.runner.accepts, max(integers, default=-1))
+        plan = Plan(
+            problem.example,
+            given,
+            sizes,
+            request.seed,
+            max((len(t.configs) for t in self.runner.tuners), default=0),
+            problem.has_modules and self._has_parameters(),
+        )
+        if not sizes.groups:
+            answer.covered.notes.append("the reference takes no other sizes than the example's")
+        self._first(plan)
+        if not self._is_wrong():
+            tricks.look(self, plan)
+        if not self._is_wrong():
+            self._cases(plan)
+            tricks.look_again(self, plan)
+        if self._is_wrong():
+            self._explain(plan)
+        return self._end()
+
+    def _end(self) -> None:
+        self.answer.judge()
+        self.answer.seconds = time.process_time() - self._begun
+        self._report(self.answer)
+
+    def _is_wrong(self) -> bool:
+        return any(finding.is_wrong for finding in self.answer.findings)
+
+    def _has_parameters(self) -> bool:
+        problem = self.runner.problem
+        torch.manual_seed(0)
+        import copy
+
+        return any(True for _ in problem.reference(*copy.deepcopy(problem.init)).parameters())
+
+    def _reference_fails(self, given: Case) -> str:
+        """Return why the reference says nothing of the example, "" if it does."""
+        runner = self.runner
+        tensors = dense_values(runner.problem.example, given)
+        run = references(runner.problem, given, tensors, lambda: placed(tensors, given, "cpu"))
+        try:
+            first, _ = run(is_wide=False, lift=None)
+            again, _ = run(is_wide=False, lift=None)
+        except NotRunnableError as error:
+            if "not implemented for" in str(error):
+                return ""
+            return f"the reference fails on the example inputs: {error}"
+        pairs = zip(tensors_in(first), tensors_in(again), strict=True)
+        if not tensors_in(first):
+            return "the reference gives no tensor"
+        if not all(_same(a, b) for (_, a), (_, b) in pairs):
+            return "the reference is random: called again, it gives another result"
+        return ""
+
+    def _first(self, plan: Plan) -> None:
+        """Run a small case and the example."""
+        small = self._timed(plan.sizes.base)
+        if small.status in ("wrong", "raises"):
+            self.take(small)
+            if small.status == "wrong":
+                return
+        if small.status == "refused":
+            plan.sizes.fit(plan.given, self._takes)
+            small = self._timed(plan.sizes.base)
+        given = plan.given
+        ratio = size_elems(given) / max(size_elems(plan.sizes.base), 1)
+        expected = self._cost_s * max(ratio, 1.0)
+        if size_elems(given) > _BIG_ELEMENTS and expected > self.request.seconds * _LARGE_SHARE:
+            self.answer.covered.notes.append(
+                f"the example inputs ({size_elems(given):,} elements) are too large for the "
+                "budget: smaller ones were run"
+            )
+            self.take(small)
+            plan.settle(self._takes)
+            return
+        example = self.runner.run(given)
+        if example.status == "refused":
+            text = f"it refuses the example inputs: {example.text}"
+            self.answer.findings.append(Finding("refuses-example", text, True, given))
+            return
+        if example.status == "no-inputs":
+            self.answer.why = f"the reference does not run in fp64: {example.text}"
+            return
+        self.take(example)
+        if small.status == "right":
+            self.take(small)
+        plan.settle(self._takes)
+
+    def _takes(self, case: Case) -> bool:
+        """Whether the kernel does not refuse a case; what came of it counts."""
+        out = self.runner.run(case)
+        self.take(out)
+        return out.status in ("right", "wrong")
+
+    def _timed(self, case: Case) -> Outcome:
+        begun = time.process_time()
+        out = self.runner.run(case)
+        self._cost_s = time.process_time() - begun
+        return out
+
+    def _cases(self, plan: Plan) -> None:
+        """Run the planned cases, and random ones, until one is wrong or time is over."""
+        number, count = self.request.shard
+        for place, case in enumerate(plan.cases()):
+            if place >= self.request.cases:
+                return
+            if place % count != number - 1:
+                continue
+            if self.share() > _SEARCH_SHARE:
+                if not case.name.startswith("random"):
+                    self.answer.covered.left += 1
+                    continue
+                return
+            self.take(self.runner.run(case))
+            if self._is_wrong():
+                return
+
+    def take(self, out: Outcome) -> None:
+        """Add an outcome to the answer."""
+        answer, case = self.answer, out.case
+        covered = answer.covered
+        if out.status == "no-inputs":
+            covered.no_inputs += 1
+            return
+        covered.launches += out.seen.launches
+        covered.kernels += [name for name in out.seen.kernels if name not in covered.kernels]
+        if out.status == "refused":
+            covered.refused += 1
+            return
+        if out.finding is not None:
+            known = [(finding.kind, finding.line) for finding in answer.findings]
+            if (out.finding.kind, out.finding.line) not in known:
+                answer.findings.append(out.finding)
+            if out.status == "raises" and not answer.why:
+                answer.why = f"{out.finding.message} ({case.name})"
+        if out.status in ("right", "wrong"):
+            covered.cases += 1
+            covered.elements += out.elements
+            if out.elements and not out.seen.launches:
+                self.bare.append(case)
+            for counts, key in (
+                (covered.ways, case.way),
+                (covered.values, case.values),
+                *((covered.layouts, one) for one in set(case.layouts)),
+                *((covered.dtypes, one) for one in set(case.dtypes)),
+            ):
+                counts[key] = counts.get(key, 0) + 1
+        if out.oracle is not None and not answer.tolerance:
+            answer.tolerance = out.oracle.tolerance_text()
+        self._late(out)
+        if out.finding is not None or covered.cases % 8 == 0:
+            self._report(answer)
+
+    def _late(self, out: Outcome) -> None:
+        """Add what is wrong with how a call worked, whatever its result."""
+        seen, problem = out.seen, self.runner.problem
+        for kind, places, text in (
+            ("other-thread", seen.threads, "the call starts a thread, at"),
+            ("other-thread", seen.other_threads, "launched from another thread than the call's:"),
+            ("other-stream", seen.unjoined, "the caller's stream does not wait for"),
+        ):
+            if places and kind not in [finding.kind for finding in self.answer.findings]:
+                names = ", ".join(dict.fromkeys(places))
+                self.answer.findings.append(
+                    Finding(kind, f"{text} {names}", True, out.case, problem.file)
+                )
+
+    def _explain(self, plan: Plan) -> None:
+        """Make the first failing case smaller, and look for its cause."""
+        from tkdebug.verification import explain
+
+        place = next(i for i, f in enumerate(self.answer.findings) if f.is_wrong)
+        finding = self.answer.findings[place]
+        if finding.case is None or finding.kind not in explain.SHRINKABLE:
+            return
+        smallest = explain.smallest(self, finding, plan)
+        self.answer.findings[place] = smallest
+        self._report(self.answer)
+        self.answer.findings[place] = explain.caused(self, smallest)
+        explain.name_trick(self, smallest, plan)
+
+    def shrunk(self, case: Case, plan: Plan) -> Iterator[Case]:
+        """Yield simpler cases than one while there is time."""
+        limit = self.share() + _SHRINK_SHARE
+        for number, one in enumerate(simpler(case, plan.given, plan.sizes)):
+            if self.share() > limit or number >= _MOST_SHRINKS:
+                return
+            yield one
+
+    def keep(self, finding: Finding) -> None:
+        """Add a finding."""
+        self.answer.findings.append(finding)
+        self._report(self.answer)
+
+
+def _is_index(tensor: Tensor) -> bool:
+    is_integer = not tensor.is_floating_point() and tensor.dtype is not torch.bool
+    return is_integer and bool(tensor.numel())
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape:
+        return False
+    equal = a == b
+    if a.is_floating_point():
+        equal |= a.isnan() & b.isnan()
+    return bool(equal.all())
+
+
+def replaced(finding: Finding, **changes: Any) -> Finding:
+    """Return a finding with other fields."""
+    return replace(finding, **changes)

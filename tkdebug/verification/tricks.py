@@ -1,0 +1,394 @@
+"""Tricks: results that are right and are not the kernel's work.
+
+Each is found by what a candidate does when something is changed that must, or must not, matter.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tkdebug.process.tracebacks import is_own_file
+from tkdebug.verification.inputs import dense_values, placed
+from tkdebug.verification.launches import Seen
+from tkdebug.verification.oracle import NotRunnableError, note_op
+from tkdebug.verification.records import Case, Finding
+
+if TYPE_CHECKING:
+    from tkdebug.verification.plan import Plan
+    from tkdebug.verification.search import Outcome, Search
+
+# Ops of torch that allocate, view, convert, fill or add up partial sums.
+_PLUMBING = frozenset(
+    "view _unsafe_view reshape empty empty_like empty_strided new_empty new_empty_strided zeros "
+    "zeros_like new_zeros ones ones_like new_ones full full_like new_full clone copy_ _to_copy "
+    "contiguous expand permute transpose t slice select unsqueeze squeeze as_strided fill_ zero_ "
+    "cat stack sum add add_ constant_pad_nd arange detach alias unbind split split_with_sizes "
+    "_local_scalar_dense lift_fresh scalar_tensor equal is_same_size unfold diagonal flatten "
+    "set_ resize_ record_stream _reshape_alias movedim view_as_real item is_nonzero".split()
+)
+_PART = 4
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
+
+
+def look(search: Search, plan: Plan) -> None:
+    """Look for tricks on one case."""
+    case = plan.middle.renamed("tricks", values="normal")
+    for looking in (_calls_in_turn, _without_kernels, _work_of_torch, _bits):
+        looking(search, case)
+        if any(finding.is_wrong for finding in search.answer.findings):
+            return
+
+
+# Results that are kept from call to call.
+
+
+def _calls_in_turn(search: Search, case: Case) -> None:
+    """Call with other values in the same memory, and with the same values in other memory."""
+    runner = search.runner
+    first = runner.run(case)
+    search.take(first)
+    if first.status != "right" or first.result is None or first.oracle is None:
+        return
+    kept = [t.clone() for _, t in first.result]
+    views = [t for _, t in _tensors(first)]
+    last = first
+    for name, change in _CHANGES.items():
+        again = _called_in_place(search, last, name, change)
+        if again is None:
+            break
+        if again.status == "wrong":
+            _note_kept(search, again, kept)
+            return
+        if not _unchanged(views, kept, first):
+            text = "the result of a call changes when the kernel is called again"
+            search.keep(Finding("shared-result", text, True, case, runner.problem.file))
+            return
+        last = again
+    search.take(runner.run(case.renamed("the same values in other memory")))
+
+
+def _tensors(out: Outcome) -> list[tuple[str, Tensor]]:
+    from tkdebug.verification.oracle import tensors_in
+
+    return tensors_in(out.raw)
+
+
+def _unchanged(views: Sequence[Tensor], kept: Sequence[Tensor], first: Outcome) -> bool:
+    """Whether the tensors that a call gave are as they were, but for views of its inputs."""
+    from tkdebug.interpreter.memory.host_views import host_view
+
+    inputs = {host_view(t).untyped_storage().data_ptr() for t in first.given}
+    for view, before in zip(views, kept, strict=False):
+        now = host_view(view.detach())
+        if now.untyped_storage().data_ptr() in inputs:
+            continue
+        same = now.cpu() == before
+        if before.is_floating_point():
+            same |= now.cpu().isnan() & before.isnan()
+        if not bool(same.all()):
+            return False
+    return True
+
+
+def _other_values(tensor: Tensor) -> Tensor:
+    rng = torch.Generator().manual_seed(91)
+    drawn = torch.randn(tuple(tensor.shape), generator=rng).to(tensor.dtype)
+    return drawn.abs() if bool((tensor >= 0).all()) else drawn
+
+
+def _one_element(tensor: Tensor) -> Tensor:
+    made = tensor.clone()
+    flat = made.reshape(-1)
+    if flat.numel():
+        place = flat.numel() // 2 + (flat.numel() > 2)
+        flat[min(place, flat.numel() - 1)] += 1.5
+    return made
+
+
+def _integers(tensor: Tensor) -> Tensor:
+    return (_other_values(tensor) * 3).round()
+
+
+def _turned(tensor: Tensor) -> Tensor:
+    return tensor.reshape(-1).flip(0).reshape(tensor.shape)
+
+
+# Sums of integers are the same in any order.
+_CHANGES: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "other values": _other_values,
+    "one other element": _one_element,
+    "integers": _integers,
+    "the values in another order": _turned,
+}
+
+
+def _called_in_place(
+    search: Search, before: Outcome, name: str, change: Callable[[Tensor], Tensor]
+) -> Outcome | None:
+    """Call again with other values in the memory of a call's inputs."""
+    runner, case = search.runner, before.case
+    from tkdebug.interpreter.memory.host_views import host_view
+
+    tensors = [host_view(t.detach()).cpu().clone() for t in before.given]
+    changed = [change(t) if t.is_floating_point() else t for t in tensors]
+    try:
+        oracle = runner.oracle(case, changed)
+    except NotRunnableError:
+        return None
+    for tensor, values in zip(before.given, changed, strict=True):
+        tensor.copy_(values.to(tensor.device))
+    named = case.renamed(f"tricks: {name} in the same memory")
+    out = runner.call(named, before.given, oracle)
+    runner.look_closer(out, changed)
+    if out.status == "right":
+        search.take(out)
+    return out
+
+
+def _note_kept(search: Search, again: Outcome, kept: Sequence[Tensor]) -> None:
+    """Say that a result is kept, where it is that of the call before."""
+    results = [t for _, t in again.result or ()]
+    is_old = bool(results) and all(
+        a.shape == b.shape and torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
+        for a, b in zip(results, kept, strict=False)
+    )
+    if not is_old and again.finding is not None:
+        fresh = search.runner.run(again.case.renamed("tricks"))
+        if fresh.status != "right":
+            search.take(again)
+            return
+    text = (
+        f"{again.case.name.partition(': ')[2]}: "
+        f"{'the result is that of the call before' if is_old else 'the result is wrong'}, "
+        "so that something is kept from call to call"
+    )
+    file = search.runner.problem.file
+    search.keep(Finding("cached-result", text, True, again.case, file))
+
+
+# Results that torch computes.
+
+
+def look_again(search: Search, plan: Plan) -> None:
+    """Look at the work of torch again: kernels may be launched in the first calls alone."""
+    _work_of_torch(search, plan.middle)
+    if search.bare and 2 * len(search.bare) > search.answer.covered.cases:
+        _work_of_torch(search, search.bare[-1])
+
+
+def _without_kernels(search: Search, case: Case) -> None:
+    """Put random numbers in place of what kernels write: the result must not be right then."""
+    runner = search.runner
+    out = runner.run(case.renamed("kernels left out", way="skipped"))
+    if not out.seen.launches or out.status != "right" or not out.elements:
+        return
+    again = runner.run(
+        case.renamed("kernels left out", way="skipped", seed=case.seed + 1, values="normal")
+    )
+    if again.status == "right" and again.elements:
+        search.keep(
+            Finding(
+                "kernel-unused",
+                "with random numbers in place of what its kernels write the result is right",
+                True,
+                again.case,
+                runner.problem.file,
+            )
+        )
+
+
+class _OpsOfTorch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the ops of torch that a candidate calls; the interpreter's own are not seen."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.ops: dict[str, int] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        """Note an op."""
+        note_op(self.ops, func.overloadpacket.__name__, args)
+        return func(*args, **(kwargs or {}))
+
+
+def _work_of_torch(search: Search, case: Case) -> None:
+    """See whether torch computes what the reference computes, and kernels only copy."""
+    runner = search.runner
+    tensors = dense_values(runner.problem.example, case)
+    try:
+        oracle = runner.oracle(case, tensors)
+    except NotRunnableError:
+        return
+    given = placed(tensors, case, runner.problem.device)
+    arguments = runner.problem.example.filled(given, case.numbers)
+    noted = _OpsOfTorch()
+    with runner.watcher.watching("checked", (), case.seed) as seen, contextlib.suppress(Exception):
+        with noted:
+            runner.problem.call(arguments, case)
+    least = max((math.prod(shape) for shape in case.shapes), default=0) // _PART
+    own = {name for name, size in noted.ops.items() if size >= max(least, 2)}
+    theirs = {name for name, size in oracle.ops.items() if size >= max(least, 2)}
+    _judge_torch(search, case, seen, own, theirs)
+
+
+def _plain(names: set[str]) -> set[str]:
+    return {name.rstrip("_") for name in names if name not in _PLUMBING}
+
+
+def _judge_torch(search: Search, case: Case, seen: Seen, own: set[str], theirs: set[str]) -> None:
+    work, asked = _plain(own), _plain(theirs)
+    file = search.runner.problem.file
+    names = ", ".join(sorted(work or own))
+    if seen.launches and not seen.computes and (work or (asked <= work and own & theirs & _ADDS)):
+        text = f"torch computes ({names}), and the kernels only copy"
+        search.keep(Finding("torch-fallback", text, True, case, file))
+    elif not seen.launches and work:
+        text = f"torch computes ({names}), and no kernel is launched"
+        search.keep(Finding("torch-fallback", text, True, case, file))
+    elif asked and asked <= work:
+        text = f"torch computes all that the reference does ({names})"
+        search.keep(Finding("torch-fallback", text, True, case, file))
+    elif work & asked:
+        names = ", ".join(sorted(work & asked))
+        text = f"torch computes a part of the result ({names})"
+        search.keep(Finding("torch-part", text, False, case, file))
+
+
+_ADDS = frozenset(("add", "add_", "sum", "cat"))
+
+
+# Bits, on request.
+
+
+def _bits(search: Search, case: Case) -> None:
+    request = search.request
+    if request.is_deterministic:
+        _deterministic(search, case)
+    if request.is_batch_invariant:
+        _batch_invariant(search, case)
+
+
+def _deterministic(search: Search, case: Case) -> None:
+    """Call again, also with programs in other orders: each bit must be the same."""
+    first = search.runner.run(case)
+    for way in ("checked", "one by one", "reversed", "shuffled"):
+        again = search.runner.run(case.renamed(f"again, {way}", way=way))
+        if not _same_bits(first, again):
+            text = f"the same inputs give other bits (programs {way})"
+            file = search.runner.problem.file
+            search.keep(Finding("not-deterministic", text, True, again.case, file))
+            return
+
+
+def _batch_invariant(search: Search, case: Case) -> None:
+    """Call with half of the batch: the rows that are left must have the same bits."""
+    if not case.shapes or not case.shapes[0] or case.shapes[0][0] < 2:
+        search.answer.covered.notes.append("batch invariance: the inputs have no batch")
+        return
+    size = case.shapes[0][0]
+    half = tuple(
+        (size // 2, *shape[1:]) if shape and shape[0] == size else shape for shape in case.shapes
+    )
+    runner = search.runner
+    tensors = dense_values(runner.problem.example, case)
+    fewer = [
+        t[: shape[0]].contiguous() if shape else t for t, shape in zip(tensors, half, strict=True)
+    ]
+    smaller = replace(case, name="half of the batch", shapes=half)
+    try:
+        oracle = runner.oracle(smaller, fewer)
+    except NotRunnableError:
+        search.answer.covered.notes.append("batch invariance: the reference takes no other batch")
+        return
+    whole = runner.run(case)
+    part = runner.call(smaller, placed(fewer, smaller, runner.problem.device), oracle)
+    if whole.result is None or part.result is None:
+        return
+    for (name, a), (_, b) in zip(whole.result, part.result, strict=True):
+        if a.dim() and b.dim() and a.shape[1:] == b.shape[1:] and not _equal_bits(a[: len(b)], b):
+            text = f"{name}: rows have other bits in a batch of {size // 2} than in one of {size}"
+            search.keep(Finding("not-batch-invariant", text, True, smaller, runner.problem.file))
+            return
+
+
+def _same_bits(a: Outcome, b: Outcome) -> bool:
+    if a.result is None or b.result is None:
+        return True
+    return all(_equal_bits(x, y) for (_, x), (_, y) in zip(a.result, b.result, strict=True))
+
+
+def _equal_bits(a: Tensor, b: Tensor) -> bool:
+    views = [t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b)]
+    return a.shape == b.shape and torch.equal(*views)
+
+
+# Functions that are replaced.
+
+
+class Snapshot:
+    """The functions that measure and compare, as they were before a candidate was imported."""
+
+    def __init__(self) -> None:
+        self._before = dict(_functions())
+
+    def changed(self) -> list[str]:
+        """Return the names of those that are others now."""
+        now = dict(_functions())
+        return [
+            name
+            for name, one in self._before.items()
+            if now.get(name) is not one and not _is_of_library(now.get(name), name)
+        ]
+
+
+def _is_of_library(function: object, name: str) -> bool:
+    """Whether a function is torch's or tkdebug's own of that name, put in place when needed."""
+    code = getattr(function, "__code__", None)
+    if code is None or getattr(function, "__name__", "") != name.rpartition(".")[2]:
+        return False
+    return is_own_file(code.co_filename) or code.co_filename.startswith(_TORCH)
+
+
+def _functions() -> Iterator[tuple[str, object]]:
+    import triton
+
+    owners: Mapping[str, Any] = {
+        "torch": torch,
+        "torch.testing": torch.testing,
+        "torch.nn.functional": torch.nn.functional,
+        "torch.cuda": torch.cuda,
+        "torch.cuda.Event": torch.cuda.Event,
+        "torch.cuda.Stream": torch.cuda.Stream,
+        "torch.Tensor": torch.Tensor,
+        "torch.nn.Module": torch.nn.Module,
+        "triton.testing": triton.testing,
+        "time": time,
+        "threading.Thread": threading.Thread,
+        "builtins": builtins,
+    }
+    for prefix, owner in owners.items():
+        for name, value in list(vars(owner).items()):
+            if callable(value) and not (name.startswith("__") and prefix != "torch.Tensor"):
+                yield f"{prefix}.{name}", value
+
+
+def patched(snapshot: Snapshot, file: str, after: str) -> Finding | None:
+    """Return a finding of functions that were replaced since a snapshot, or None."""
+    names = snapshot.changed()
+    if not names:
+        return None
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return Finding("patched", f"{after} replaces {shown}", True, None, file)
