@@ -55,6 +55,7 @@ PLACES = {
     "runtime/advising/": ("run", "advise"),
     "skills/": ("skills",),
     "tui/": ("run", "debug"),
+    "verification/": ("verify",),
 }
 _, COMMANDS = build_parser()
 

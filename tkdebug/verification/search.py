@@ -50,6 +50,8 @@ Status = Literal["right", "wrong", "refused", "no-inputs", "raises"]
 _SEARCH_SHARE = 0.6
 _SHRINK_SHARE = 0.2
 _LARGE_SHARE = 0.25
+_DEAR_SHARE = 0.12
+_DEAR_S = 0.3
 _MOST_SHRINKS = 60
 _BIG_ELEMENTS = 1 << 16
 
@@ -280,6 +282,8 @@ class Search:
         self._begun = time.process_time()
         self._wall = time.monotonic()
         self._cost_s = 0.0
+        # Elements and processor time of the case that took longest.
+        self._dearest = (1, 0.0)
         # Cases whose results are right though no kernel was launched.
         self.bare: list[Case] = []
 
@@ -401,6 +405,7 @@ class Search:
         begun = time.process_time()
         out = self.runner.run(case)
         self._cost_s = time.process_time() - begun
+        self._dearest = max(self._dearest, (size_elems(case), self._cost_s), key=lambda it: it[1])
         return out
 
     def _cases(self, plan: Plan) -> None:
@@ -411,14 +416,22 @@ class Search:
                 return
             if place % count != number - 1:
                 continue
-            if self.share() > _SEARCH_SHARE:
+            if self.share() > _SEARCH_SHARE or self._is_dear(case):
                 if not case.name.startswith("random"):
                     self.answer.covered.left += 1
                     continue
-                return
-            self.take(self.runner.run(case))
+                if self.share() > _SEARCH_SHARE:
+                    return
+                continue
+            self.take(self._timed(case))
             if self._is_wrong():
                 return
+
+    def _is_dear(self, case: Case) -> bool:
+        """Whether a case may take too much of the time, by the dearest one before."""
+        elements, cost_s = self._dearest
+        ratio = size_elems(case) / max(elements, 1)
+        return cost_s > _DEAR_S and cost_s * ratio**2 > self.request.seconds * _DEAR_SHARE
 
     def take(self, out: Outcome) -> None:
         """Add an outcome to the answer."""
