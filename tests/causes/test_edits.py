@@ -47,6 +47,7 @@ def results(*body, line=None):
         ("x = tl.load(x_ptr + i)", "x = tl.load(x_ptr + sn + i)"),
         ("x = tl.load(x_ptr + i, mask=m)", "x = tl.load(x_ptr + i, mask=m, other=0.0)"),
         ("x = tl.dot(x, m)", "x = tl.dot(m, x)"),
+        ("i = tl.program_id(axis=0)", "i = tl.program_id(axis=1)"),
         ("x += m", "x = m"),
         ("x = x * m", "x = (x * m) + unused"),
         ("x = tl.zeros((4,), dtype=tl.float16)", "x = tl.zeros((4,), dtype=tl.float32)"),

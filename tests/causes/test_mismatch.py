@@ -50,6 +50,14 @@ def test_an_edit_that_fixes_the_launch_is_named_with_its_line(faults, device):
     assert "rm[:, None] * sxm + rn[None, :] * sxn" in after
 
 
+def test_one_element_alone_may_be_compared(faults):
+    x = torch.randn(5, 100)
+    y = softmax(x)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(y[3, 7], torch.softmax(x, 1)[3, 7])
+    assert (mismatch(faults).kernel, mismatch(faults).tensor) == ("softmax", "y_ptr")
+
+
 def test_the_scripts_memory_is_as_it_was(faults):
     x, s, out = torch.randn(N, N), torch.randn(N), torch.empty(N, N)
     scaled(x, s, out)

@@ -104,7 +104,7 @@ def test_script_without_a_fault_is_refused(tmp_path, run_main):
     script.write_text(BOUND.replace("offs <= n", "offs < n"))
     status, out, err = run_main("reproduce", "-o", tmp_path / "short.py", script)
     assert (status, out) == (2, "")
-    assert "interpreted, it showed no fault" in err
+    assert "right.py: showed no fault, interpreted" in err
 
 
 @pytest.mark.parametrize("name", ["short.txt", "short"])

@@ -248,6 +248,8 @@ class ExpressionEdits:
         """
         node: ast.AST = axis
         while not (isinstance(node, ast.Call) and callee(node) in REDUCTIONS):
+            if node not in self._text.parents:
+                return []  # the axis of a grid, as in `tl.program_id(axis=0)`
             node = self._text.parents[node]
         parent = self._text.parents.get(node)
         users = [parent] if isinstance(parent, ast.Subscript) else []

@@ -304,7 +304,7 @@ class Rerun:
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             size, before = tensor.element_size(), self._moved(self._target, {})
             now, then = (
-                each.cpu().contiguous().view(torch.uint8).reshape(*tensor.shape, size)
+                each.cpu().reshape(-1).view(torch.uint8).reshape(*tensor.shape, size)
                 for each in (tensor, before)
             )
             return (now != then).any(-1)

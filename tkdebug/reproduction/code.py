@@ -15,7 +15,7 @@ from tkdebug.compiler.dtypes import LanguageType
 from tkdebug.compiler.frontend.source import KernelSource
 from tkdebug.compiler.tensor import constexpr, unwrap
 from tkdebug.errors import UnsupportedError
-from tkdebug.reproduction.script import Argument, Text
+from tkdebug.reproduction.script import Argument, Text, argument_text
 from tkdebug.runtime.jit.function_source import references
 
 _CONSTANTS = (bool, int, float, str, type(None))
@@ -53,6 +53,7 @@ class Functions:
         self._names[id(function)] = name
         source = function.kernel_source
         node = _plain(source.definition)
+        self._set_defaults(node, function.fn)
         renamed = dict(self._referred(function, source))
         node = _Renamed(renamed).visit(node)
         node.name = name
@@ -79,6 +80,19 @@ class Functions:
         if isinstance(value, LanguageType):
             return Text(_of_triton(value))
         raise UnsupportedError(f"an argument of type {type(value).__name__} cannot be written")
+
+    def _set_defaults(self, node: ast.FunctionDef, fn: FunctionType) -> None:
+        """Write defaults as what they are: their expressions may read other names."""
+        values = fn.__defaults__ or ()
+        node.args.defaults = [self._literal(value) for value in values]
+        by_name = fn.__kwdefaults__ or {}
+        node.args.kw_defaults = [
+            self._literal(by_name[one.arg]) if one.arg in by_name else None
+            for one in node.args.kwonlyargs
+        ]
+
+    def _literal(self, value: Any) -> ast.expr:
+        return ast.parse(argument_text(self.argument(value)), mode="eval").body
 
     def _referred(self, function: Any, source: KernelSource) -> Iterator[tuple[str, str]]:
         """Yield names that a function reads, with the texts that replace them."""
@@ -129,7 +143,7 @@ class Functions:
                 alias = "" if module == root else f" as {root}"
                 self._bind(root, f"import {module}{alias}")
                 return
-        elif found := _module_of(bound):
+        elif found := _module_of(bound, root):
             module, name = found
             ending = "" if name == root else f" as {root}"
             self._bind(root, f"from {module} import {name}{ending}")
@@ -255,9 +269,16 @@ def _module_name(function: Any, root: str) -> str:
     return next((name for name in sorted(names) if name.partition(".")[0] == "triton"), "")
 
 
-def _module_of(value: Any) -> tuple[str, str] | None:
-    """Return the module of triton that has an object, and its name there."""
+def _module_of(value: Any, hint: str = "") -> tuple[str, str] | None:
+    """Return the module of triton that has an object, and its name there.
+
+    Args:
+        value: the object.
+        hint: a name that it may have, for modules that make names when they are asked.
+    """
     for module in sorted(name for name in list(sys.modules) if name.partition(".")[0] == "triton"):
+        if hint and getattr(sys.modules[module], hint, None) is value:
+            return module, hint
         for name, held in list(vars(sys.modules[module]).items()):
             if held is value and not name.startswith("_"):
                 return module, name

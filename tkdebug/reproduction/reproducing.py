@@ -30,7 +30,7 @@ from tkdebug.reproduction.judge import (
     values_of,
 )
 from tkdebug.reproduction.script import DATA_SUFFIX, Script
-from tkdebug.reproduction.shrink_code import shrink_expressions, shrink_statements
+from tkdebug.reproduction.shrink_code import inline_names, shrink_expressions, shrink_statements
 from tkdebug.reproduction.shrink_data import shrink_data, simplify_contents
 
 REPRODUCE_SCHEMA = 1
@@ -236,6 +236,8 @@ class _Best:
         self.script = shrink_data(self.script, oracle)
         oracle.hold(self.script)
         self.script = shrink_statements(self.script, oracle)
+        if Extent.of(self.script).lines > MOST_LINES:
+            self.script = inline_names(self.script, oracle)
         if Extent.of(self.script).lines > MOST_LINES:
             # What an expression is for is lost with it, so this is the last resort.
             self.script = shrink_expressions(self.script, oracle)

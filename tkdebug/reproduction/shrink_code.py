@@ -11,6 +11,8 @@ from tkdebug.reproduction.judge import Oracle, Symptom, statement_text
 from tkdebug.reproduction.script import Argument, Launch, Script, Text, argument_text, names_in
 
 _BLOCKS = ("body", "orelse")
+# Of a statement into which another one goes.
+_MOST_CHARS = 120
 Functions = tuple[ast.FunctionDef, ...]
 
 
@@ -40,6 +42,47 @@ def shrink_expressions(script: Script, oracle: Oracle) -> Script:
                 break
         else:
             place += 1
+
+
+def inline_names(script: Script, oracle: Oracle) -> Script:
+    """Return the script with expressions in the place of names that are read once."""
+    place = 0
+    while place < len(_statements(script.functions)):
+        candidate = _inlined(script, place, oracle.symptom)
+        if candidate is None or not oracle.shows(candidate):
+            place += 1
+            continue
+        script = candidate
+    return script
+
+
+def _inlined(script: Script, place: int, symptom: Symptom) -> Script | None:
+    """Return the script without an assignment, whose name is read once, or None."""
+    match _statements(script.functions)[place]:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            text = ast.unparse(value)
+        case _:
+            return None
+    functions = copy.deepcopy(script.functions)
+    statement = _statements(functions)[place]
+    function = next(one for one in functions if statement in _statements([one]))
+    uses = [one for one in ast.walk(function) if isinstance(one, ast.Name) and one.id == name]
+    if len(uses) != 2 or name in {one.arg for one in _parameters(function)}:
+        return None
+    reader = next(one for one in uses if isinstance(one.ctx, ast.Load))
+    holder = next(
+        one for one in reversed(_statements([function])) if any(n is reader for n in ast.walk(one))
+    )
+    is_long = len(ast.unparse(holder)) + len(text) > _MOST_CHARS
+    if is_long or _is_target(function.name, holder, symptom):
+        return None
+
+    class Inlined(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return value if node is reader else node
+
+    Inlined().visit(holder)
+    return _without(replace(script, functions=functions), {place})
 
 
 def shrink_parameters(script: Script, oracle: Oracle) -> Script:

@@ -6,6 +6,7 @@ together, so that another mistake is not made on the way.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -268,8 +269,27 @@ def resized(script: Script, old: int, new: int) -> Iterator[Script]:
         list(_resized_launch(launch, changed, quantities, old, new)) for launch in script.launches
     ]
     resized_data = replace(script, views={**script.views, **views}, memories=memories)
+    if script.check is not None:
+        resized_data = replace(
+            resized_data,
+            check=replace(script.check, expected=_resized_text(script.check.expected, changed)),
+            setup=tuple(_resized_text(text, changed) for text in script.setup),
+        )
     for launches in itertools.islice(itertools.product(*each), _MOST_GRIDS):
         yield replace(resized_data, launches=launches)
+
+
+def _resized_text(text: str, changed: Mapping[int, int]) -> str:
+    """Return code of torch whose numbers follow the extents of tensors."""
+
+    class Resized(ast.NodeTransformer):
+        def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+            value = node.value
+            if isinstance(value, int) and not isinstance(value, bool) and value > 1:
+                return ast.Constant(changed.get(value, value))
+            return node
+
+    return ast.unparse(Resized().visit(ast.parse(text)))
 
 
 def _resized_view(view: View, old: int, new: int) -> View:

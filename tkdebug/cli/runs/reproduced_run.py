@@ -106,8 +106,9 @@ def _nothing(script: str, catcher: Catcher, wanted: _Wanted, status: int) -> Usa
         return ScriptEndedError(f"{script}: it was interrupted before {wanted.text}", status)
     seen = ", ".join(dict.fromkeys(f"{one.kind} in {one.kernel}" for one in catcher.seen))
     others = f"; it had {seen}" if seen else ""
+    ended = f"it ended with status {status} and " if status else ""
     return UsageError(
-        f"{script}: interpreted, it showed no {wanted.text}{others}; "
+        f"{script}: {ended}showed no {wanted.text}, interpreted{others}; "
         "`tkdebug run --mode interpret --check all` shows what it has"
     )
 
