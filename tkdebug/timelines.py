@@ -82,7 +82,7 @@ class WarpTimeline:
 
     @property
     def cycles(self) -> int:
-        """From its beginning to its end."""
+        """Cycles from its beginning to its end."""
         return _since(self.start_clock, self.end_clock)
 
     def spans(self) -> Iterator[Span]:

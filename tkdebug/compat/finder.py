@@ -35,7 +35,7 @@ def upstream_version() -> str:
 
 
 class TritonLoader(InspectLoader):
-    """Makes a module of its row, with an answer for names that it does not have."""
+    """Makes modules of `triton` from their rows in the table, with a message for missing names."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Give the module the submodules and names of its row."""

@@ -120,7 +120,7 @@ def install(
     ignore: str | Sequence[str] = (),
     baseline: str | os.PathLike[str] | None = None,
 ) -> Installation:
-    """Make `import triton` give tkdebug in this Python, and CUDA the CPU where there is none.
+    """Make `import triton` give tkdebug in this Python, and the CPU a CUDA device if there is none.
 
     Call it before triton is imported. A further call replaces the one before, with its
     own options.

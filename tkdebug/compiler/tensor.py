@@ -189,7 +189,7 @@ class block_pointer:
 
     @property
     def dtype(self) -> pointer_type:
-        """Its type, as a block pointer is one pointer."""
+        """The type, as a block pointer is one pointer."""
         return self.type
 
 

@@ -208,7 +208,7 @@ class DebugCode:
 
     @cached_property
     def printed(self) -> NamedText:
-        """Its text, and the names that values have there."""
+        """The text, and the names that values have there."""
         return print_with_names(self.module)
 
     @cached_property

@@ -44,7 +44,7 @@ class Element:
 
     @property
     def offset_elems(self) -> int:
-        """Its offset from the tensor's first element."""
+        """The offset from the tensor's first element."""
         strides = self.tensor.stride()
         return sum(at * stride for at, stride in zip(self.index, strides, strict=True))
 

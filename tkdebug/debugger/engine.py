@@ -132,7 +132,7 @@ class Debugger:
         self._stops_at_next = False
 
     def end_script(self, how: Ended) -> NoReturn:
-        """End the script where it is: gaps that it would have read later are not judged."""
+        """End the script now: gaps that it would have read later are not judged."""
         HELD_GAPS.forget()
         raise how
 

@@ -51,7 +51,7 @@ class HostFrame:
     _frame: FrameType
 
     def variables(self) -> dict[str, Reading]:
-        """Its locals; for a module, those that are data. Long lists are shown by their length."""
+        """The locals; for a module, those that are data. Long lists are shown by their length."""
         is_module = self.place.function == "<module>"
         return {
             name: Constant(_shown(value))

@@ -36,7 +36,7 @@ class QueuedFront:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """Close it in a forked child: the thread that asks is the parent's, so nothing stops."""
+        """Close the front in a forked child: its thread is the parent's, so nothing stops."""
         self._lock = threading.Lock()
         self._is_closed = True
 

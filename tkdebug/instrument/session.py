@@ -482,7 +482,7 @@ class Session:
                 raise ValueError(f"no table {name}")
 
     def _has_table(self, name: str) -> bool:
-        """Whether there is such a table; its contents are in the file, whose size bounds them."""
+        """Whether the file has a table of this name."""
         if name in self._checked:
             return True
         found = self._rows("SELECT sql FROM sqlite_master WHERE type='table' AND name = ?", name)

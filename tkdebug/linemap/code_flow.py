@@ -29,7 +29,7 @@ class CodeLoop:
         return (item for item in self.body if isinstance(item, int))
 
     def all(self) -> Iterator[int]:
-        """Its instructions, with those of inner loops."""
+        """The instructions, with those of inner loops."""
         return indices_of(self.body)
 
 

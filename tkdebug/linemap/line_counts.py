@@ -82,7 +82,7 @@ def totals(table: LineTable) -> LineCounts:
 
 
 def spill_sources(table: LineTable) -> list[Instruction]:
-    """For each spill, the instruction before it that wrote the value, or the spill itself."""
+    """Return, for each spill, the instruction that wrote the value before, or the spill itself."""
     if table.resources is not None and not table.resources.may_spill:
         return []  # the stored value lies in a stack frame
     writers: dict[int, Instruction] = {}

@@ -1,4 +1,4 @@
-"""From any place of a kernel to any other: source line, ops, LLVM, PTX, SASS, both ways.
+"""Links between all places of a kernel: source line, ops, LLVM, PTX, SASS, both ways.
 
 One `LineTable` per compiled kernel. tkdebug's own kernels are joined by op ids: an instruction's
 address gives its PTX line, the PTX line its op, and the op its call chain and its Tile IR op.
@@ -55,12 +55,12 @@ class Instruction:
 
     @property
     def opcode(self) -> str:
-        """Its name without operands; "" if its text is not known."""
+        """The name without operands; "" if its text is not known."""
         return sass.opcode(self.text)
 
     @property
     def kind(self) -> sass.Kind:
-        """Its kind: loads, arithmetic, control flow."""
+        """The kind: loads, arithmetic, control flow."""
         return sass.kind_of(self.text)
 
     @property

@@ -35,7 +35,7 @@ class OpPlace:
 
     @property
     def name(self) -> str:
-        """Its last name."""
+        """The last name."""
         return self.gpu_name or self.tile_name or ""
 
     def is_on(self, file: str, line: int) -> bool:

@@ -1,4 +1,4 @@
-"""The server: the SDK's, with our tools, on stdin and stdout."""
+"""The SDK's server with our tools, on stdin and stdout."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Watch:
 
     @cached_property
     def place(self) -> str:
-        """Its place as in messages: `examples/matmul.py:73:acc`."""
+        """The place as in messages: `examples/matmul.py:73:acc`."""
         return f"{shown_path(self.file)}:{self.line}:{self.name}"
 
     @cached_property

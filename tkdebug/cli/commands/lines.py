@@ -119,7 +119,7 @@ def _kernels(options: argparse.Namespace) -> tuple[list[KernelLines], int]:
 
 
 def _loads(path: Path) -> Backend | None:
-    """The backend that loads the kernels of such a file; None for a script."""
+    """Return the backend that loads the kernels of this kind of file; None for a script."""
     from tkdebug.compiler.targets.registered_backends import backends
 
     try:

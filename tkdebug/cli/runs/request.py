@@ -71,7 +71,7 @@ class ReportRequest:
 
     @property
     def format(self) -> str:
-        """Its format.
+        """The format.
 
         Raises:
             UsageError: the name of its file says none.

@@ -156,7 +156,7 @@ class CudaGraph:
         raise _unsupported("debug_dump")
 
     def raw_cuda_graph(self) -> NoReturn:
-        """Refused: a handle of CUDA's.
+        """Refuse: CUDA's handle of the graph does not exist.
 
         Raises:
             UnsupportedError: always.

@@ -1,4 +1,4 @@
-"""From a kernel that Inductor wrote to the lines of the model that it computes.
+"""Finds the lines of the model that a kernel of Inductor's computes.
 
 The nodes of the graph know their lines. They are written as comments into generated code: after a
 kernel's source, and before the launch of a user's kernel. A fault in the kernel finds them there,

@@ -58,7 +58,7 @@ class LoadHookChain(HookChain):
         self._side = side
 
     def add(self, func: Callable[..., object]) -> None:
-        """Append `func`; one that is there already stays where it is."""
+        """Append `func`, unless the chain has it already."""
         super().add(func)
         setattr(LOAD_HOOKS, self._side, self)
 

@@ -62,7 +62,7 @@ class HookChain:
         return list(self._functions)
 
     def add(self, func: LaunchFunction) -> None:
-        """Append `func`; one that is there already stays where it is."""
+        """Append `func`, unless the chain has it already."""
         if func not in self._functions:
             self._functions.append(func)
 

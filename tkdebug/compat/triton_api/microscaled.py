@@ -75,7 +75,7 @@ class MXFP4Tensor(_Microscaled):
         return self
 
     def to(self, dtype: torch.dtype) -> torch.Tensor:
-        """Its values; `dtype` is float32."""
+        """The values; `dtype` is float32."""
         import torch
 
         self._check_float32(dtype)
@@ -135,7 +135,7 @@ class MXScaleTensor(_Microscaled):
         return self
 
     def to(self, dtype: torch.dtype) -> torch.Tensor:
-        """Its values; `dtype` is float32."""
+        """The values; `dtype` is float32."""
         import torch
 
         self._check_float32(dtype)

@@ -202,7 +202,7 @@ def _stages(texts: Mapping[str, str]) -> list[Snapshot]:
 
 
 def _name(key: Any, names: list[str]) -> str:
-    """A parameter's name by its key: a name, a position or a path of such."""
+    """Return a parameter's name by its key: a name, a position or a path of names and positions."""
     if isinstance(key, tuple):
         key = key[0] if key else ""
     return names[key] if isinstance(key, int) and key < len(names) else str(key)
@@ -229,7 +229,7 @@ def _source_of(fn: Any) -> tuple[str, int, str]:
 
 
 def _line_table(name: str, cubin: bytes) -> Mapping[str, object]:
-    """From lines to SASS, by the cubin's own table, as data whose machine code is not read yet."""
+    """Return the cubin's table from lines to SASS, as data whose machine code is not read yet."""
     from tkdebug.compiler.targets.registered_backends import default_backend
     from tkdebug.linemap.line_table_data import absent
 

@@ -193,7 +193,7 @@ class BufferAliases:
         return frozenset(region.owner for region in self.regions(value))
 
     def values_of(self) -> dict[Operation, list[Value]]:
-        """For every allocation the values that may show it."""
+        """Return the values that may show each allocation."""
         values: dict[Operation, list[Value]] = {}
         for value in self._regions:
             for owner in self.owners(value):

@@ -1,4 +1,4 @@
-"""When shared-memory buffers are live, as intervals of one line through the whole function.
+"""Live intervals of shared-memory buffers, on one line through the whole function.
 
 Ops are numbered in program order; an op with regions spans the numbers of all that is inside it.
 A buffer is live from its allocation to the last use of any view of it; across a whole loop when it
@@ -63,7 +63,7 @@ class Timeline:
         self._spans[op] = Interval(start, self.length - 1)
 
     def live(self, value: Value) -> Interval:
-        """From where `value` is defined to its last use, loops it enters included."""
+        """Return the interval from a value's definition to its last use, with loops that it enters."""
         owner = value.owner
         if isinstance(owner, Operation):
             start = self.span(owner).end if owner.regions else self.span(owner).start
@@ -88,7 +88,7 @@ class Timeline:
 def live_buffers(
     function: Operation, timeline: Timeline, aliases: BufferAliases | None = None
 ) -> Mapping[Operation, Interval]:
-    """When the buffer of each `ttg.local_alloc` is live.
+    """Return the live interval of each `ttg.local_alloc`'s buffer.
 
     Args:
         function: a `tt.func`.
@@ -111,7 +111,7 @@ def live_buffers(
 
 
 def _until_wait(op: Operation, timeline: Timeline) -> Interval:
-    """From `op` to the wait after which nothing that it started can be pending."""
+    """Return the interval from `op` to the wait after which nothing that it started is pending."""
     if ttng.WarpGroupDot.matches(op) and not ttng.WarpGroupDot(op).is_async:
         return timeline.span(op)
     wait, count = _WAITS[op.name]

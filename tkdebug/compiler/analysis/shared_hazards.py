@@ -108,7 +108,7 @@ class Ages:
     most: int = 0
 
     def older(self) -> Ages:
-        """After one more group."""
+        """Return the ages after one more group."""
         return Ages(min(self.least + 1, _MAX_AGE), min(self.most + 1, _MAX_AGE))
 
     def may_reach(self, count: int) -> bool:
@@ -160,11 +160,11 @@ class HazardState:
         return _overlap(op.reads | written, self.writes) or _overlap(written, self.reads)
 
     def synchronised(self) -> HazardState:
-        """After a barrier."""
+        """Return the state after a barrier."""
         return replace(self, reads=frozenset(), writes=frozenset())
 
     def after(self, op: Operation, done: Accesses) -> HazardState:
-        """After `op`, which does `done`."""
+        """Return the state after `op`, which does `done`."""
         state = replace(
             self,
             reads=self.reads | done.reads,
@@ -192,7 +192,7 @@ class HazardState:
         return replace(self, started=frozenset(), copies=_with_newest(self.copies, self.started))
 
     def copies_landed(self, kept: int) -> HazardState:
-        """After a wait that leaves at most the last `kept` groups under way."""
+        """Return the state after a wait that leaves at most `kept` groups under way."""
         landed, left = _waited(self.copies, kept)
         return replace(self, writes=self.writes | landed, copies=left)
 
@@ -223,7 +223,7 @@ class HazardState:
 
 
 def _with_newest(items: InFlight, regions: Iterable[Region]) -> InFlight:
-    """After one more group; a region that is under way twice counts as both old and new."""
+    """Return the groups after one more; a region that is under way twice is both old and new."""
     older = {region: ages.older() for region, ages in items.items()}
     return _joined(older, dict.fromkeys(regions, Ages()))
 

@@ -80,7 +80,7 @@ class Binary(Elementwise, LikeFirst):
 
     @property
     def both_orders(self) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
-        """Its operands, and its operands the other way round."""
+        """The operands, and its operands the other way round."""
         return (self.lhs, self.rhs), (self.rhs, self.lhs)
 
     @property

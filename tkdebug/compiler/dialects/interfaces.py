@@ -71,7 +71,7 @@ class Terminator(Op):
 
 
 class SameLayout(Op):
-    """Its operands and results share one layout."""
+    """The operands and results share one layout."""
 
 
 class Elementwise(SameLayout):

@@ -76,7 +76,7 @@ class For(Loop):
 
     @property
     def bounds(self) -> tuple[Value, Value, Value]:
-        """Its lower bound, upper bound and step."""
+        """The lower bound, upper bound and step."""
         return self.lower, self.upper, self.step
 
     @property

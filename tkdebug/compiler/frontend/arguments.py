@@ -27,11 +27,11 @@ class Parameter(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name."""
 
     @property
     def num(self) -> int:
-        """Its position."""
+        """The position."""
 
     @property
     def is_constexpr(self) -> bool:
@@ -47,7 +47,7 @@ class Parameter(Protocol):
 
     @property
     def default(self) -> Any:
-        """Its default value."""
+        """The default value."""
 
     @property
     def has_default(self) -> bool:
@@ -63,11 +63,11 @@ class JitCallable(Protocol):
 
     @property
     def params(self) -> Sequence[Parameter]:
-        """Its parameters in order."""
+        """The parameters in order."""
 
     @property
     def kernel_source(self) -> KernelSource:
-        """Its source."""
+        """The source."""
 
 
 def flatten_types(spec: ArgSpec) -> list[LanguageType]:

@@ -108,7 +108,7 @@ class Junction:
             yield Edge(branch, target, operands, self._values(target))
 
     def tied(self) -> list[TiedValues]:
-        """Its variables, in order."""
+        """The variables, in order."""
         values = zip(*(self._values(target) for target in self.targets), strict=True)
         return [self.tied_at(place, tied) for place, tied in enumerate(values)]
 

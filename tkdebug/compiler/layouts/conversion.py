@@ -79,7 +79,7 @@ class ShufflePlan:
 
 
 def representatives(layout: LinearLayout) -> tuple[int, ...]:
-    """For every register the register with free bits 0 that holds the same element."""
+    """Return, for each register, the one with free bits 0 that holds the same element."""
     vectors = layout.packed_bases(REGISTER)
     span = f2.Span(vectors)
     found = (span.solve(element) for element in f2.spanned(vectors))
@@ -152,7 +152,7 @@ def _linear_rounds(
 def _skew(
     register_bits: int, register_map: tuple[int, ...], lane_map: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """For each lane bit the mask that it XORs into the register index of a round."""
+    """Return, for each lane bit, the mask that it XORs into the register index of a round."""
     register_mask = (1 << register_bits) - 1
     lanes = f2.Span()
     unresolved = f2.Span()

@@ -401,7 +401,7 @@ class LinearLayout:
 
     @cached_property
     def free_masks(self) -> dict[str, int]:
-        """For each input dimension the mask of its free bits.
+        """Return the mask of free bits of each input dimension.
 
         A bit is free when its basis vector depends on those of the bits before it (register
         before lane before warp, low before high): the inputs with all free bits 0 hold every

@@ -19,7 +19,7 @@ from tkdebug.compiler.tensor import scalar_dtype, tensor
 
 
 def int_argument(value: object, what: str, least: int = 0, most: int | None = None) -> int:
-    """A constant int from `least` to `most`, if there is such a limit."""
+    """Return a constant int within `least` and `most`, where these are given."""
     if isinstance(value, int) and not isinstance(value, bool):
         if value >= least and (most is None or value <= most):
             return value
@@ -28,7 +28,7 @@ def int_argument(value: object, what: str, least: int = 0, most: int | None = No
 
 
 def list_argument(value: object, what: str) -> list[Any]:
-    """One value or a sequence of such, as a list."""
+    """Return one value, or a sequence of values, as a list."""
     if isinstance(value, tuple | list):
         return list(value)
     if isinstance(value, tensor | int):

@@ -240,7 +240,7 @@ def _emit_poll(
 
 
 def _time_limit(emit: Emitter, timeout_ns: object) -> tensor | None:
-    """When the time is over, by the GPU's clock."""
+    """Return the time limit, by the GPU's clock."""
     if timeout_ns is None:
         return None
     if isinstance(timeout_ns, int) and timeout_ns < 0:

@@ -49,7 +49,7 @@ def _emit_range(
     warp_specialize: object = False,
     disable_licm: object = False,
 ) -> None:
-    """Like Python's range, with hints on how to compile the loop.
+    """Make a loop as Python's range does, with hints on how to compile it.
 
     Args:
         emit: where to emit.
@@ -69,7 +69,7 @@ def _emit_range(
 def _emit_static_range(
     emit: Emitter, arg1: object, arg2: object = None, step: object = None
 ) -> None:
-    """Like Python's range over constants; the loop is unrolled and its variable a constant."""
+    """Make a loop over constants, which is unrolled: its variable is a constant."""
     raise SemanticError("tl.static_range only has a meaning in `for i in tl.static_range(...)`")
 
 

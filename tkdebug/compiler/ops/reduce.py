@@ -434,7 +434,7 @@ def _emit_topk(
 def _emit_bitonic_merge(
     emit: Emitter, x: object, dim: object = None, descending: object = False
 ) -> tensor:
-    """Sorts the last axis of `x` where it is bitonic: rises, then falls (or a rotation of that).
+    """Sort the last axis of `x`, if it is bitonic: it rises, then falls (or a rotation of that).
 
     Args:
         emit: where to emit.

@@ -193,7 +193,7 @@ def _emit_ravel(emit: Emitter, x: object, can_reorder: object = False) -> tensor
 
 
 def _emit_squeeze(emit: Emitter, x: tensor, dim: object) -> tensor:
-    """Without axis `dim`, which must have extent 1."""
+    """Return `x` without axis `dim`, which must have extent 1."""
     axis = axis_argument(dim, len(x.shape), "squeeze")
     if x.shape[axis] != 1:
         raise SemanticError(f"squeeze: axis {axis} of {list(x.shape)} is not 1")

@@ -191,7 +191,7 @@ class _Algebra(Code):
         return super().binary(names.get(operator, operator), left, right)
 
     def magnitude(self, operand: tensor) -> tensor:
-        """Without its sign."""
+        """Return the operand without its sign."""
         return self.call("abs", operand)
 
     def combine(self, is_and: bool, left: tensor, right: tensor) -> tensor:

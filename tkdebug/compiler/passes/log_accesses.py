@@ -73,7 +73,7 @@ def _origin(op: Operation) -> Value | Origin:
 
 
 def _moments(op: Operation, looks: bool) -> Iterator[int]:
-    """When an access is logged, in a kernel whose programs look at each other's atomics or not."""
+    """Yield the moments at which an access is logged; `looks`: programs read others' atomics."""
     if tt.Store.matches(op) or (tt.Atomic.matches(op) and looks):
         yield BEFORE
     if not tt.Store.matches(op):

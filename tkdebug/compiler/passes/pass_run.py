@@ -24,7 +24,7 @@ class Pass(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name on the command line: `eliminate-dead-code`."""
+        """The name on the command line: `eliminate-dead-code`."""
         ...
 
     def run(self, module: Module, rewriter: Rewriter) -> None:

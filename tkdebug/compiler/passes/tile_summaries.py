@@ -53,7 +53,7 @@ class Code:
         return operators.compare(self.emit, name, left, right)
 
     def both(self, left: tensor, right: tensor) -> tensor:
-        """Both conditions."""
+        """Return whether both conditions hold."""
         return self.binary("and", left, right)
 
     def cast(self, value: tensor, element: dt.dtype) -> tensor:

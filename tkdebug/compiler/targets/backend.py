@@ -207,12 +207,12 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in its targets."""
+        """The name in its targets."""
         ...
 
     @property
     def upstream_name(self) -> str:
-        """Its name in scripts: the `backend` of a `GPUTarget`."""
+        """The name in scripts: the `backend` of a `GPUTarget`."""
         ...
 
     @property
@@ -236,7 +236,7 @@ class Backend(Protocol):
         ...
 
     def is_image(self, name: str, head: bytes) -> bool:
-        """Whether a file is one that it loads: by its name, or its first 64 bytes."""
+        """Whether the backend loads a file, judged by its name or its first 64 bytes."""
         ...
 
     def image_tables(self, image: bytes) -> tuple[LineTable, ...]:

@@ -52,7 +52,7 @@ class PaneHost(HostDebugger):
         self.cmdloop()
 
     def print_stack_entry(self, *_: Any, **__: Any) -> None:
-        """Say nothing: the pane shows where it is."""
+        """Print nothing: the pane shows the place."""
 
     def run_line(self, line: str) -> bool:
         """Run a line of the user's; return whether the script goes on."""

@@ -27,7 +27,7 @@ Bases = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A linear layout: a basis for each bit of the register's, the lane's and the warp's number."""
+    """A linear layout: a basis for each bit of the numbers of register, lane and warp."""
 
     name: str
     register: Bases

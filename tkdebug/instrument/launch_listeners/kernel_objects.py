@@ -75,7 +75,7 @@ class KernelObject:
 
     @property
     def duration_ns(self) -> int | None:
-        """At exit: wall time of an interpreted launch, the host's time of a native one."""
+        """Wall time of an interpreted launch, host time of a native one; known at exit."""
         return self.launch.duration_ns
 
     @property

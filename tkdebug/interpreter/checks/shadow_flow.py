@@ -157,7 +157,7 @@ def _kept(
     all_shadows: Shadows,
     matters: Callable[[Tensor], Tensor],
 ) -> Tensor | None:
-    """Unite the operands' shadows, without elements that the other's value alone decides."""
+    """Return the union of the operands' shadows, less elements that the other operand decides."""
     total = None
     for place, shadow in enumerate(shadows):
         if shadow is None:
@@ -201,7 +201,7 @@ def _product(
 
 
 def rows_and_columns(shadows: Shadows) -> Tensor | None:
-    """A matrix product's shadows: the accumulator's, and each row and column that has one."""
+    """Return a matrix product's shadow: the accumulator's, and each row and column that has one."""
     a, b, total = shadows[:3]
     if a is not None:
         total = united(total, any_along(a, -1, keepdim=True))

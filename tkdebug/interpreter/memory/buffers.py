@@ -60,7 +60,7 @@ class Buffer:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """The tensor's, in elements."""
+        """Strides of the tensor, in elements."""
         return self.tensor.stride()
 
     @property

@@ -126,14 +126,14 @@ class ObservedAccess:
         return self._touched
 
     def hyperslabs(self) -> tuple[Hyperslab, ...] | None:
-        """Its elements as strided views of the allocation; () for none, None: not by views."""
+        """The elements as strided views of the allocation; () for none, None: not by views."""
         if self._slabs is _UNKNOWN:
             access = self._access
             self._slabs = None if access is None else hyperslabs_of(self._run, access)
         return self._slabs  # type: ignore[return-value]
 
     def intervals(self) -> Intervals | None:
-        """Its elements as one run per program; None if some program has gaps."""
+        """The elements as one run per program; None if some program has gaps."""
         if self._intervals is _UNKNOWN:
             access = self._access
             self._intervals = None if access is None else intervals_of(self._run, access)

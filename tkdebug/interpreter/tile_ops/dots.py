@@ -87,7 +87,7 @@ def _is_ours(run: Evaluator, op: Operation, acc: TileValue) -> bool:
 
 
 def _sum(x: Tensor, y: Tensor, total: Tensor, is_ours: bool) -> Tensor:
-    """X @ y + total, for the programs of `total`, or for one if x and y are the same in all."""
+    """Return x @ y + total for the programs of `total`, or for one if all share x and y."""
     integers = total.dtype == torch.int32
     shape = (-1, *total.shape[1:])
     if x.dim() == 4:

@@ -237,7 +237,7 @@ def _rows_of(rows: tuple[Row, ...], function: str, only: str) -> Iterator[Row]:
 
 
 def _chains(rows: tuple[Row, ...], only: str) -> dict[str, list[tuple[int, tuple[Frame, ...]]]]:
-    """For each function its (address, chain) rows."""
+    """Return the (address, chain) rows of each function."""
     built: list[tuple[Frame, ...]] = []
     functions: dict[str, list[tuple[int, tuple[Frame, ...]]]] = {}
     for index, row in enumerate(rows):

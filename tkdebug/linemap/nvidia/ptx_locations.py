@@ -203,7 +203,7 @@ def _adopt_reduction_steps(lines: list[str], ops: list[int | None]) -> None:
 
 
 def _readers(lines: list[str], ops: list[int | None], registers: set[str]) -> dict[str, list[int]]:
-    """For each of `registers` the lines that read it, in order."""
+    """Return, for each of `registers`, the lines that read it, in order."""
     readers: dict[str, list[int]] = {}
     for index, text in enumerate(lines):
         if ops[index] is None or "%" not in text:

@@ -301,7 +301,7 @@ class Encoded:
 
     @property
     def control(self) -> Control:
-        """When it issues."""
+        """The fields that say when it issues."""
         return Control(self.high >> _CONTROL_AT & ((1 << _CONTROL_BITS) - 1))
 
     @property

@@ -170,7 +170,7 @@ def _instruction(
 def _own_instructions(
     code: UnreadCode, lines: FunctionLines, sass: Sequence[SassInstruction] | None
 ) -> tuple[Instruction, ...]:
-    """The instructions with the facts known by op.
+    """Return the instructions with the facts that are known of their ops.
 
     The cubin's own source rows do not start again if only the chain changes, and code that ptxas
     adds by itself (memory descriptors) reads there as if it belonged to the line before.

@@ -250,7 +250,7 @@ def _loaded_by(access: AccessProfile, profile: LaunchProfile) -> int | None:
 
 
 def _begin_alike(one: AccessProfile, other: AccessProfile) -> bool:
-    """Whether two accesses touch the same in the first round of each program of the samples."""
+    """Whether two accesses touch the same elements in the first round of each sampled program."""
     pairs = list(zip(one.samples, other.samples, strict=False))[:_ALIKE]
     return bool(pairs) and all(
         a.shape == b.shape and bool((a == b).all()) for (a, _), (b, _) in pairs

@@ -315,7 +315,7 @@ def alignment_key(parameters: Sequence[KernelParam], values: Sequence[Any]) -> t
 
 
 def aligned(value: Any) -> Hashable:
-    """Whether an argument is a multiple of 16; tuples of such; see `aligned_descriptor`."""
+    """Whether an argument is a multiple of 16, in tuples for tuples; see `aligned_descriptor`."""
     if isinstance(value, bool | float):
         return False
     if isinstance(value, int):

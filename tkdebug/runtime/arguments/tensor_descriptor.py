@@ -117,7 +117,7 @@ class TensorDescriptor:
 
 
 def is_mappable(shape: Sequence[int], strides: Sequence[int], item_bytes: int) -> bool:
-    """Whether a tensor map can describe such a tensor.
+    """Whether a tensor map can describe the descriptor's tensor.
 
     The limits are cuTensorMapEncodeTiled's. Beside them, rows must be whole units of 16 bytes: bulk
     stores write such units, and so overwrite memory after other rows (seen on an H200).

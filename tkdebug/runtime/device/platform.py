@@ -304,7 +304,7 @@ class Platform(Protocol):
         ...
 
     def is_there(self) -> bool:
-        """Whether there is such a device, maybe one that nothing is compiled for."""
+        """Whether a device of this kind is there, maybe one that nothing is compiled for."""
         ...
 
     def is_likely(self) -> bool:

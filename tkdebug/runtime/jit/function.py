@@ -316,7 +316,7 @@ class JITFunction(KernelFunction, KernelInterface):
         return self._compiles.kernel(key, src, is_warmup, self._asked_about(compile, values))
 
     def _asked_about(self, compile: Compile, values: tuple[Any, ...]) -> Compile:
-        """`compile`, with another compiler asked about the same where one is."""
+        """Return `compile`, which asks another compiler about the kernel, too, if one is given."""
         asker = COMPILE_HOOKS.asker
         if asker is None:
             return compile

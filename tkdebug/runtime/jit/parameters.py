@@ -90,7 +90,7 @@ class KernelParam:
 
     @cached_property
     def name(self) -> str:
-        """Its name."""
+        """The name."""
         return self.source.name
 
     @cached_property
@@ -141,7 +141,7 @@ class KernelParam:
 
     @property
     def default(self) -> Any:
-        """Its default value; `inspect.Parameter.empty` without one."""
+        """The default value; `inspect.Parameter.empty` without one."""
         return self.source.default
 
     @property

@@ -10,7 +10,7 @@ from tkdebug.errors import LaunchError
 
 
 class Buffer(Protocol):
-    """Device memory, of which only the address is asked."""
+    """Device memory, known by its address alone."""
 
     def data_ptr(self) -> int:
         """Address of the first byte."""

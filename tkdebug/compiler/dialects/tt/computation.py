@@ -140,7 +140,7 @@ class MapElementwiseReturn(Terminator):
 
 
 class MapElementwise(ElementFunction, Elementwise):
-    """Its region applied to `pack` elements of each tile at a time."""
+    """The region applied to `pack` elements of each tile at a time."""
 
     name = "tt.map_elementwise"
     terminators = (MapElementwiseReturn,)

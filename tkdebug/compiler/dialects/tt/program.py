@@ -127,7 +127,7 @@ BLOCK_START = "block-start"
 
 
 class Hint(SameElements, Elementwise, LikeFirst):
-    """Its operand, with facts `values` of `kind`, one per axis."""
+    """The operand, with facts `values` of `kind`, one per axis."""
 
     name = "tt.hint"
     source = operand_def(VALUES)

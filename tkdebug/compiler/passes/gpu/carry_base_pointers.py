@@ -59,7 +59,7 @@ class CarryBasePointers:
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """A tile of pointers that a loop carries and steps by the same for all its elements.
+    """A tile of pointers that a loop carries, and whose elements it all moves by one step.
 
     Attributes:
         carried: the iter arg that is split.

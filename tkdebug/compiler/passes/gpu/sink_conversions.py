@@ -58,7 +58,7 @@ class SinkConversions:
         rewriter.commit()
 
     def _delay(self, stretch: Sequence[Operation], rewriter: Rewriter) -> None:
-        """Reorder `stretch`, the last op of which stays where it is."""
+        """Reorder the ops of `stretch`, except the last one."""
         waiting: dict[Operation, None] = {}
         held: set[Value] = set()
         count, last = 0, -1

@@ -32,7 +32,7 @@ from tkdebug.compiler.targets.target import ASYNC_COPIES, VECTOR_ATOMICS, WGMMA,
 def gpu_pipeline(
     target: Target, num_stages: int, *, debug: bool = True, host_tma_descriptors: bool = True
 ) -> tuple[Pass, ...]:
-    """From Tile IR (after its own passes) to GPU IR that can be lowered.
+    """Return the passes from Tile IR (after its own) to GPU IR that can be lowered.
 
     Args:
         target: the architecture.

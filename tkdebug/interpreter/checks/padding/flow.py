@@ -175,7 +175,7 @@ def is_filled(tile: TileValue, shadow: Tensor, value: float) -> bool:
 def is_neutral(
     ev: Evaluator, op: Operation, tile: TileValue, left_out: Tensor, combiner: str
 ) -> bool:
-    """Whether elements that are left out change nothing where they are, in a reduction or scan."""
+    """Whether elements that are left out have no effect in a reduction or scan."""
     axis = tt.Combining(op).axis + 1
     if isinstance(tile, BoxTile):
         if is_filled(tile, left_out, neutral_of(combiner, tile.fill.dtype)):
@@ -215,7 +215,7 @@ class CaredFor:
     def along(
         self, value: Value, pad: Tensor, axis: int, extent: int
     ) -> tuple[Tensor, Tensor, Tensor, bool]:
-        """A value's padding along an axis: itself, where it is whole, where not, whether anywhere.
+        """Return a value's padding along an axis: itself, where it is whole, where not, if anywhere.
 
         A softmax reduces along the same shadows twice; an online one, once for each of two sums.
         """

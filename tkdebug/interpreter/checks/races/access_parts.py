@@ -54,7 +54,7 @@ class Part(Protocol):
         """Places where the access brought another value."""
 
     def runs(self) -> Runs:
-        """All elements."""
+        """Return all elements as runs."""
 
     def details(self, runs: Tensor, steps: Tensor) -> Details:
         """Return the details of the element `steps` after the first of each of `runs`."""
@@ -189,7 +189,7 @@ class ListPart:
         return self.touched.programs
 
     def runs(self) -> Runs:
-        """All elements."""
+        """Return all elements as runs."""
         places, programs = self.touched.places, self.touched.programs
         rows = self._begins()
         counts = torch.diff(rows, append=rows.new_tensor([places.shape[0]]))

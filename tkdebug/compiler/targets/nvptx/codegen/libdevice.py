@@ -1,4 +1,4 @@
-"""NVIDIA's libdevice (the `__nv_*` math functions as LLVM bitcode): where it is, and linking it.
+"""NVIDIA's libdevice (the `__nv_*` math functions as LLVM bitcode): finding it, and linking it.
 
 Only the functions that a module calls are linked, each from a bitcode of its own that holds what it
 needs and no more: parsing and linking the whole of it would cost 50 to 300 ms a kernel.

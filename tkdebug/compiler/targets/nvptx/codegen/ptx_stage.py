@@ -1,4 +1,4 @@
-"""PTX to cubin, in the worker process: with ptxas where there is one, else with nvJitLink.
+"""PTX to cubin, in the worker process: with ptxas if it is installed, else with nvJitLink.
 
 For a kernel that ptxas keeps partly in memory, nvJitLink makes another cubin, and the one with
 fewer spills is taken: pressed to the limit, ptxas sometimes gives up nearly all registers.

@@ -78,7 +78,7 @@ class WarpTime:
 
     @cached_property
     def cycles(self) -> float:
-        """From a warp's first instruction to its last, were it alone."""
+        """Cycles from a warp's first instruction to its last, were it alone."""
         return sum(
             times * spent for times, (_, spent) in zip(self._iterations, self._steps(), strict=True)
         )
@@ -93,7 +93,7 @@ class WarpTime:
         return max(self.cycles, warps / _SCHEDULERS * self.issued) / warps
 
     def _steps(self) -> Iterator[tuple[int, int]]:
-        """For each instruction how long it waited, and until the next one issued."""
+        """Yield for each instruction the cycles of its wait, and those until the next one issued."""
         now, ready = 0, [0] * (BARRIERS + 2)
         for instruction in self._instructions:
             control = instruction.control

@@ -70,7 +70,7 @@ def _copied_rows(
     wanted: Mapping[int, int],
     ptx: Sequence[str],
 ) -> dict[int, ProgramRow]:
-    """For each address of `wanted` (address -> PTX line) a row of the same `.loc`, if any."""
+    """Return for each address of `wanted` (address -> PTX line) a row of the same `.loc`, if any."""
     locations = list(_locations(ptx))
     ptx_line = dict(lines.ptx)
     models: dict[str, list[ProgramRow]] = {}
@@ -90,7 +90,7 @@ def _copied_rows(
 
 
 def _locations(ptx: Sequence[str]) -> Iterator[str]:
-    """For each line of the PTX the `.loc` in force there."""
+    """Return the `.loc` in force at each line of the PTX."""
     current = ""
     for text in ptx:
         if directive := _LOC.match(text):

@@ -241,7 +241,7 @@ class Lowering:
         return self.emit.shl(kept, shift) if shift >= 0 else self.emit.lshr(kept, -shift)
 
     def coordinates(self, layout: LinearLayout) -> list[tuple[LLVMValue, ...]]:
-        """For each register of `layout` the index in each output dimension, i32."""
+        """Return the index in each output dimension for each register of `layout`, i32."""
         return self._of_registers(layout, self.thread_part(layout))
 
     def fresh_coordinates(self, layout: LinearLayout) -> list[tuple[LLVMValue, ...]]:

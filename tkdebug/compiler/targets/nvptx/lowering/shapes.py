@@ -47,7 +47,7 @@ def lower_splat(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Register
 
 
 def lower_same_registers(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """Only the layout's reading changes (expand_dims, trans, reshape)."""
+    """Return the same registers: only the layout's axes change (expand_dims, trans, reshape)."""
     if len(x) != ctx.register_count(op.result):
         raise LoweringError.at(op, f"{op.name}: the layout would move data; convert it before")
     return (x,)

@@ -97,7 +97,7 @@ class Vector:
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """The size."""
         return self.words * self.bits // 8
 
     @property

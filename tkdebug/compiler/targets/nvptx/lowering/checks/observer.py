@@ -213,14 +213,14 @@ class _CarriedTiles:
                 self._starts[index] = start
 
     def begin(self, before: str) -> None:
-        """At the loop's head, which control enters from block `before`."""
+        """Emit the phis at the loop's head, which control enters from block `before`."""
         for index, start in self._starts.items():
             phi = self._lows[index] = self._checks.ctx.emit.phi("i64")
             phi.add_incoming(start.low, before)
             self._checks.carried[self._arguments[index]] = replace(start, low=phi.value)
 
     def end(self) -> None:
-        """At the end of the loop's body."""
+        """Complete the phis at the end of the loop's body."""
         ctx = self._checks.ctx
         for index, phi in self._lows.items():
             low: LLVMValue = phi.value

@@ -437,7 +437,7 @@ class Symptoms:
     def _neighbours(
         self, layout: LinearLayout, registers: Registers, name: str
     ) -> list[_Neighbour | None]:
-        """For each register the element before it: in this thread, or in the lane before."""
+        """Return the element before each register's: in this thread, or in the lane before."""
         steps = [layout.unpack_out(v) for v in f2.spanned(layout.packed_bases(REGISTER))]
         run = _elements_per_lane(layout, name)
         found: list[_Neighbour | None] = []

@@ -1,4 +1,4 @@
-"""Both ways of a tested access: the bare one, and the one that tests each vector and element.
+"""The two ways of a tested access: the bare one, and the one that tests each vector and element.
 
 The second way is written group by group, or as a loop over the groups, whose operands are then in
 local memory. A loop is a third of the text, and takes longer to run: it is for accesses that run

@@ -230,7 +230,7 @@ class _Input:
     moves: tuple[int, ...] = ()
 
     def cut(self, first: int, end: int) -> _Input:
-        """Some of the steps."""
+        """Return the steps that are cut out."""
         if self.moves:
             return _Input(end - first, self.values, self.moves[first:end])
         each = len(self.values) // self.steps

@@ -1,4 +1,4 @@
-"""Lowering of tt.make_tensor_descriptor to a tensor map: the launch's, or the program's own.
+"""Lowers tt.make_tensor_descriptor to a tensor map, which the launch or the program makes.
 
 Thread 0 fills a tensor map in shared memory, warp 0 copies it to the program's workspace in global
 memory, where bulk copies read it. Thread 0 issues those, so no other thread has to see the map.

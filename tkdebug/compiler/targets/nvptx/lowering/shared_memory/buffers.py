@@ -41,7 +41,7 @@ def lower_local_alloc(
 
 
 def lower_local_dealloc(ctx: Lowering, op: Operation, buffer: Registers) -> Sequence[Registers]:
-    """Only allocation reads it."""
+    """Emit nothing: only the allocation of buffers reads this op."""
     return ()
 
 
