@@ -102,7 +102,7 @@ class Bindings:
         """Take over a pass's record of its changes.
 
         Args:
-            run: of the pass.
+            run: the run of the pass.
             other_rounds: its rules whose ops belong to other iterations of a loop.
         """
         for record in run.records:

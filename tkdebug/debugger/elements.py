@@ -29,7 +29,7 @@ class Element:
     Attributes:
         name: the name of the argument, or the script's name for the tensor.
         index: along each dimension of the tensor as it was passed.
-        storage_key: of its allocation.
+        storage_key: the storage key of its allocation.
         byte: the place of its first byte there.
         itemsize: its size in bytes.
         tensor: the tensor.

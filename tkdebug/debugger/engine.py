@@ -64,7 +64,7 @@ class Debugger:
     """Stops launches of interpreted kernels.
 
     Args:
-        front: who is asked.
+        front: the front that is asked at stops.
         memory_bytes: the most memory that checkpoints of one launch may hold.
         stops_in_trials: whether launches of autotuning and of `do_bench` stop, too.
         target: see below.

@@ -124,7 +124,7 @@ class Launch:
 
     Attributes:
         number: 1 for the first launch of the process.
-        arguments: by name, constants too, as the script passed them.
+        arguments: the arguments by name, constants too, as the script passed them.
         written_before: the launch that wrote an allocation last, where nothing else has written
             it since, by the address of the allocation.
         writers: the launches that have written memory.

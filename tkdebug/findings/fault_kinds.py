@@ -15,9 +15,9 @@ class FaultKind:
 
     Attributes:
         summary: what happened, in a line.
-        severity: "error", "warning" or when it is which.
+        severity: "error", "warning", or the condition for each.
         interpreted: when an interpreted kernel is checked for it.
-        on_a_gpu: how a native one is.
+        on_a_gpu: when a native kernel is checked for it.
         text: example, fix and what is no fault, as Markdown.
     """
 

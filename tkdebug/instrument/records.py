@@ -38,7 +38,7 @@ class RunInfo:
     Attributes:
         mode: the mode of its launches, "interpret, native" if there are both.
         exit_status: the script's own; None while unknown.
-        versions: of python, torch, tkdebug, by name.
+        versions: the versions of python, torch, tkdebug, by name.
         rank_group: a key of the ranks that belong together; None for a run of one process.
     """
 

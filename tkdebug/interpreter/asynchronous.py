@@ -163,7 +163,7 @@ def warp_group_dot_wait(
 
 
 def blend_pending(run: Evaluator, test: Tensor, a: TileValue, b: TileValue, out: Tensor) -> Tensor:
-    """Note which elements of `out` (`a` where `test` holds, else `b`) are pending in their source."""
+    """Note elements of `out` (`a` where `test` holds, else `b`) that are pending in a source."""
     pending = [run.in_flight.pending.get(v) if isinstance(v, Tensor) else None for v in (a, b)]
     if pending == [None, None]:
         return out

@@ -236,7 +236,7 @@ class FaultLog:
             offender: the element that is undefined.
             shown: the op at that element, "" for a load.
             user: the op that uses it.
-            use: what `user` does with it.
+            use: the use that `user` makes of it.
             tensor: the tensor that it is stored to, None for elsewhere.
             index: the offset there.
             count: the number of such elements that are used.

@@ -54,7 +54,7 @@ class Batches:
         grid: programs along x, y, z.
         faults: takes the faults.
         report: gets how many programs have ended, after each batch.
-        observers: who looks on, checks among them.
+        observers: observers of the launch, checks among them.
         compiled: facts about the kernel as a GPU would run it; None for nothing.
 
     Attributes:
@@ -312,7 +312,7 @@ def run_module(
         kernel_name: the kernel's name in faults.
         is_reported: whether faults are handed to the hooks, and the kernel's prints are printed.
         arguments: the kernel's arguments by name, constants too; for hints.
-        observers: who looks on, beside the checks.
+        observers: observers of the launch, beside the checks.
         log: the log for its faults; None for a new log.
         compiled: facts about the kernel as a GPU would run it; None for nothing.
 
@@ -391,7 +391,7 @@ def run_programs(
         programs: the numbers of the programs.
         log: takes the faults; the caller publishes them.
         checks: the checks that are made, beside those that always are.
-        observers: who else does.
+        observers: further observers.
         compiled: as for `run_module`.
     """
     looking = [*observers_of(checks, module, log), *observers]

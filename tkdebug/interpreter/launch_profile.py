@@ -98,8 +98,8 @@ class LaunchProfile(Observer):
         programs: the programs of the grid.
         entered: the number of programs that entered each region of control flow, each iteration
             counted.
-        accesses: by op, in the order in which they first ran.
-        footprints: by storage and op.
+        accesses: the accesses by op, in the order in which they first ran.
+        footprints: the footprints by storage and op.
         most_per_address: by op of an atomic, most times that one address was accessed.
         selects: executions of each select on tiles, and executions that took nothing of its first
             value.

@@ -121,7 +121,7 @@ def memory_to_save(
     Args:
         module: the module that is launched.
         arguments: the launch's arguments.
-        observers: who looks on.
+        observers: observers of the launch.
         batch_bytes: live bytes of a batch.
     """
     if arguments.written is None:

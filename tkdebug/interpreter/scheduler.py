@@ -46,7 +46,7 @@ class Room:
     """The room of a GPU for programs: beyond it, one begins when another one has ended.
 
     Attributes:
-        multiprocessors: of the GPU; each holds one program at least.
+        multiprocessors: the multiprocessors of the GPU; each holds one program at least.
         fitting: gives the number of programs that fit, and what limits it; it may compile the
             kernel, so it is called only when a launch may come to need more.
     """
@@ -126,7 +126,7 @@ class Scheduler:
 
         Args:
             op: the loop.
-            program_id: who waits.
+            program_id: the program that waits.
             is_idle: whether its iteration changed nothing, so that the next one will be the same.
         """
         if not is_idle or self.changes != self._changes_seen:

@@ -129,7 +129,7 @@ class LineTable:
         kernel: its symbol in the cubin.
         target: the architecture, such as sm_90a.
         ops: id -> op, of Tile IR and GPU IR; empty for cubins of others.
-        instructions: by address.
+        instructions: the instructions by address.
         ptx_ops: PTX line -> op id, for lines that are of an op.
         llvm_ops: LLVM IR line -> op id.
         resources: the kernel's resources; None if not known.

@@ -113,7 +113,7 @@ class Children:
         """Run a command to its end, or for some seconds; one that nobody waits for is killed.
 
         Args:
-            words: of its command line.
+            words: the words of its command line.
             progress: told each second.
             seconds: how long it may take.
             keeps_all: whether its stdout is an answer; else the end of it is kept.

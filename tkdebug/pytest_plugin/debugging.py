@@ -33,7 +33,7 @@ class SuspendingFront:
     """A console that is asked while pytest captures nothing.
 
     Args:
-        console: who is asked.
+        console: the console that is asked at stops.
         capture: pytest's; None if nothing is captured.
     """
 

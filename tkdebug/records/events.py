@@ -237,7 +237,7 @@ class OpFacts:
 
     Attributes:
         name: the name of the op, such as "tt.load".
-        attributes: by name, as text.
+        attributes: the attributes by name, as text.
         types: its results' types, as text; layouts by the alias they have in all texts of the
             kernel.
         parent: id of the op whose region it is in; None for the outermost.
@@ -314,7 +314,7 @@ class AutotuneChoice:
     """A tuner picked `config` for `kernel` under `key`.
 
     Attributes:
-        timings_ms: by configuration; empty under interpret.
+        timings_ms: the timings by configuration; empty under interpret.
     """
 
     kernel: str
@@ -365,7 +365,7 @@ class LineLoss:
     Attributes:
         share: its share of the sum of all lines' losses, each measured alone, 0 to 1.
         value: the element that is wrong most, where only this line rounds.
-        cause: of the line's errors, as `tkdebug numerics` has it; "" if it is not known.
+        cause: the cause of the line's errors, as `tkdebug numerics` has it; "" if it is not known.
     """
 
     file: str
@@ -412,10 +412,10 @@ class LoopRound:
     """The iteration of a loop in which something happened.
 
     Attributes:
-        name: of the loop's variable, "" if it has none.
-        value: of that variable.
-        number: of the round, from 0.
-        line: of the loop.
+        name: the name of the loop's variable, "" if it has none.
+        value: the value of that variable.
+        number: the number of the round, from 0.
+        line: the line of the loop.
     """
 
     name: str
@@ -431,22 +431,22 @@ class FaultExtent:
     The tile, its boxes and rounds are of the first offender; the rest is of the launch.
 
     Attributes:
-        shape: of the tensor as passed.
+        shape: the shape of the tensor as passed.
         strides: in elements.
-        element_type: such as "float16".
-        first_elem: of its allocation, the tensor's first element.
-        allocation_elems: of its allocation.
+        element_type: the element type, such as "float16".
+        first_elem: the index of the tensor's first element in its allocation.
+        allocation_elems: the elements of its allocation.
         low: the lowest bad offset from the tensor's first element.
         high: the highest.
         tile: shape of what is accessed, () for one element.
         tile_start: offset of the tile's first element.
         tile_steps: offsets between its elements by axis; () if they are not the same.
-        boxes: of bad elements in the tile: (first, end) by axis.
+        boxes: the boxes of bad elements in the tile: (first, end) by axis.
         is_exact: whether the boxes hold nothing else.
-        bad_elems: of the tile.
+        bad_elems: the number of bad elements of the tile.
         programs: runs of programs, x fastest: (first, how many, bad elements of each).
         bad_programs: programs that have bad elements, also those for which there are no runs.
-        rounds: of the loops around it, outermost first.
+        rounds: the rounds of the loops around it, outermost first.
         mask: its text, None without one.
         mask_axes: axes of the tile along which the mask is not the same.
     """

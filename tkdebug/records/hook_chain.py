@@ -184,7 +184,7 @@ class HookChain:
         launch: the hooks around launches; None if there are none.
         packer: the packer, if it is called around launches alone, and needs no record of them.
         profiler_has_cupti: whether torch's profiler has CUPTI now; None if it was never used.
-        recorders: who takes `record`s.
+        recorders: hooks that take `record`s.
         recorders_version: a number that no other set of recorders has had.
     """
 

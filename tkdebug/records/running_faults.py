@@ -74,7 +74,7 @@ class SharedTables(NamedTuple):
     """Tables in memory of the host that the device writes to.
 
     Attributes:
-        descriptor: of the memory, for another process.
+        descriptor: the descriptor of the memory, for another process.
         stride_bytes: from one table's header to the next one's.
     """
 

@@ -181,7 +181,7 @@ class WatchesInForce:
             forget()
 
     def settle(self) -> None:
-        """Wait for launches that go on."""
+        """Wait for launches that are still running."""
         for wait in self._settlers:
             wait()
 

@@ -73,7 +73,7 @@ def varied_run(options: argparse.Namespace, *, each: bool = False) -> Iterator[V
     """Run a script interpreted, and yield its launches while what it needs is in place.
 
     Args:
-        options: of the command: the script, `--kernel`, `--triton`.
+        options: options of the command: the script, `--kernel`, `--triton`.
         each: whether every launch counts, not only the first of its kind.
 
     Raises:

@@ -46,7 +46,7 @@ def apply(patches: Replacements) -> None:
 
 
 def _another(value: Any) -> Any:
-    """A function that does the same: torch's compiler has a table by function, and no doubles."""
+    """Return a copy of a function: torch's compiler has a table by function, without duplicates."""
     if not isinstance(value, FunctionType):
         return value
 

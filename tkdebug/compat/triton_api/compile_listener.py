@@ -211,7 +211,7 @@ def located_llvm_ir(text: str, file: str, first_line: int, lines: Mapping[int, i
         text: the IR, whose locations are ids of ops.
         file: the file of the kernel.
         first_line: the first line of the kernel, also used for ops of no line in that file.
-        lines: by the op's id.
+        lines: the lines by the op's id.
     """
 
     def line_of(match: re.Match[str]) -> str:

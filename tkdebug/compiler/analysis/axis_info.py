@@ -118,7 +118,7 @@ def _facts(condition: Value) -> Iterator[tuple[Value, Assumption]]:
 def _comparison(
     value: Value, predicate: str, bound: int | float | bool | None
 ) -> Iterator[tuple[Value, Assumption]]:
-    """`value` against the constant `bound`."""
+    """Compare `value` with the constant `bound`."""
     if bound is None or isinstance(bound, float):
         return
     if (predicate == "sge" and bound >= 0) or (predicate == "sgt" and bound >= -1):

@@ -20,7 +20,7 @@ class ForwardAnalysis(ABC, Generic[Fact]):
     """Facts about values, in program order; loops are walked until nothing changes.
 
     Attributes:
-        facts: by value; a value without facts was not reached, or is not analysed.
+        facts: the facts by value; a value without facts was not reached, or is not analysed.
     """
 
     def __init__(self) -> None:

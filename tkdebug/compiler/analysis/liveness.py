@@ -63,7 +63,7 @@ class Timeline:
         self._spans[op] = Interval(start, self.length - 1)
 
     def live(self, value: Value) -> Interval:
-        """Return the interval from a value's definition to its last use, with loops that it enters."""
+        """Return the interval from a value's definition to its last use, loops included."""
         owner = value.owner
         if isinstance(owner, Operation):
             start = self.span(owner).end if owner.regions else self.span(owner).start

@@ -247,7 +247,7 @@ class SharedTrip:
         loads: the same for the target.
         copies: for every target register the one that `loads` fills and that holds its element.
         store_conflicts: extra wavefronts of one warp's stores, 0 when free of bank conflicts.
-        load_conflicts: the same for the loads.
+        load_conflicts: the bank conflicts of the loads.
     """
 
     buffer: LinearLayout

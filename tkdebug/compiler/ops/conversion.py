@@ -189,7 +189,7 @@ def shape_of_pointers(what: str, pointers: tensor, **tiles: object) -> tuple[int
     Args:
         what: the op.
         pointers: a tile of pointers, or one.
-        tiles: by their names; those that are no tiles have no shape of their own.
+        tiles: the tiles by their names; those that are no tiles have no shape of their own.
 
     Raises:
         SemanticError: the pointers would have to broadcast, too.

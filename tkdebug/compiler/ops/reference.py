@@ -77,7 +77,7 @@ class _FunctionPage:
 
     Attributes:
         title: the page's first heading; what follows a colon is its first paragraph.
-        functions: by namespace and name.
+        functions: the functions by namespace and name.
     """
 
     title: str

@@ -341,7 +341,7 @@ class _Expansion(Code):
 
 
 def _parts(node: Node | None) -> tuple[list[Node], list[Node]]:
-    """The parts of a condition that all have to hold: parts without the summary, and the others."""
+    """Return the conjuncts of a condition: those without the summary, and the others."""
     if node is None:
         return [], []
     parts = node.operands if isinstance(node, Logic) and node.is_and else (node,)

@@ -62,7 +62,7 @@ class HostTmaDescriptors:
 
     Args:
         module: before descriptors are lowered.
-        target: what it is compiled for.
+        target: the target that it is compiled for.
         infos: the facts about its values.
     """
 
@@ -214,7 +214,7 @@ class DeviceTmaDescriptors:
 
     Args:
         module: before descriptors are lowered.
-        target: what it is compiled for.
+        target: the target that it is compiled for.
         infos: the facts about its values.
 
     Attributes:

@@ -14,7 +14,7 @@ class MachinePart:
     """A package, a tool or a device.
 
     Attributes:
-        name: its name.
+        name: the name.
         found: whether it is as it should be.
         detail: its version and place, or the problem.
         advice: the fix for the problem.

@@ -48,7 +48,7 @@ class Target:
         shared_bytes_reserved: the system's part of every block's share.
         shared_unit_bytes: shared memory is given out in multiples of this.
         threads_per_block: most threads of one block.
-        capabilities: by name, such as those above.
+        capabilities: the capabilities by name, such as those above.
         is_tried: whether its kernels ever ran on such a GPU; else they were only compiled.
     """
 

@@ -81,7 +81,7 @@ class _Weight:
         total_ns: the time of all of them.
         count: the number of launches.
         measured_ns: the time of one of them on a GPU; None if none was measured.
-        code: whose code was measured.
+        code: the compiler whose code was measured.
     """
 
     total_ns: float
@@ -101,7 +101,7 @@ class Times:
 
     Attributes:
         by_kernel_ns: mean time of a launch by kernel.
-        code: by kernel, whose code was measured.
+        code: the compiler whose code was measured, by kernel.
     """
 
     by_kernel_ns: Mapping[str, float]

@@ -19,7 +19,7 @@ class WatchedName:
     Attributes:
         watch: the watch as it was asked for.
         frames: call chain of the line, outermost first.
-        values: by launch, program and iteration.
+        values: the values by launch, program and iteration.
     """
 
     watch: str

@@ -61,7 +61,7 @@ class Joined(NamedTuple):
     """The results of joining launches.
 
     Attributes:
-        launches: by the number of their call.
+        launches: the launches by the number of their call.
         captured: launches that a CUDA graph captured, whose kernels did not run.
         lost: launches whose call did not come.
     """

@@ -114,7 +114,7 @@ class Layout:
         first: the least result of `cuptiGetVersion` (CUPTI_API_VERSION of `cupti_version.h`).
         last: the greatest that was looked at.
         cuda: the releases of CUDA that these are of.
-        sizes: by kind.
+        sizes: the sizes by kind.
     """
 
     first: int

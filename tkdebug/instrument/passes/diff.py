@@ -34,7 +34,7 @@ class StageOps:
     Attributes:
         text: the text of the stage; "" when it was not recorded.
         op_ids: the ids of its ops in program order.
-        facts: by op id; ops whose facts were not recorded have none.
+        facts: the facts by op id; ops whose facts were not recorded have none.
         lines: the line (1-based) of the text on which an op starts, by op id.
     """
 
@@ -101,7 +101,7 @@ class PassDiff:
         before: the stage before it; "" for the front end.
         after: the stage after it.
         op_count: the number of ops after it.
-        changes: by kind, in program order; none for the front end.
+        changes: the changes by kind, in program order; none for the front end.
         gone_lines: (file, line) that no op has any more.
         layouts: the definitions of the layouts that changes name.
         known: whether its changes are known: those of very large kernels are not recorded.

@@ -100,7 +100,7 @@ class _Rounds:
     """Changes from one round of a loop to the next.
 
     Attributes:
-        loads: of it, those in no loop within.
+        loads: its loads that are in no inner loop.
         moving: the values that its rounds begin with, and that differ.
     """
 

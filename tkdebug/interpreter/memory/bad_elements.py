@@ -35,7 +35,7 @@ class BadElements:
     Attributes:
         extent: without counts by program.
         programs: numbers in the grid of those that have any.
-        counts: of bad elements, by program.
+        counts: the counts of bad elements, by program.
     """
 
     extent: FaultExtent
@@ -59,7 +59,7 @@ def bad_elements(
         bad: (programs, *tile) bool.
         offsets: broadcastable to `bad`.
         programs: positions in the batch of its rows; None for all of them.
-        row: of `bad`, the first that has a bad element.
+        row: the first row of `bad` that has a bad element.
     """
     buffer, tile = access.buffer, access.tile
     by_row = bad.reshape(bad.shape[0], -1).sum(1)

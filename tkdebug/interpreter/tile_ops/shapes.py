@@ -90,7 +90,7 @@ def _expand(run: Evaluator, value: TileValue, axis: int) -> TileValue:
 
 
 def broadcast(run: Evaluator, view: tt.Broadcast, value: TileValue) -> TileValue:
-    """Axes of extent 1 repeated; tensors keep the extent 1."""
+    """Repeat axes of extent 1; tensors keep the extent 1, which broadcasts."""
     return _broadcast(run, value, ir.shape_of(view.result.type))
 
 

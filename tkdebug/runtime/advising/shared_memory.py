@@ -39,7 +39,7 @@ def shared_facts(
         executions: the executions of its ops.
         warps: the warps of a program.
         banks: the banks of the target.
-        gathers: by tl.gather of Tile IR, its indices in one execution.
+        gathers: the indices of each tl.gather of Tile IR in one execution.
     """
     indices = {}
     for op in gpu.walk():

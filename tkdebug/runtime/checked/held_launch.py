@@ -83,7 +83,7 @@ class _Held(NamedTuple):
             raise GoneError("some of them have changed")
 
     def on(self, memory: torch.Tensor) -> Any:
-        """Return the same view, or descriptor of one, of other memory."""
+        """Return the view, or the descriptor, moved to other memory."""
         passed = self.passed
         size = passed.dtype.itemsize
         elements = memory[: memory.numel() // size * size].view(passed.dtype)
@@ -94,7 +94,7 @@ class _Held(NamedTuple):
 
 
 class GoneError(Exception):
-    """The arguments are no longer those of the launch; the message ends a sentence on why."""
+    """The arguments are no longer those of the launch; the message is a clause that says why."""
 
 
 class HeldArguments:

@@ -47,8 +47,8 @@ class PassedArguments:
     """The facts of a launch's arguments, without the tensors.
 
     Attributes:
-        tensors: by name, as `CheckPlan.bounds` has it: `x`, `pair.0`, `desc`.
-        numbers: by the parameter's name, constants too.
+        tensors: the tensors by name, as `CheckPlan.bounds` has it: `x`, `pair.0`, `desc`.
+        numbers: the numbers by the parameter's name, constants too.
         has_gaps: whether a tensor is a view with gaps between its elements.
         is_plain: whether there is nothing but tensors with elements and numbers.
 

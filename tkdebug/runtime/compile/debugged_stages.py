@@ -121,7 +121,7 @@ def passes_of(src: Specialization, module: Module, stage: str) -> Iterator[tuple
     """Yield the passes up to a stage, each with whether it is one to GPU IR.
 
     Args:
-        src: what is compiled.
+        src: the specialisation to compile.
         module: which they are run on as they come.
         stage: "tile-ir" or "gpu-ir".
     """

@@ -95,7 +95,7 @@ def without_amd_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
     refuse them.
 
     Args:
-        options: by name.
+        options: the options by name.
     """
     foreign = options.keys() & _OF_AMD
     if not foreign:

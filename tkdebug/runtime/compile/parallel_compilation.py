@@ -46,7 +46,7 @@ class ParallelCompilation:
         self._begin: Callable[[NativeCompilation], None] | None = None
 
     def begins(self, fn: JITFunction, key: Key, src: Specialization, device: int) -> bool:
-        """Begin a compile if the kernel is not wanted yet, and return whether that is so.
+        """Begin the compile of a kernel that is not needed yet; return False if it is needed now.
 
         Args:
             fn: the jit function that is launched.

@@ -57,7 +57,7 @@ def fitting_programs(src: Specialization, module: Module, multiprocessors: int) 
     Args:
         src: the source of the kernel, for a GPU (`source_for_gpu`).
         module: its Tile IR after the passes; not changed.
-        multiprocessors: of the GPU.
+        multiprocessors: the multiprocessors of the GPU.
 
     Returns:
         The number, and what limits it, in words. If no code can be generated, it is by warps

@@ -36,7 +36,7 @@ def faults_of(dump: CoreDump, launches: InFlight | None = None) -> tuple[Fault, 
     """Return a fault for each stopped instruction of each grid, those with a block first.
 
     Args:
-        dump: of this process or another.
+        dump: the dump of this process or another.
         launches: the launches in flight, if the dump is of this process.
     """
     groups: dict[tuple[object, ...], list[Stop]] = {}

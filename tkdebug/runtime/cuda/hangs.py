@@ -46,7 +46,7 @@ def hang_faults(dump: CoreDump, launches: InFlight, waited: str) -> tuple[Fault,
     """Return a fault for each line on which warps were, the line with most warps first.
 
     Args:
-        dump: of this process.
+        dump: the dump of this process.
         launches: the launches in flight.
         waited: why the dump was asked for, in words.
     """
@@ -137,7 +137,7 @@ def _has_room(dump: CoreDump, grid: Grid, blocks: Counter[int]) -> bool | None:
     """Whether another block would find room; None if that is not known.
 
     Args:
-        dump: of the GPU.
+        dump: the dump of the GPU.
         grid: the grid of the blocks.
         blocks: the number of blocks on each multiprocessor.
     """

@@ -35,7 +35,7 @@ class RecordOperands:
     Args:
         names: the names of the plugins.
         target: the architecture of GPU IR.
-        num_warps: of a block.
+        num_warps: the warps of a block.
     """
 
     names: tuple[str, ...]

@@ -29,7 +29,7 @@ def gpu_ops(
     Args:
         module: Tile IR, which stays as it is.
         target: architecture.
-        num_warps: of a block.
+        num_warps: the warps of a block.
         divisibility: known divisors of the kernel's parameters; None if nothing is known.
     """
     copy = copy_module(module)

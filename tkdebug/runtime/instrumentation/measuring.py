@@ -27,7 +27,7 @@ class Kernel:
     Attributes:
         module: Tile IR with the ops that record operands.
         target: architecture of its GPU IR.
-        num_warps: of a block.
+        num_warps: the warps of a block.
         divisibility: known divisors of the parameters; None if nothing is known.
     """
 

@@ -19,7 +19,7 @@ class LaunchRequest:
     """A launch that a script asks for.
 
     Attributes:
-        runner: whose `run` launches.
+        runner: the object whose `run` launches.
         args: arguments by position.
         kwargs: arguments by name, and options.
         grid: a tuple, or a function of the arguments.

@@ -517,7 +517,7 @@ def timed_in_turn(
     """Time the configurations that are close to the fastest again, in turn.
 
     Args:
-        timings: of each configuration.
+        timings: the timings of each configuration.
         bench: times one, `briefly`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""`AssignLayouts`: from tiles without layouts to GPU IR, with as few conversions as can be.
+"""`AssignLayouts`: turns tiles without layouts into GPU IR, with as few conversions as possible.
 
 Layouts come from anchors: accesses and dots have the layouts that earlier passes chose, reductions
 the layouts of their operands. Everything computed from them follows (`layout_assignment.py`).

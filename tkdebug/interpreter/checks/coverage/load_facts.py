@@ -102,7 +102,7 @@ class ModuleLoads:
     """The loads of a module.
 
     Attributes:
-        loads: by op.
+        loads: the loads by op.
         compared: the comparisons of their limits.
         is_known: whether no other op reads memory.
     """

@@ -30,7 +30,7 @@ class Condition:
 
     Attributes:
         text: equal for conditions that hold for the same elements at one point of the kernel.
-        axes: of the tile, for the axes of the condition in order.
+        axes: the axes of the tile, for the axes of the condition in order.
         blocks: the blocks in which the values that it is made of change.
     """
 

@@ -215,7 +215,7 @@ class CaredFor:
     def along(
         self, value: Value, pad: Tensor, axis: int, extent: int
     ) -> tuple[Tensor, Tensor, Tensor, bool]:
-        """Return a value's padding along an axis: itself, where it is whole, where not, if anywhere.
+        """Return a value's padding along an axis: itself, where it is whole, where not, if any.
 
         A softmax reduces along the same shadows twice; an online one, once for each of two sums.
         """

@@ -66,7 +66,7 @@ class Layout:
 
     Attributes:
         order: the order of the axes, the axes of a run last.
-        starts: of the runs.
+        starts: the starts of the runs.
         length: the length of each run.
         lanes: positions in the tile of one program's elements, in `order`.
     """

@@ -382,7 +382,7 @@ class Synchronisation:
 
 
 def is_silent_flag(op: Operation) -> bool:
-    """Whether a flag's load is no plain access: PTX takes volatile loads for relaxed ones."""
+    """Whether a flag's load cannot race: PTX treats volatile loads as relaxed ones."""
     return is_uncached_load(op)
 
 

@@ -93,7 +93,7 @@ class WarpTime:
         return max(self.cycles, warps / _SCHEDULERS * self.issued) / warps
 
     def _steps(self) -> Iterator[tuple[int, int]]:
-        """Yield for each instruction the cycles of its wait, and those until the next one issued."""
+        """Yield, for each instruction, the cycles it waited and those until the next issued."""
         now, ready = 0, [0] * (BARRIERS + 2)
         for instruction in self._instructions:
             control = instruction.control

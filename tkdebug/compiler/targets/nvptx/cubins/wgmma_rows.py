@@ -70,7 +70,7 @@ def _copied_rows(
     wanted: Mapping[int, int],
     ptx: Sequence[str],
 ) -> dict[int, ProgramRow]:
-    """Return for each address of `wanted` (address -> PTX line) a row of the same `.loc`, if any."""
+    """Return a row of the same `.loc` for each address of `wanted` (address -> PTX line)."""
     locations = list(_locations(ptx))
     ptx_line = dict(lines.ptx)
     models: dict[str, list[ProgramRow]] = {}

@@ -344,7 +344,7 @@ class Lowering:
 
         Args:
             kind: `bfly` (this lane xor `lane`), `idx` (from `lane`), or `up` (from `lane` below).
-            value: of any type.
+            value: a value of any type.
             lane: i32 or a constant.
         """
         other = integer("i32", lane) if isinstance(lane, int) else lane

@@ -206,7 +206,7 @@ _NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The count of a thread's bad elements of a tile, and its least, i32 each.
+    """The bad elements of a tile in one thread: their count and the least, i32 each.
 
     Attributes:
         count: bad ones.

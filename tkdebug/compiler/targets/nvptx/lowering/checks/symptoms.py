@@ -388,7 +388,7 @@ class Symptoms:
         self._note(INDEX, [self._ctx.emit.icmp("uge", index, extent) for index in indices])
 
     def _hint(self, hint: tt.Hint) -> None:
-        """Assumed multiples, of elements that begin a run; of runs, of one thread's registers."""
+        """Test assumed multiples where runs begin, and assumed runs within a thread's registers."""
         kind, source = hint.kind, hint.source
         is_pointer = isinstance(element_of(source.type), PointerType)
         if HINT not in self._kinds or (is_pointer and isinstance(source.type, TensorType)):

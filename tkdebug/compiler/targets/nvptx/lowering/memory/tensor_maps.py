@@ -134,7 +134,7 @@ def _fill(
 
 
 def _replacements(map_: TensorMap, guard: str) -> str:
-    """Every field, the contiguous axis first; operands are the address and `_fill`'s operands."""
+    """Return PTX that sets every field, the contiguous axis first, from `_fill`'s operands."""
     rank = len(map_.box)
     bits = 8 * map_.element_bytes
     lines = [f"global_address{_FIELD}b64 [$0], $1", f"rank{_FIELD}b32 [$0], {rank - 1}"]
