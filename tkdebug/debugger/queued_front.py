@@ -66,7 +66,7 @@ class QueuedFront:
             self._asked.put(resume)
 
     def close(self) -> None:
-        """Hear that nobody asks any more: the launch goes on, and no other stops. In any thread."""
+        """Note that nobody asks any more: the launch resumes, and no other stops. In any thread."""
         with self._lock:
             self._is_closed = True
             if self._is_stopped:

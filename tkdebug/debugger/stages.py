@@ -22,8 +22,8 @@ class Stage:
 
     Attributes:
         ir: "tile-ir" or "gpu-ir".
-        pass_name: after which pass; "" for the first Tile IR, and for the last GPU IR.
-        run: after which of its runs, 1 for the first.
+        pass_name: the pass that made it; "" for the first Tile IR, and for the last GPU IR.
+        run: the run of that pass, 1 for the first.
     """
 
     ir: str = TILE

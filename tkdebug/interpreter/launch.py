@@ -55,7 +55,7 @@ class Batches:
         faults: takes the faults.
         report: gets how many programs have ended, after each batch.
         observers: observers of the launch, checks among them.
-        compiled: facts about the kernel as a GPU would run it; None for nothing.
+        compiled: facts about the kernel as a GPU would run it; None without them.
 
     Attributes:
         size: programs of a batch.
@@ -314,7 +314,7 @@ def run_module(
         arguments: the kernel's arguments by name, constants too; for hints.
         observers: observers of the launch, beside the checks.
         log: the log for its faults; None for a new log.
-        compiled: facts about the kernel as a GPU would run it; None for nothing.
+        compiled: facts about the kernel as a GPU would run it; None without them.
 
     Returns:
         The faults.

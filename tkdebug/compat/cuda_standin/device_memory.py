@@ -99,7 +99,7 @@ def memory_reserved(device: object = None) -> int:
 
 
 def reset_peak_memory_stats(device: object = None) -> None:
-    """Begin the peak again."""
+    """Reset the peak."""
     _ACCOUNT.peak = _ACCOUNT.current
 
 

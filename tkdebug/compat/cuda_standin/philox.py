@@ -159,7 +159,7 @@ def drawn(numbers: Numbers, seed: int, first_call: int, count: int) -> Tensor:
 
 
 def _call(numbers: Numbers, seed: int, call: int, threads: int, most: int) -> Tensor:
-    """Return the numbers of a call by so many threads, or more, and which of its numbers."""
+    """Return the numbers of one call, by so many threads or more."""
     lanes = 64 << max(0, (threads - 1).bit_length() - 6)
     rows = _LANES_KEPT // lanes
     return _kept(numbers, seed, call // rows * rows, rows, lanes, most)[call % rows]

@@ -179,7 +179,7 @@ class _Analysis(ForwardAnalysis[AxisInfo]):
         self.facts[value] = fact
 
     def join(self, value: Value, known: AxisInfo, fact: AxisInfo) -> AxisInfo:
-        """The facts that hold whichever of the two holds."""
+        """Return the facts that hold in both cases."""
         return join(known, fact, unit_of(value.type))
 
     def visit(self, op: Operation) -> None:

@@ -214,7 +214,7 @@ def mask_of(op: Operation) -> Value | None:
 def accessible_elems(
     op: Operation, axis: int, pointers: AxisInfo, mask: AxisInfo | None = None
 ) -> int:
-    """The most elements along `axis` that one access can move, in whichever layout.
+    """The most elements along `axis` that one access can move, in any layout.
 
     The address must be a multiple of the access's size, and the mask must be the same for all its
     elements.

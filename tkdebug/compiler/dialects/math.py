@@ -50,7 +50,7 @@ class Exp2(Exponential):
 
 
 class Logarithm(FloatFunction):
-    """A logarithm, to whichever base."""
+    """A logarithm, to any base."""
 
 
 class Log(Logarithm):

@@ -193,7 +193,7 @@ def decay_names(v: Visitor, scope: Scope, names: Iterable[str]) -> None:
 
 
 def split_unchanged(carried: Sequence[Carried]) -> tuple[list[Carried], list[Carried]]:
-    """The variables that the body changes, and those whose value comes back as it went in."""
+    """The variables that the body changes, and those whose value is unchanged at the end."""
     kept: list[Carried] = []
     dropped: list[Carried] = []
     for variable in carried:

@@ -97,7 +97,7 @@ def _size(value: Any) -> int:
 
 
 def check_tuple(items: tuple[Any, ...]) -> tuple[Any, ...]:
-    """`items`, a tuple that a kernel makes.
+    """Return `items`, a tuple that a kernel makes, after a look at its size.
 
     Raises:
         SemanticError: it has too many items, those of tuples in it included.

@@ -151,7 +151,7 @@ def _loads_marked(op: Operation) -> bool:
 
 
 def _may_show(op: Operation) -> bool:
-    """Whether an op may have an undefined result, or promises something."""
+    """Whether an op may have an undefined result, or states an assumption."""
     shown = (tt.Hint, tt.AddPtr, tt.Gather, tt.MakeTensorDescriptor)
     if any(view.matches(op) for view in shown) or stores_floats(op):
         return True

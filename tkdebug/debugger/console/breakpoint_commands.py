@@ -52,7 +52,7 @@ _CONDITION = re.compile(r",|\s+if\b")
 
 
 def split_condition(text: str) -> tuple[str, str | None]:
-    """Return where to stop and on which condition: of `42, n > 3` and `42 if n > 3`.
+    """Return the place and the condition of `42, n > 3` or `42 if n > 3`.
 
     Raises:
         UsageError: the condition is left out after `if`.

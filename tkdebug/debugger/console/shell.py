@@ -41,8 +41,8 @@ class Console:
         is_over: whether the script is to end.
         leave_kernel: stops at the script's next line; None if nobody debugs the script.
         script_lines: stops at the script's lines; None if nobody debugs the script.
-        pass_script: lets the script's lines pass up to the next breakpoint; None as above.
-        listed: up to which line `l` has shown; None after a stop.
+        pass_script: lets the script's lines pass up to the next breakpoint, or is None.
+        listed: the last line that `l` has shown; None after a stop.
         lacked_stop: whether the last command is one for a stop, and nothing was stopped.
         is_given: whether the line that was read last was given, not typed.
         has_failed: whether a command of that line has.

@@ -123,7 +123,7 @@ class Debuggee:
         return References()
 
     def close(self) -> None:
-        """Hear that nobody asks any more: nothing stops, and no condition goes on."""
+        """Note that nobody asks any more: nothing stops, and no condition is evaluated further."""
         if "debugger" in vars(self):
             self.debugger.detach()
             self.front.close()
@@ -177,7 +177,7 @@ class Debuggee:
                 _fail(self._answer, UsageError(_INTERRUPTED))
 
     def is_answered(self, timeout_s: float) -> bool:
-        """Wait until nothing that was asked runs, which was interrupted; False if it goes on."""
+        """Wait until the interrupted request has ended; return False if it still runs."""
         return self._ends(self._asked, timeout_s)
 
     def _ends(self, asked: Future[Any] | None, timeout_s: float) -> bool:

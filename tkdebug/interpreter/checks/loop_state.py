@@ -48,7 +48,7 @@ class StandingLoads:
 
     @classmethod
     def of(cls, module: Module) -> StandingLoads:
-        """Return those of a module, found when they are first asked for."""
+        """Return the standing loads of a module, found at the first call."""
         return fact_of(module, cls, cls)
 
 

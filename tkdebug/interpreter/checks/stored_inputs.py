@@ -77,7 +77,7 @@ class StoredInputs:
 
     @classmethod
     def of(cls, module: Module) -> StoredInputs:
-        """Return those of a module, found when they are first asked for."""
+        """Return the facts of a module, found at the first call."""
         return fact_of(module, cls, cls)
 
 

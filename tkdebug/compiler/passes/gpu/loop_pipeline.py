@@ -191,7 +191,7 @@ class LoopPipeline:
             )
 
     def _limit(self, count: int) -> Value:
-        """Below which counter the iteration `count` later comes; i64, so it cannot wrap."""
+        """Return the counter below which the iteration `count` later exists; i64 cannot wrap."""
         upper, step = (
             self._wide(self.before, value)
             for value in (scf.For(self.loop).upper, scf.For(self.loop).step)

@@ -126,7 +126,7 @@ class _Spans:
 
 
 def crossed(some: Tensor, others: Tensor, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """Positions of each of `some` with each of `others` between `begin` and `end` of the former."""
+    """Return positions of pairs: each of `some`, and each of `others` from its `begin` to its `end`."""
     one = some.nonzero().reshape(-1)
     found = others.nonzero().reshape(-1)
     low = torch.searchsorted(found, begin[one])

@@ -377,7 +377,7 @@ class Synchronisation:
 
     @classmethod
     def of(cls, module: Module) -> Synchronisation:
-        """Return the meanings of a module, found when they are first asked for."""
+        """Return the meanings of a module's ops, found at the first call."""
         return fact_of(module, cls, cls)
 
 

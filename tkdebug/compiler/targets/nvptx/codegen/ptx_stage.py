@@ -213,7 +213,7 @@ def _with_one_more_block(
     deadline: float,
     shared_bytes: int,
 ) -> tuple[bytes, str]:
-    """Cubin and log of a checked kernel of which as many blocks fit as of its bare build.
+    """Return cubin and log of a checked kernel that fits as many blocks as its bare build.
 
     Values that its checks hold over a loop may be spilled around it: on an H200 a causal attention
     of one block took 1.38 times as long as the bare kernel of two, and 1.02 times with two. With
@@ -259,7 +259,7 @@ def _for_any_number_of_blocks(ptx: bytes) -> bytes | None:
 def _for_one_more_block(
     ptx: bytes, log: str, options: Sequence[str], shared_bytes: int, kept_share: float
 ) -> bytes | None:
-    """PTX for one more block than fits; None if too many registers would have to go."""
+    """Return PTX that lets one more block fit; None if that costs too many registers."""
     registers, threads = _REGISTERS.search(log), _THREADS.search(ptx)
     if registers is None or threads is None:
         return None

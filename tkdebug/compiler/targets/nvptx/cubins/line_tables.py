@@ -89,7 +89,7 @@ def unread_code(
 
 
 def _frames_of(ops: Mapping[int, OpPlace], op_id: int | None) -> Frames:
-    """An op's first chain; none for no op."""
+    """Return an op's first chain; () without an op."""
     op = ops.get(op_id) if op_id is not None else None
     return op.chains[0] if op is not None else ()
 

@@ -143,7 +143,7 @@ def _distinct(
 
 
 def _widened(ctx: Lowering, values: Registers, source: str) -> Registers:
-    """Fp8 as half or float, whichever is nearer."""
+    """Return fp8 as half or float, whichever needs fewer steps."""
     if source in _HARDWARE and ctx.target.has(FP8_CONVERSIONS):
         return _distinct(values, lambda all_: _from_pairs(ctx, all_, _HARDWARE[source]))
     match source:

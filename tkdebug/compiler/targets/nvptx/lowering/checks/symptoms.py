@@ -380,7 +380,7 @@ class Symptoms:
         return wrapped
 
     def _index(self, gather: tt.Gather) -> None:
-        """Note indices of a gather beyond its axis; as unsigned numbers, negative ones are too."""
+        """Note indices of a gather beyond its axis; negative ones are, too, as unsigned numbers."""
         if INDEX not in self._kinds or _is_combining(gather.op):
             return
         extent = shape_of(gather.source.type)[gather.axis]

@@ -130,7 +130,7 @@ def atom(
     pointer: LLVMValue,
     words: Sequence[LLVMValue],
 ) -> LLVMValue:
-    """The old bits, by whichever of the instructions has a true predicate; zero by none."""
+    """Return the old bits by the instruction whose predicate is true; zero if none is."""
     return _atoms(ctx, op, sem, instructions, pointer, [[word] for word in words])[0]
 
 

@@ -59,7 +59,7 @@ class Step:
 
     @property
     def is_led(self) -> bool:
-        """Whether two lanes meet in it, and the one with a bit of 0 holds the first element."""
+        """Whether the step pairs two lanes, of which the one with bit 0 holds the first element."""
         is_one_bit = self.lane.bit_count() == 1 and not (self.register or self.warp)
         return is_one_bit and self.is_second == Parity(0, self.lane, 0)
 

@@ -76,7 +76,7 @@ def exchange_tiles(
     tiles: Sequence[Registers],
     element_bytes: Sequence[int],
 ) -> list[Registers]:
-    """Tiles in `source`, side by side in scratch at `base`, returned in `target`."""
+    """Move tiles from layout `source` to `target` through scratch memory at `base`."""
     places = []
     offset = 0
     for size in element_bytes:
