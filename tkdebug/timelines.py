@@ -38,7 +38,7 @@ class Span:
 
     Attributes:
         site: the site at its begin; None before the first site.
-        start_cycles: since the warp began.
+        start_cycles: the begin of the span, since the warp began.
         cycles: how long it lasted.
     """
 

@@ -152,7 +152,7 @@ class Bindings:
         """The marks of the module as it is now.
 
         Args:
-            module: after its passes.
+            module: the kernel after its passes.
             stage: the name of the stage, for reasons.
         """
         self._stage = stage

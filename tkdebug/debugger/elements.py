@@ -160,7 +160,7 @@ def named_by_script(inspection: Inspection, text: str, frame: int) -> str:
         frame: the frame in which the name is looked for, 0 for the innermost.
 
     Raises:
-        UsageError: it names pointers; the message says into which tensor.
+        UsageError: it names pointers; the message names the tensor that they point into.
     """
     name, bracket, index = text.strip().partition("[")
     arguments = inspection.launch.arguments

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Why to stop at a moment, and the programs to select there."""
+    """Reasons to stop at a moment, and the programs to select there."""
 
     reason: Reason
     numbers: tuple[int, ...] = ()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def refusal(kernel: InterpretedKernel, stage: Stage, error: TkError) -> str:
-    """Why a kernel cannot be run at a stage."""
+    """Return why a kernel cannot be run at a stage."""
     return f"{kernel.name} cannot be run at {stage}: {error}"
 
 

@@ -26,7 +26,7 @@ END = Moment(1 << 62, 0)
 
 
 class Reason(Enum):
-    """Why a launch is stopped."""
+    """Reason why a launch is stopped."""
 
     # A launch begins, and was to stop at once.
     ENTRY = "entry"

@@ -263,7 +263,7 @@ class PerProgram:
     """The values of an expression in each of several programs.
 
     Attributes:
-        values: in the order of the programs.
+        values: the values, in the order of the programs.
         data: (programs, *shape): the same as one tensor; None if they do not all have one shape and
             type of number.
         is_tile: whether `values` are tensors.

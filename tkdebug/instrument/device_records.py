@@ -24,7 +24,7 @@ class Activity:
             "HtoD".
         process: the process that launched it.
         launch: `id` of the launch that it belongs to; 0 for others' work.
-        start_ns: since 1970.
+        start_ns: its begin, since 1970.
         device: the number of the device in CUDA.
         context: CUPTI's number of the CUDA context.
         stream: CUPTI's number of the CUDA stream, which is not its handle.

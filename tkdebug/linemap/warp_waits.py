@@ -105,7 +105,7 @@ def waits(
     Args:
         code: the kernel's instructions.
         way: the instructions that a warp executes.
-        memory_cycles: until a load, a copy or an atomic has its data.
+        memory_cycles: the time until a load, a copy or an atomic has its data.
     """
     if any(instruction.control is None for instruction in code):
         return ()

@@ -75,7 +75,7 @@ class SharedTables(NamedTuple):
 
     Attributes:
         descriptor: the descriptor of the memory, for another process.
-        stride_bytes: from one table's header to the next one's.
+        stride_bytes: the distance from one table's header to the next one's.
     """
 
     descriptor: int

@@ -128,7 +128,7 @@ class Loadable(Protocol):
 
 @dataclass
 class LoadHooks:
-    """The functions in force, None for none.
+    """The functions that are called around loads of kernels; None for none.
 
     Attributes:
         before: called before a kernel is loaded on a device, its handles still None.

@@ -118,7 +118,7 @@ _NUMPY: Mapping[str, _Compared] = {
 
 
 def watch_failures(failed: Failed) -> Callable[[], None]:
-    """Call `failed` with each comparison that fails from now on; the result, called, stops it."""
+    """Call `failed` with each comparison that fails from now on; return a function that ends it."""
     replaced = Replacements()
     watched = functools.partial(_watched, failed)
     for name, compared in (

@@ -179,7 +179,7 @@ def drawn_by_vectors(
 ) -> Tensor:
     """Return uniform numbers of threads that take `of_thread` elements next to each other.
 
-    Threads that have done theirs go on with those that are left.
+    Threads that have finished their elements take the remaining ones.
     """
     calls_at_once = -(-of_thread // WORDS_OF_CALL)
     chunks = -(-count // of_thread)

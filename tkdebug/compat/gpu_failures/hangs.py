@@ -223,7 +223,7 @@ class UndumpedHangs:
         """Report the stuck launch; do nothing while launches end, one after the other.
 
         Args:
-            waited: since when the kernel has not ended, in words.
+            waited: the time for which the kernel has not ended, in words.
         """
         self._run.take_ended(_TAKE_S)
         running = running_launches()
@@ -313,7 +313,7 @@ class HangDumps:
         """Have the driver write a dump, and report its contents.
 
         Args:
-            waited: since when the kernel has not ended, in words.
+            waited: the time for which the kernel has not ended, in words.
         """
         if not os.path.exists(self._pipe):
             tell(f"a kernel has not ended {waited}; this driver writes no core dumps on request")

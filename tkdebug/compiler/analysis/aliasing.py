@@ -146,7 +146,7 @@ class Region:
 
     Attributes:
         owner: the `ttg.local_alloc`, or the op that owns the scratch memory.
-        start_bytes: from the beginning of the owner's memory.
+        start_bytes: its distance from the beginning of the owner's memory.
         ring: the step of a loop through the buffers in this region, if it is known.
     """
 

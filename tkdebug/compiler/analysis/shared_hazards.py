@@ -128,8 +128,8 @@ class HazardState:
     """The accesses that may have happened or may be under way at one place of a function.
 
     Attributes:
-        reads: since the last barrier.
-        writes: since the last barrier.
+        reads: memory that was read since the last barrier.
+        writes: memory that was written since the last barrier.
         started: copies that belong to no group yet.
         copies: groups of copies that may not have landed.
         dots: dots that may still read.

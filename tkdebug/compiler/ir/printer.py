@@ -128,7 +128,7 @@ class NamedText:
     """A module's text, to find one's way in.
 
     Attributes:
-        lines: without their ends.
+        lines: the lines of text, without line ends.
         places: the index of the line on which each op begins.
         names: the names of all values, without `%`.
     """

@@ -61,7 +61,7 @@ class HostTmaDescriptors:
     place are not negative), and takes code that uses pointers where that does not hold.
 
     Args:
-        module: before descriptors are lowered.
+        module: the kernel, before descriptors are lowered.
         target: the target that it is compiled for.
         infos: the facts about its values.
     """
@@ -213,7 +213,7 @@ class DeviceTmaDescriptors:
     is not excluded is made in two ways: an `scf.if` chooses between the tensor map and pointers.
 
     Args:
-        module: before descriptors are lowered.
+        module: the kernel, before descriptors are lowered.
         target: the target that it is compiled for.
         infos: the facts about its values.
 
@@ -423,7 +423,7 @@ class SelectTensorMaps:
     def _reason(
         self, function: Operation, place: int, argument: Value, infos: Mapping[Value, AxisInfo]
     ) -> str | None:
-        """Why this parameter is no tensor map; None if it can be one."""
+        """Return why this parameter is no tensor map; None if it can be one."""
         type_ = argument.type
         assert isinstance(type_, DescriptorType)
         if not self.target.has(TMA):
@@ -437,7 +437,7 @@ class SelectTensorMaps:
 
 
 def _reason_of(descriptor: Value, reasons: Mapping[Value, str]) -> str:
-    """Why an access through a descriptor is made by pointers."""
+    """Return why an access through a descriptor is made by pointers."""
     return reasons.get(descriptor, "a loop or a branch forwards the descriptor")
 
 

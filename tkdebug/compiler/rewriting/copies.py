@@ -23,7 +23,7 @@ def clone_before(
         known: the values to use in the clones instead of others, which are kept where absent; the
             clones' results are added to it.
         rewriter: builds the clones.
-        rule: under which they are recorded.
+        rule: the rule under which they are recorded.
     """
     clones = []
     for op in ops:

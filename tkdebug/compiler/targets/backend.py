@@ -68,7 +68,7 @@ class NativeStage:
     """A stage after the GPU IR.
 
     Attributes:
-        name: in sessions, such as `llvm-ir`.
+        name: its name in sessions, such as `llvm-ir`.
         file: its file name in dumps.
         is_image: whether it is the loaded image, bytes and no text.
     """
@@ -279,7 +279,7 @@ class Backend(Protocol):
         ...
 
     def cluster_problem(self, target: Target, num_ctas: int) -> str | None:
-        """Why programs cannot run in clusters of `num_ctas` blocks there, or None if they can."""
+        """Return why programs cannot run in clusters of `num_ctas` blocks; None if they can."""
         ...
 
     def pipeline(self, target: Target, options: NativeOptions) -> Sequence[Pass]:

@@ -395,7 +395,7 @@ def return_text(inspection: Inspection) -> str:
 
 
 def reasons(stop: Stop) -> Iterable[str]:
-    """Why a launch is stopped, where its place does not say it."""
+    """Return why a launch is stopped, where its place does not say it."""
     if stop.breakpoints:
         numbers = " and ".join(map(str, stop.breakpoints))
         yield f"breakpoint{'s' if len(stop.breakpoints) > 1 else ''} {numbers}"

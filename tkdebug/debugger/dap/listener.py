@@ -64,7 +64,7 @@ def listen(port: int = 0, *, wait: bool = False) -> Listening:
 
     Args:
         port: the port of the loopback interface; 0 for any that is free.
-        wait: until a client has attached.
+        wait: whether to wait until a client has attached.
 
     Raises:
         UsageError: the port is taken.

@@ -44,7 +44,7 @@ class Round(NamedTuple):
         offset_ns: the addend that turns a time of CUPTI's into nanoseconds since 1970.
         buffers: filled buffers, as bytes.
         dropped: the number of records for which CUPTI had no room since the round before.
-        calls: noted since then, packed by `CALL_FIELDS`.
+        calls: the calls that were noted since then, packed by `CALL_FIELDS`.
     """
 
     taken_ns: int

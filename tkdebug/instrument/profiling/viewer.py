@@ -368,7 +368,7 @@ def max_flops(device_type: str, arch: str, width: int, num_sms: int, clock_rate:
     Args:
         device_type: CUDA.
         arch: compute capability times ten, as text.
-        width: in bits.
+        width: the width of the numbers in bits.
         num_sms: multiprocessors.
         clock_rate: in kHz.
 
@@ -399,7 +399,7 @@ def max_bps(device_type: str, arch: str, bus_width: int, memory_clock_rate: floa
     Args:
         device_type: CUDA.
         arch: compute capability times ten, as text.
-        bus_width: in bits.
+        bus_width: the width of the numbers in bits.
         memory_clock_rate: in kHz; two bits are moved on each line in a cycle.
 
     Raises:

@@ -444,7 +444,7 @@ class RunningFaults:
 
         Args:
             memory: the memory that they lie in.
-            stride_bytes: from one table's header to the next one's.
+            stride_bytes: the distance from one table's header to the next one's.
         """
         self._tables.append((memory, stride_bytes))
 

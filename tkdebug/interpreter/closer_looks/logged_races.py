@@ -132,7 +132,7 @@ class _Logged:
     """Accesses of one op, in order of programs, then of the tile; of some programs or of one.
 
     Attributes:
-        when: before the op or after it.
+        when: whether the moment is before the op or after it.
         storage: number of the tensor's allocation.
         values: hashes of the values that were read or written.
         time: the time of the first of them.

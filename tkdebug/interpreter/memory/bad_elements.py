@@ -33,7 +33,7 @@ class BadElements:
     """The bad elements of one execution of an access.
 
     Attributes:
-        extent: without counts by program.
+        extent: the extent, without counts by program.
         programs: numbers in the grid of those that have any.
         counts: the counts of bad elements, by program.
     """

@@ -63,7 +63,7 @@ def _places(kernel: str, names: Sequence[str], values: Sequence[Any]) -> set[str
 
 
 class _MemoryProblem(Exception):
-    """Why a kernel cannot access a tensor, in words that follow "is"."""
+    """Return why a kernel cannot access a tensor, in words that follow "is"."""
 
 
 def _without(value: Any, error: Exception) -> str:

@@ -33,7 +33,7 @@ class StageDump:
     """Writes the stages of one specialisation.
 
     Args:
-        folder: made when the first stage is written.
+        folder: the folder, which is made when the first stage is written.
     """
 
     def __init__(self, folder: Path) -> None:

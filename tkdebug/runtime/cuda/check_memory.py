@@ -137,7 +137,7 @@ class _Table:
     """One table.
 
     Attributes:
-        address: on the device.
+        address: its address on the device.
         size_bytes: the size of the part that is used now.
         shown: the host's view of it, as the device addresses it.
         host: address of its copy.

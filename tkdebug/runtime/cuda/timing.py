@@ -204,7 +204,7 @@ class DeviceSpan:
         """The span's length in nanoseconds; None if it has not passed yet.
 
         Args:
-            wait: until it has.
+            wait: whether to wait until it has.
 
         Raises:
             CudaError: the kernel, or one before it, failed.

@@ -146,7 +146,7 @@ class Rebuilt:
         return self._classes[key]
 
     def _remember_lines(self, described: Mapping[str, Any]) -> None:
-        """Let `inspect` find a function's text at its place, whatever file is there by now."""
+        """Let `inspect` find a function's text at its place, even if the file there has changed."""
         file, lines = described["file"], self._lines.setdefault(described["file"], {})
         lines.update(enumerate(described["lines"], described["first_line"]))
         # Statements in the gaps end each function's block where it ends.

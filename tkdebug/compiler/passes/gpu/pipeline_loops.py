@@ -126,7 +126,7 @@ class PipelineLoops:
     """Copies ahead the loads of dots in loops; with `num_stages` on the loop itself, all its loads.
 
     Attributes:
-        num_stages: for loops without a number of their own.
+        num_stages: the number for loops that state none.
         shared_bytes: shared memory that a program can have; rings that do not fit get fewer
             buffers. None for no limit.
         scratch_bytes: gives the shared memory that the lowering of an op needs for itself.

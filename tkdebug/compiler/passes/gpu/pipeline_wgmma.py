@@ -59,7 +59,7 @@ class _Wait:
     """A wait that is to be put into a loop.
 
     Attributes:
-        anchor: before which op.
+        anchor: the op that it is put before.
         values: the values that pass through it.
         pendings: how many dots may still run.
     """

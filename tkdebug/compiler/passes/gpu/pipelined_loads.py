@@ -149,7 +149,7 @@ def pipelined_loads(
 
 
 def _obstacle(loop: Operation, op: Operation, written: set[Value] | None) -> str:
-    """Why a load cannot be copied ahead, "" if it can."""
+    """Return why a load cannot be copied ahead, "" if it can."""
     if written is None:
         return "the loop writes memory, or waits, in a way that loads must not overtake"
     if op.name != LOAD and not _is_plain(op):

@@ -78,7 +78,7 @@ class BackwardSlice:
             known: the values of the loop's counter and the carried values.
             rewriter: builds the clones.
             anchor: the op before which the clones are put.
-            rule: under which they are recorded.
+            rule: the rule under which they are recorded.
 
         Returns:
             The clone of each value of the body; values from outside are used as they are.

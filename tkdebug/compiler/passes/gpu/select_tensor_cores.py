@@ -111,7 +111,7 @@ class SelectTensorCores:
         return words > _FMA_WORDS and size_bytes <= room
 
     def _wgmma_obstacle(self, op: Operation, num_warps: int) -> str:
-        """Why warpgroup instructions do not compute a dot, "" if they do."""
+        """Return why warpgroup instructions do not compute a dot, "" if they do."""
         dot = tt.Dot(op)
         a, b = (element_of(value.type).name for value in (dot.a, dot.b))  # type: ignore[union-attr]
         acc = str(element_of(op.result.type))
@@ -138,7 +138,7 @@ class SelectTensorCores:
         return _types_text(dot)
 
     def _mma_obstacle(self, op: Operation) -> str:
-        """Why tensor cores do not compute a dot by mma.sync, "" if they do."""
+        """Return why tensor cores do not compute a dot by mma.sync, "" if they do."""
         dot = tt.Dot(op)
         a, b = (str(element_of(value.type)) for value in (dot.a, dot.b))
         acc = str(element_of(op.result.type))

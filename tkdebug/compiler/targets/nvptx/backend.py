@@ -171,7 +171,7 @@ class NvptxBackend:
         return frozenset(("libdevice",))
 
     def cluster_problem(self, target: Target, num_ctas: int) -> str | None:
-        """Why programs cannot run in clusters there."""
+        """Return why programs cannot run in clusters there."""
         if num_ctas <= 1 or target.has(CLUSTER):
             return None
         return (

@@ -53,7 +53,7 @@ def conflicting(elements: Elements) -> tuple[Tensor, Tensor]:
     """Positions of the earlier and of the later access of each pair.
 
     Args:
-        elements: in order of place, then of time.
+        elements: the accesses, in order of place, then of time.
     """
     deeds = elements.deeds
     if not deeds.numel():
@@ -78,7 +78,7 @@ def confirmed(elements: Elements, first: Tensor, then: Tensor) -> tuple[Tensor, 
     """Return the stores of the same value between `first` and loads of its value.
 
     Args:
-        elements: in order of place, then of time.
+        elements: the accesses, in order of place, then of time.
         first: positions of stores.
         then: positions of loads of the values that these stored.
 
@@ -126,7 +126,7 @@ class _Spans:
 
 
 def crossed(some: Tensor, others: Tensor, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """Return positions of pairs: each of `some`, and each of `others` from its `begin` to its `end`."""
+    """Return pairs of positions: of `some`, and of `others` from its `begin` to its `end`."""
     one = some.nonzero().reshape(-1)
     found = others.nonzero().reshape(-1)
     low = torch.searchsorted(found, begin[one])

@@ -155,7 +155,7 @@ def order_hint(
 def _missing_order(
     order: HappensBefore, meanings: Mapping[Operation, Meaning], earlier: Side, later: Side
 ) -> str | None:
-    """Why `earlier` does not happen before `later`; None if that is unknown."""
+    """Return why `earlier` does not happen before `later`; None if that is unknown."""
     events = [event for event in order.events(earlier.program) if event.segment >= earlier.segment]
     asked = [event for event in order.events(later.program) if event.segment < later.segment]
     met = _meeting(events, asked)
@@ -208,7 +208,7 @@ def _meeting(events: list[Event], asked: list[Event]) -> tuple[Event, Event] | N
 
 
 def _weakness(meanings: Mapping[Operation, Meaning], early: Event, late: Event) -> str | None:
-    """Why the first of two events that meet does not order the accesses around them."""
+    """Return why the first of two events that meet does not order the accesses around them."""
     for event, is_strong, needed in (
         (early, meanings[early.op].releases, "release"),
         (late, _acquires(meanings[late.op]), "acquire"),

@@ -60,7 +60,7 @@ class CarriedReach:
     Attributes:
         low: its least element, i64.
         span: the distance of the greatest element from it, in all iterations.
-        conditions: under which that is right, i1.
+        conditions: the conditions under which that is right, i1.
     """
 
     low: LLVMValue
@@ -195,7 +195,7 @@ class Corners:
             it is a condition that none of their 32-bit sums and products wraps.
 
     Attributes:
-        conditions: under which they are right.
+        conditions: the conditions under which they are right.
         scalars: the values of the kernel that they are computed from.
     """
 

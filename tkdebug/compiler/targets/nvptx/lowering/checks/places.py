@@ -25,7 +25,7 @@ class PlaceOrder:
     """The registers of a tile in the order of their elements' places in it.
 
     Attributes:
-        registers: without copies of others.
+        registers: the registers that are no copies of others.
         bits: for each bit of a position in this order, the bit of the register's number that it is,
             and the bit of the place that it sets.
     """

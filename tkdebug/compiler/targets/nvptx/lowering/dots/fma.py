@@ -108,7 +108,7 @@ class _Streamed:
         layout: the elements that a thread reads at once, in the buffer's sizes.
         place: the same, in the sizes of what is read at once.
         step: k that are read at once.
-        stride: from `span` k to the next ones in memory, in bytes.
+        stride: the distance from `span` k to the next ones in memory, in bytes.
         span: k after which the same swizzle comes again.
     """
 

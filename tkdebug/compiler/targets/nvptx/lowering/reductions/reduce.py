@@ -60,7 +60,7 @@ class ReductionPlan:
     Args:
         register_steps: inside a thread.
         lane_steps: steps by shuffles.
-        warp_steps: through shared memory.
+        warp_steps: the steps between warps, through shared memory.
         kept: for each register of the result, the source's register that is reduced into it.
         partial: layout of the elements that warps write, (kept register, lane, warp) -> (dims,
             part).
