@@ -189,7 +189,7 @@ class block_pointer:
 
     @property
     def dtype(self) -> pointer_type:
-        """The type, as a block pointer is one pointer."""
+        """The pointer's type: a block pointer counts as one pointer."""
         return self.type
 
 

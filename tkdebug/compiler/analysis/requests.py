@@ -28,11 +28,11 @@ class Requests:
 
     Attributes:
         count: instructions of a warp with at least one thread that accesses.
-        sectors: touched by each, summed up.
+        sectors: the sectors that each request touches, summed up.
         needed: sectors that the bytes of each would fill without gaps, summed up.
         lines: the lines of 128 bytes that each request touches, summed up.
         distinct: sectors that all requests together touch, each counted once.
-        addresses: different ones, of all together.
+        addresses: the different addresses of all requests together.
     """
 
     count: int

@@ -63,7 +63,7 @@ class InsertChecks:
     name: ClassVar[str] = "insert-checks"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Give each site its number."""
+        """Number the sites."""
         sites = tuple(self._sites(module, rewriter))
         function = tt.Func(module.function)
         named = {site.bound: None for site in sites if site.bound is not None}

@@ -32,7 +32,7 @@ def completions(console: Console, line: str, text: str) -> list[str]:
 
 
 def _stages(console: Console, line: str, text: str) -> list[str]:
-    """The stages that the word may become, from where `text` begins: colons end words."""
+    """Return completions of a stage's name, from `text` on: readline ends words at colons."""
     word = line.lstrip().removeprefix("stage ").lstrip()
     begun = len(word) - len(text)
     found = all_stages(*console.debugger.stages())

@@ -93,7 +93,7 @@ class RecordingEnd:
         self._store.close()
 
     def _await_names(self) -> None:
-        """Wait for names from the script's process, which waits at its end and answers."""
+        """Wait for names from the script's process, which answers before it ends."""
         ends_s = time.monotonic() + NAMES_S
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)

@@ -68,7 +68,7 @@ def _to_integer(is_signed: bool) -> ElementRule:
 
 
 def _between_floats(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
-    """Convert to nearest even if the target is narrower."""
+    """Convert between float types; narrower targets round to nearest, ties to even."""
     target = _target(op)
     if x.type == target:
         return x
