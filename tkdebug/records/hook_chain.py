@@ -35,7 +35,7 @@ class LentBuffer(NamedTuple):
 
     Attributes:
         word_at: the place in memory to which that process writes a 0 once it has read it.
-        at: its place.
+        at: its place in that memory.
         size_bytes: the size of its contents.
     """
 

@@ -244,7 +244,7 @@ _pinned: list[int] = []
 
 
 def pinned_allocator() -> int:
-    """Return the address of an allocator that does as the CPU's, and is another object."""
+    """Return the address of a copy of the CPU's allocator, which torch takes for another one."""
     if not _pinned:
         kind = ctypes.c_int8(_CPU_TYPE)
         of_cpu = _called(_library("c10"), _GET_ALLOCATOR, ctypes.byref(kind))

@@ -23,7 +23,7 @@ def host_view(tensor: Tensor) -> Tensor:
 
 
 def memory_of(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    """Return the host memory of a stand-in's CUDA storage; any other unchanged."""
+    """Return the host memory of a stand-in's CUDA storage; other storages unchanged."""
     memory: Tensor | None = getattr(storage, HOST_MEMORY, None)
     return storage if memory is None else memory.untyped_storage()
 

@@ -269,7 +269,7 @@ def _tf32(r: Reader, x: Tensor) -> Tensor:
 
 
 def _limited_float(r: Reader, x: Tensor, wanted: str) -> Tensor:
-    """A float before it is rounded to a type, as .relu and .satfinite have it."""
+    """Apply .relu and .satfinite to a float before it is rounded to a type."""
     if "relu" in r.modifiers:
         x = x.clamp(min=0)
     if "satfinite" in r.modifiers and wanted in ("f16", "bf16"):

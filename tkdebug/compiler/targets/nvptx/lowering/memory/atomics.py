@@ -354,7 +354,7 @@ def _updates(
 
 
 def _group(ctx: Lowering, op: Operation) -> int:
-    """Registers of one access: several for float sums that the target has vectors or pairs of."""
+    """Return the registers of one access: several for float sums, if the target adds vectors."""
     pointer, type_ = tt.AtomicRmw(op).pointer, ctx.element_type(op.result)
     if not isinstance(pointer.type, TensorType) or tt.AtomicRmw(op).kind != "fadd":
         return 1
