@@ -8,8 +8,7 @@ import pytest
 
 from tkdebug.errors import ErrorRecord, UsageError
 from tkdebug.mcp_server.answers import Answer, Pages, clipped, error_page
-from tkdebug.mcp_server.folder import Folder
-from tkdebug.mcp_server.parameters import Parameter, read_arguments, schema_of
+from tkdebug.mcp_server.parameters import Folder, Parameter, read_arguments, schema_of
 
 
 def answer(items, **facts):

@@ -13,8 +13,7 @@ import anyio.to_thread
 from tkdebug.errors import UsageError
 from tkdebug.mcp_server.answers import Answer, Pages
 from tkdebug.mcp_server.children import Children, Finished, Progress, replay_of
-from tkdebug.mcp_server.folder import Folder
-from tkdebug.mcp_server.parameters import Parameter
+from tkdebug.mcp_server.parameters import Folder, Parameter
 
 if TYPE_CHECKING:
     from tkdebug.mcp_server.debugging import StoppedScript

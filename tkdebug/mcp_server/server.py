@@ -19,8 +19,7 @@ from tkdebug.errors import ErrorRecord, TkError, error_record, error_text
 from tkdebug.mcp_server.answers import USUAL_BYTES, error_page
 from tkdebug.mcp_server.children import ChildError, Children
 from tkdebug.mcp_server.desk import Call, Desk
-from tkdebug.mcp_server.folder import Folder
-from tkdebug.mcp_server.parameters import read_arguments, schema_of
+from tkdebug.mcp_server.parameters import Folder, read_arguments, schema_of
 from tkdebug.mcp_server.tools import TOOLS
 
 _INSTRUCTIONS = (

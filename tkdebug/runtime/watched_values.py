@@ -117,7 +117,7 @@ def architecture(src: Specialization) -> str:
     from tkdebug.compiler.targets.registered_backends import target_of, unsupported_gpu
     from tkdebug.runtime.device.driver import driver
     from tkdebug.runtime.device.platform import platform_in_force
-    from tkdebug.runtime.instrumentation.layouts import DEFAULT_TARGET
+    from tkdebug.runtime.instrumentation.captures import DEFAULT_TARGET
 
     if platform_in_force().obstacle() is None:
         asked = src.options.arch or driver.active.get_current_target().arch

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tkdebug.compiler.ir.attribute_parser import MAX_NESTING, AttributeParser
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.location import Location, SourceLocation
-from tkdebug.compiler.ir.naming import NameTable, constant_hint
+from tkdebug.compiler.ir.printer import NameTable, constant_hint
 from tkdebug.compiler.ir.types import SCALARS, TensorType, Type
 
 TEXT_FILE = "<ir>"

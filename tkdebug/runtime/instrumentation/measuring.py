@@ -14,8 +14,7 @@ from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.watching.records import Captured, WatchedLaunch
 from tkdebug.plugins import Plugin
 from tkdebug.records.hook_chain import HOOKS
-from tkdebug.runtime.instrumentation.captures import instrumentations
-from tkdebug.runtime.instrumentation.layouts import gpu_ops, layout_of
+from tkdebug.runtime.instrumentation.captures import gpu_ops, instrumentations, layout_of
 from tkdebug.runtime.instrumentation.plugin import Instrumentation, SeenOp
 from tkdebug.watches.records import Instrumented
 
