@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tkdebug.compiler.ir.core import Block, Module, Operation, Region, Value
 from tkdebug.compiler.rewriting.rewriter import Rewriter
@@ -47,14 +47,7 @@ def clone_region(
     region: Region, known: dict[Value, Value], rewriter: Rewriter, rule: str
 ) -> Region:
     """A copy of a region, for an op that is built; `known` as in `clone_before`."""
-    blocks = []
-    for old in region.blocks:
-        new = Block([argument.type for argument in old.arguments])
-        _match(old.arguments, new.arguments, known)
-        for op in old.operations:
-            new.append(_clone(op, known, rewriter, rule))
-        blocks.append(new)
-    return Region(blocks)
+    return _copy_region(region, known, lambda op: _clone(op, known, rewriter, rule))
 
 
 def _clone(op: Operation, known: dict[Value, Value], rewriter: Rewriter, rule: str) -> Operation:
@@ -115,7 +108,7 @@ def _copy(op: Operation, known: dict[Value, Value]) -> Operation:
         [known[value] for value in op.operands],
         [result.type for result in op.results],
         op.attributes,
-        [_copy_region(region, known) for region in op.regions],
+        [_copy_region(region, known, lambda op: _copy(op, known)) for region in op.regions],
         op.location,
         op.id,
     )
@@ -123,12 +116,14 @@ def _copy(op: Operation, known: dict[Value, Value]) -> Operation:
     return copy
 
 
-def _copy_region(region: Region, known: dict[Value, Value]) -> Region:
+def _copy_region(
+    region: Region, known: dict[Value, Value], copy: Callable[[Operation], Operation]
+) -> Region:
     blocks = []
     for old in region.blocks:
         new = Block([argument.type for argument in old.arguments])
         _match(old.arguments, new.arguments, known)
         for op in old.operations:
-            new.append(_copy(op, known))
+            new.append(copy(op))
         blocks.append(new)
     return Region(blocks)

@@ -154,7 +154,7 @@ class Cupti:
             called: address of the function for the calls that are enabled.
 
         Raises:
-            CuptiError: another one is.
+            CuptiError: another client has subscribed.
         """
         subscriber = ctypes.c_void_p()
         self.call("cuptiSubscribe", subscriber, called, None)

@@ -182,7 +182,7 @@ def _refuse_pointers(view: tt.Combining) -> None:
 
 
 def combiner_of(view: tt.Combining) -> str | None:
-    """The torch function that does what the region of an op does, by its name; None for none."""
+    """Return the name of the torch function that computes an op's region, or None."""
     element = ir.element_of(view.sources[0].type)
     if isinstance(element, ir.ScalarType) and element.is_float and element.bits == 8:
         # torch has no arithmetic on fp8; the region's ops do it.

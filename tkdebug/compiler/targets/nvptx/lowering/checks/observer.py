@@ -236,7 +236,7 @@ def _straight_line(ops: Sequence[Operation]) -> Sequence[Operation]:
 
 
 def _is_placing(ctx: Lowering, op: Operation) -> bool:
-    """Whether an op is lowered before the first access, if all that it needs is there.
+    """Whether an op is lowered before the first access, once its operands are.
 
     So are a tile's addresses, unless they may take many registers. After the branch of an access,
     ptxas would load the kernel's pointer there, and the access would wait for it.
