@@ -42,7 +42,7 @@ _MOST_GRIDS = 8
 
 @dataclass(frozen=True, slots=True)
 class RunRecords:
-    """What kernels are made of.
+    """Inputs of the models of kernels.
 
     Attributes:
         basis: how kernels are weighed.
