@@ -33,14 +33,15 @@ _EFFECTS = (
 _INTRODUCTION = """\
 # The language
 
-`import triton.language as tl` and `import tkdebug.language as tl` give the same. A function marked
-*method* is also one of tensors: `x.sum(0)`.
+`import triton.language as tl` and `import tkdebug.language as tl` import the same functions. A
+function marked *method* is also one of tensors: `x.sum(0)`.
 
-Everything here compiles natively, and everything but what is marked *native only* can be
-interpreted. An interpreted kernel that reaches one of those is refused by name.
+All functions compile natively, and all that are not marked *native only* can be
+interpreted. An interpreted kernel that calls a *native only* function is refused by name.
 
-`python -m tkdebug.compiler.ops.reference` generates these pages from the op table. What
-differs from Triton: [Versions of Triton](triton_versions.md#what-triton-refuses-and-tkdebug-runs).
+`python -m tkdebug.compiler.ops.reference` generates these pages from the op table.
+Differences from Triton:
+[Versions of Triton](triton_versions.md#what-triton-refuses-and-tkdebug-runs).
 
 ## Functions
 
@@ -51,7 +52,7 @@ _SEMANTICS = """\
 ## Numeric semantics
 
 - Python numbers beside a tensor are weak: they take its dtype where it is of their kind or a wider
-  one. What was otherwise before Triton 3.9 is [a page of its own](triton_versions.md).
+  one. Rules that differed before Triton 3.9 are on [a page of their own](triton_versions.md).
 - bf16 with fp16 gives fp16; bf16 with a wider float gives that; fp8 with bf16 gives fp32; `/` on
   halves and integers gives fp32. The wider of two integers wins, unsigned on a tie.
 - `//` and `%` truncate toward zero on tensors and follow Python on constants. `>>` is arithmetic
@@ -66,7 +67,7 @@ _SEMANTICS = """\
 - `dot` of fp32 uses tf32 unless `input_precision="ieee"`; sums are fp32 (int32 for int8). With
   `out_dtype=tl.float16` they are rounded to it after each 16 products, as tensor cores do.
 - Reductions of fp16 and bf16 round, and overflow, at each step; a GPU's order of steps is its own.
-- Interpreted, `exp`, `/`, `sqrt` and their kin are computed to full precision; a GPU approximates
+- Interpreted, `exp`, `/`, `sqrt` and the like are computed to full precision; a GPU approximates
   them.
 """
 
