@@ -101,7 +101,7 @@ class Plugin:
         tell(visible_line(f"{self}: {text}"))
 
     def fail(self, reason: BaseException | str) -> None:
-        """Skip it from now on, and say so once."""
+        """Skip the plugin from now on, and report that once."""
         self.problem = reason if isinstance(reason, str) else _description(reason)
         if not self._reported:
             self._reported = True

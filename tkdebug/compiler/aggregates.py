@@ -20,7 +20,7 @@ _OWN = frozenset(["__init__", "__dict__", "__weakref__", "__annotations__", "__s
 
 
 class _ContentKey:
-    """A hash of an aggregate's fields and methods: kernels that use it are compiled by it."""
+    """A hash of an aggregate's fields and methods, part of the keys of kernels that use it."""
 
     def __get__(self, instance: object, owner: type[Aggregate]) -> str:
         hasher = hashlib.sha256(f"{owner.__qualname__}{owner._fields}".encode())

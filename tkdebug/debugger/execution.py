@@ -45,7 +45,7 @@ _Beside = TypeVar("_Beside", bound=Observer)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Here:
-    """A moment at which a launch could be stopped, while it is there.
+    """The present moment of a launch, at which it could be stopped.
 
     Attributes:
         run: the batch; its values may be read, and changed through the debugger.
@@ -108,7 +108,7 @@ class StopFinder(Protocol):
 
 
 class Traced(BaseException):
-    """Ends an execution beside the launch, which has come as far as is wanted."""
+    """Ends an execution beside the launch that has reached the requested moment."""
 
 
 class Rewind(BaseException):

@@ -424,5 +424,5 @@ class Scope:
 
 
 def _plain(value: Any) -> Any:
-    """Return a program's number as the number that it is."""
+    """Return a program's number as a plain number of Python."""
     return int(value) if isinstance(value, ProgramNumber) else value

@@ -134,7 +134,7 @@ def _lines_passed(inspection: Inspection) -> list[Passed]:
 def _just_seen(
     inspection: Inspection, log: list[Passed], mark: Mark, program: int
 ) -> Iterator[tuple[Mark, int, bool]]:
-    """The lines whose values of a program are there now.
+    """Return the lines of a program whose values are known now.
 
     These are the line that it is at, and the one that it ran last in the same function: each with
     the number of earlier visits of the program, and whether the line is over.

@@ -182,7 +182,7 @@ class _Request(BaseHTTPRequestHandler):
     command = ""
 
     def setup(self) -> None:
-        """Read the whole request before anything is made of it, a part of it in time only."""
+        """Read the whole request before anything else, within a time limit."""
         super().setup()
         self.rfile = io.BytesIO(_head_of(self.connection))
         self.connection.settimeout(LONGEST_ANSWER_S)

@@ -43,7 +43,7 @@ class Abandoned(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The room of a GPU for programs: beyond it, one begins when another one has ended.
+    """The number of programs that a GPU holds: further ones begin when others have ended.
 
     Attributes:
         multiprocessors: the multiprocessors of the GPU; each holds one program at least.
@@ -149,7 +149,7 @@ class Scheduler:
         self._stop_for(following, self._waiting)
 
     def step_aside(self) -> None:
-        """Let some others do something first; called by the running program."""
+        """Let some other programs run first; called by the running program."""
         self._idle_turns = 0
         following: threading.Semaphore | None = None
         if len(self._aside) >= _MOST_ASIDE or not self._may_begin():
@@ -316,7 +316,7 @@ def _feeds(loop: Operation) -> dict[Value, list[Value]]:
 
 
 def _deciding(op: Operation) -> list[Value]:
-    """Return what decides where and how often `op`'s regions run; its operands if it has none."""
+    """Return the values that decide how often `op`'s regions run; its operands without regions."""
     branches = [op, *(region.block.terminator for region in op.regions)]
     return [value for branch in branches for value in deciding(branch)]
 

@@ -55,7 +55,7 @@ class Batch:
 
 
 class EvaluatorState(TileForms):
-    """One batch of programs, whose attributes are this object's too.
+    """State of a batch of programs while it is evaluated: `Batch`'s attributes, and more.
 
     Attributes:
         active: (P,) bool, the programs that take part just now; None for all.

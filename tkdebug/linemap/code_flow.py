@@ -187,7 +187,7 @@ def _nested(
     members: frozenset[int],
     inside: int | None = None,
 ) -> Iterator[int | CodeLoop]:
-    """The nest of some blocks; `inside` is the head of the loop that they are."""
+    """Return the loop nest of some blocks; `inside` is the head of their loop."""
     done: set[int] = set()
     for block in order:
         if block not in members or block in done:

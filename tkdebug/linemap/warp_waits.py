@@ -116,7 +116,7 @@ def waits(
 
 @dataclass(slots=True)
 class _Result:
-    """A result under way: its instruction, and when it is there."""
+    """A pending result: its instruction, and the time at which it is ready."""
 
     made_by: int
     ready: float

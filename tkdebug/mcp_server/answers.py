@@ -49,7 +49,7 @@ class Pages:
         self._number = 0
 
     def page(self, answer: Answer, most_bytes: int) -> str:
-        """Return the first page of an answer, as JSON; its cursor is that of the rest."""
+        """Return the first page of an answer, as JSON, with a cursor for the rest."""
         head: Item = {
             "obtained": answer.obtained,
             "replay": answer.replay,

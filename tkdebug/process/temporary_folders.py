@@ -70,7 +70,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def _locked(path: Path) -> int | None:
-    """Lock a new file that says whose the folder is; the result is its descriptor."""
+    """Lock a new file that marks the folder as this process's; return its descriptor."""
     if fcntl is None:
         return None
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

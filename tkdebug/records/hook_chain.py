@@ -151,7 +151,7 @@ class LaunchDebugger(Protocol):
 
 
 class LaunchFollower(Protocol):
-    """Remembers interpreted launches, of which it needs no record."""
+    """A hook that follows interpreted launches and needs no records of them."""
 
     def begins(self, values: tuple[object, ...]) -> object:
         """Hear that a launch begins, with a value for each parameter; return `ended`'s argument."""

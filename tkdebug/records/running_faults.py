@@ -108,7 +108,7 @@ class Shown:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """Forget the parent's launches in a forked child, whose recorder is its own."""
+        """Forget the parent's launches in a forked child, which has a recorder of its own."""
         self._lock = threading.RLock()
         self._known: list[SharedTables | ShownKernel] = []
         self._followers: list[Callable[[SharedTables | ShownKernel], None]] = []

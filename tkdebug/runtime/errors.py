@@ -26,7 +26,7 @@ class UnknownOptionError(LaunchError, KeyError):
 
 
 class OptionValueError(LaunchError, ValueError, AssertionError):
-    """A launch option has a value that it cannot have; upstream asserts some, raises for others."""
+    """A launch option has an illegal value, for which upstream asserts or raises."""
 
 
 class OutsideKernelError(TkError, RuntimeError):

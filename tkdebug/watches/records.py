@@ -166,7 +166,7 @@ _FEW = 4
 
 
 def same_value(a: WatchedValue, b: WatchedValue) -> bool:
-    """Whether all that is kept of two values is the same, NaN equal to itself."""
+    """Whether two recorded values are the same, NaN equal to itself."""
     counts = (a.nan, a.inf, a.zeros, a.histogram) == (b.nan, b.inf, b.zeros, b.histogram)
     # Texts, so that NaN is equal to itself.
     return counts and [*map(repr, _numbers(a))] == [*map(repr, _numbers(b))] and a.tile == b.tile

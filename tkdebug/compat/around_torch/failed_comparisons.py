@@ -149,7 +149,7 @@ def watch_failures(failed: Failed) -> Callable[[], None]:
 
 
 class _Depth(threading.local):
-    """Watched functions under way in a thread: one is built of others."""
+    """Nesting of watched functions in a thread: some of them call others."""
 
     now = 0
 

@@ -192,7 +192,7 @@ class Capture(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return keep
 
     def _note_made(self, results: Any, read: frozenset[int]) -> tuple[tuple[int, Tensor], ...]:
-        """Note the tensors among `results` whose memory is none of the arguments'."""
+        """Note the tensors among `results` that share no memory with the arguments."""
         made = []
         for position, result in enumerate(pytree.tree_leaves(results)):
             if isinstance(result, Tensor) and memory_key(result) not in read:

@@ -193,7 +193,7 @@ def _takes_over_and_waits(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> b
 
 
 def _counts(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether indices are on the host, or a mask on the GPU, whose elements are counted."""
+    """Whether elements have to be counted: of a mask on the GPU, or of indices on the host."""
     given = [each for each in args[1] if each is not None]
     return any(each.is_cuda == (each.dtype in (torch.bool, torch.uint8)) for each in given)
 

@@ -46,7 +46,7 @@ class RecordedOperation:
     has_gradients: bool
 
     def run(self) -> None:
-        """Do it again: its results go where they went when it was captured.
+        """Run the operation again; its results go into the memory of the captured ones.
 
         Raises:
             CaptureError: it fails, or gives another shape than in the capture.

@@ -178,7 +178,7 @@ class BaseBackend:
 
 
 class InterpretedFunction:
-    """Upstream's type of interpreted kernels: under tkdebug no kernel is of it."""
+    """Upstream's type of interpreted kernels, which no kernel has under tkdebug."""
 
     def __init__(self, fn: Any, **keywords: Any) -> None:
         _refuse("triton.runtime.interpreter.InterpretedFunction")

@@ -104,7 +104,7 @@ def _is_same_place(store: Operation, other: Operation) -> bool:
 
 
 def accessed_shape(access: Operation) -> tuple[int, ...] | None:
-    """The shape of the tile that an access by pointers is of; None for others."""
+    """Return the shape of the tile that an access by pointers reaches; None for other ops."""
     pointers = PointerAccess.cast(access)
     return None if pointers is None else shape_of(pointers.pointer.type)
 

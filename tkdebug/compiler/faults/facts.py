@@ -56,4 +56,4 @@ class AccessedTensor(Protocol):
 
     @property
     def is_expanded(self) -> bool:
-        """Whether several positions of it are one element of memory."""
+        """Whether several positions of the tensor share one element of memory."""

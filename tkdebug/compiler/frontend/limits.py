@@ -55,7 +55,7 @@ def check_binary(name: str, symbol: str, left: Any, right: Any) -> None:
 
 
 def _result_bits(name: str, left: int, right: int) -> int:
-    """About how many bits the result has, of operators that make ints grow."""
+    """Return a bound on the bits of an operator's result, for operators that make ints grow."""
     if name == "lshift":
         return left.bit_length() + right if left else 0
     if name == "pow":

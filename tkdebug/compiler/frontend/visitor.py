@@ -286,7 +286,7 @@ class Visitor:
         return self.resume(after)
 
     def resume(self, rest: Rest | None) -> Outcome:
-        """Compile the rest."""
+        """Compile the statements that are left."""
         if rest is None:
             return FALLS
         if rest is END_OF_FUNCTION:

@@ -364,7 +364,7 @@ class OpView(metaclass=_WithoutDict):
     _classes: ClassVar[dict[str, type[OpView]]] = {}
 
     def __new__(cls: type[V], op: Operation) -> V:
-        """The view of `op`, of the class of its own op."""
+        """Return the view of `op`, by the class of its op."""
         assert op.name in cls.names, f"got {op.name}, expected one of {sorted(cls.names)}"
         view = object.__new__(cls if cls.name else OpView._classes[op.name])
         view.op = op

@@ -185,7 +185,7 @@ def widen_for_extremum(element: dtype) -> dtype:
 
 
 def _widen_bfloat16(emit: Emitter, value: tensor) -> tensor:
-    """bf16 as fp32, in which scans and indexed extrema of it were taken before 3.9."""
+    """Return bf16 as fp32, in which its scans and indexed extrema were computed before 3.9."""
     is_wanted = emit.is_before(3, 9) and value.dtype == dt.bfloat16
     return conversion.cast(emit, value, dt.float32) if is_wanted else value
 

@@ -92,7 +92,7 @@ def lost_places(
 
 
 def invented_places(before: Inventory, after: Inventory) -> list[tuple[int, SourceLocation]]:
-    """Op ids with locations that no op had before: passes know no other source."""
+    """Return ids of ops with locations that no op had before the pass."""
     known = frozenset().union(*before.places.values())
     return [
         (op_id, place)

@@ -246,7 +246,7 @@ def _site(
 
 
 def _described(function: Operation, descriptor: Value) -> str | None:
-    """The parameter that a descriptor is, or that it is made of."""
+    """Return the parameter that is a descriptor, or that its base pointer comes from."""
     made = tt.MakeTensorDescriptor.defining(descriptor)
     if made is not None:
         return _tensor(function, made.base)

@@ -93,7 +93,7 @@ class CheckSite:
 
     @property
     def bound(self) -> str | None:
-        """The entry of `CheckPlan.bounds` that it is tested by; None if it is not tested."""
+        """The entry of `CheckPlan.bounds` that tests the access; None if none does."""
         return MEMORY if self.is_loaded else self.tensor
 
 

@@ -109,7 +109,7 @@ def merged(spans: Iterable[AddressRange]) -> list[AddressRange]:
 
 
 def overlapping(span: AddressRange, ascending: Sequence[AddressRange]) -> Iterator[AddressRange]:
-    """The parts of a span that lie in others, which do not overlap."""
+    """Return the parts of a span that lie in other spans, which do not overlap."""
     for other in ascending[max(0, bisect_right(ascending, span) - 1) :]:
         if other.first >= span.end:
             return

@@ -39,7 +39,7 @@ class Command:
 
 
 class ScriptLines(Protocol):
-    """The debugger of the script's own lines, while it does not ask itself."""
+    """The debugger of the script's own lines, as a kernel's console uses it."""
 
     def break_at(self, file: str, line: int, condition: str | None, is_temporary: bool) -> str:
         """Make a breakpoint; return the message.

@@ -113,7 +113,7 @@ def last_write(console: Console, rest: str) -> Resume:
 
 
 def jump(console: Console, rest: str) -> Resume:
-    """`jump`: go back to a line that has run; lines that have not cannot be left out."""
+    """`jump`: go back to a line that has run; lines that have not run cannot be skipped."""
     return RunToLine(*file_and_line(console, rest), backwards=True)
 
 

@@ -67,7 +67,7 @@ class Shown:
 
 @dataclass(slots=True)
 class References:
-    """The numbers by which a client asks for parts, of one stop."""
+    """The numbers, of one stop, by which a client asks for parts of values."""
 
     _shown: list[Shown] = field(default_factory=list)
 

@@ -155,7 +155,7 @@ def times_of(session: Session) -> Times:
 
 
 def compiled_by(stages: Iterable[str]) -> str:
-    """Return whose code a kernel is, by the names of its stages."""
+    """Return the compiler of a kernel, by the names of its stages."""
     return TRITON if _TRITON_STAGE in stages else TKDEBUG
 
 

@@ -93,7 +93,7 @@ class Collection:
             self.cupti.status("cuptiUnsubscribe", subscriber)
 
     def leave_alone(self) -> None:
-        """Make `stop` ask nothing of a CUPTI that would crash."""
+        """Keep `stop` from calling a CUPTI that would crash."""
         self._enabled.clear()
         self._subscriber = None
 

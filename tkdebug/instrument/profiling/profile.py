@@ -1,7 +1,7 @@
 """One profiling session: the scopes and launches that it gets, as a tree of places.
 
 Responsible for the place of a launch, by the scopes that were entered while the session was active
-or by the Python calls that led there. When it is active is `profiler`'s.
+or by the Python calls that led there. `profiler` decides when it is active.
 """
 
 from __future__ import annotations

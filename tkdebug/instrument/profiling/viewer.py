@@ -277,7 +277,7 @@ def keep_places(
 def _kept(
     place: ViewedPlace, wanted: Callable[[ViewedPlace], bool], whole: bool
 ) -> list[ViewedPlace]:
-    """Children that are wanted (`whole`: with all below), or lead to one that is."""
+    """Return children that are wanted (`whole`: with all below), or that lead to wanted ones."""
     kept = []
     for child in place.children:
         is_wanted = wanted(child)
@@ -291,7 +291,7 @@ def _kept(
 def tree_lines(
     profile: ViewedProfile, metrics: Sequence[str], depth: int, frame_format: str | None
 ) -> Iterator[str]:
-    """The tree, `depth` levels of it."""
+    """Return the lines of the tree, up to `depth` levels."""
     yield visible(_line(profile.root, metrics, frame_format))
     yield from _branch(profile.root, metrics, depth - 1, frame_format, "")
 

@@ -83,7 +83,7 @@ class _Client:
 
 
 class GpuRecording:
-    """Times of launches by CUPTI, while it can be had.
+    """Times of launches by CUPTI, as long as CUPTI is free.
 
     Args:
         measured: called with each launch whose time is known, or will never be.
@@ -271,7 +271,7 @@ class GpuRecording:
         self.flags[0] = 0
 
     def wait(self) -> None:
-        """Take the records that are there."""
+        """Take the records that CUPTI has now."""
         if self._recording is not None:
             self._recording.wait()
 

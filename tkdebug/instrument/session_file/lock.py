@@ -69,7 +69,7 @@ class SessionLock:
         return taken
 
     def share(self, wait_s: float) -> bool:
-        """Take the lock with others, or let others have it, too; False if one has it alone."""
+        """Share the lock with other processes; return False if one of them has it exclusively."""
         deadline_s = time.monotonic() + wait_s
         while not self._take("LOCK_SH"):
             if time.monotonic() >= deadline_s:

@@ -461,7 +461,7 @@ class SessionStore:
             self._store_sources({frame.file for seen in event.faults for frame in seen.frames})
 
     def _write_end(self, ends: Sequence[RunEnded]) -> None:
-        """Write the exit status: of several ranks, that of the first failure stays."""
+        """Write the exit status; with several ranks, the first failure's is kept."""
         for end in ends:
             self._connection.execute(
                 """UPDATE run SET end_ns = ?, exit_status =

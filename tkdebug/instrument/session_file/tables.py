@@ -53,7 +53,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Recorded(Stamp, Generic[_T]):
-    """A record as it is in a session: its fields, its process, and its time."""
+    """A record of a session: its fields, its process, and its time."""
 
     event: _T
 

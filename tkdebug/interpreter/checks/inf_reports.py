@@ -103,7 +103,7 @@ class HeldInfs:
         self._most = _FEW_ALLOCATIONS
 
     def __len__(self) -> int:
-        """Return the number of allocations that have, or had, some."""
+        """Return the number of allocations that have, or had, held Infs."""
         return len(self._infs)
 
     def hold(self, buffer: Buffer, places: Tensor, op: Operation, held: HeldFault) -> None:
@@ -173,7 +173,7 @@ class InfReports:
         self._written = [key for key in found if launch.written is None or key in launch.written]
 
     def launch_ends(self) -> None:
-        """Keep the right Infs; wrong ones are settled by others."""
+        """Keep the right Infs; other objects report the wrong ones."""
         for key in self._written:
             HELD_INFS.drop(key)
         self._right.settle()
@@ -186,7 +186,7 @@ class InfReports:
         touched: Touched,
         base: int,
     ) -> None:
-        """Report NaNs, or wrong Infs, that a store stores, if they stay.
+        """Report NaNs or wrong Infs that a store writes, if nothing overwrites them.
 
         Args:
             origin: the op that made the Infs.
@@ -215,7 +215,7 @@ class InfReports:
         touched: Touched,
         base: int,
     ) -> None:
-        """Keep right Infs that a store stores, if they stay. Arguments as above."""
+        """Keep right Infs that a store writes, if nothing overwrites them."""
         buffer = access.buffer
         if not self._faults.is_reported:
             return

@@ -174,7 +174,7 @@ class _Rounds:
 
 
 def _may_differ(op: Operation | None, inside: set[Operation]) -> bool:
-    """Whether an op of a round may give something else in the next one by itself."""
+    """Whether an op may give another result in the next round without other operands."""
     if op is None or op not in inside or op.name in CONTROL_FLOW:
         return op is not None and op in inside and scf.While.matches(op)
     return not (is_effect_free(op) or tt.Load.matches(op))
@@ -217,7 +217,7 @@ def _stays(rounds: _Rounds, load: Operation) -> bool:
 
 
 def _may_write(op: Operation) -> bool:
-    """Whether an op may change what is loaded: then a load may stay to see that."""
+    """Whether an op may write what a load reads; then the load may stay in place to see that."""
     return Effects.WRITE in OPS[op.name].effects or Effects.OTHER in OPS[op.name].effects
 
 
@@ -265,7 +265,7 @@ def _all_needed(values: Iterable[Value]) -> set[Value]:
 
 
 def _adds_up_the_same(rounds: _Rounds) -> bool:
-    """Whether a loop only adds up, the same in each round, and never asks which one it is."""
+    """Whether a loop adds up the same terms in each round, and does not use its counter."""
     carried = [a for a in rounds.carried if a.yielded is not a.argument]
     if not carried or list(rounds.counter.uses) or len(rounds.loads) != len(_loads(rounds)):
         return False

@@ -110,7 +110,7 @@ def _boxes(bad: Tensor) -> tuple[tuple[Box, ...], bool]:
 
 
 def _parts(bad: Tensor) -> Iterator[Box]:
-    """Yield the boxes of a tile, of runs of equal slices along its first axis."""
+    """Yield the boxes of a tile's bad elements: one for each run of equal slices along axis 0."""
     if not bad.ndim:
         yield ()
         return

@@ -279,7 +279,7 @@ def _limited_float(r: Reader, x: Tensor, wanted: str) -> Tensor:
 
 
 def _pair(r: Reader, operands: list[Operand], wanted: str, given: str) -> Tensor:
-    """Two at once: for two f32, the first goes to the upper part; or for both parts of one word."""
+    """Convert two values at once: two f32, the first to the upper half, or a word's halves."""
     r.allow("satfinite", "relu", "rz")
     if given == "f32" and len(operands) == 2:
         high, low = (r.float(operand, "f32") for operand in operands)
@@ -416,7 +416,7 @@ def _wide(fn: _Function) -> _Function:
 
 
 def _rounding(nearest: _Function, directed: _Function, *allowed: str) -> Evaluate:
-    """An instruction that takes a rounding mode, of types of 32 and 64 bits."""
+    """Return an instruction with a rounding mode, for types of 32 and 64 bits."""
 
     def evaluate(r: Reader, operands: list[Operand], target: Any) -> Any:
         mode = r.rounding(DIRECTED, "")

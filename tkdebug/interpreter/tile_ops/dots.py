@@ -158,7 +158,7 @@ def _matrix(run: Evaluator, value: TileValue, type_: ir.Type, view: DotLike) -> 
 
 
 def _sums_halves(view: DotLike) -> bool:
-    """Whether a dot is on tensor cores with sums in fp16; others sum in fp32."""
+    """Whether a dot runs on tensor cores and sums in fp16; other dots sum in fp32."""
     a, b, acc = (ir.element_of(value.type) for value in (view.a, view.b, view.accumulator))
     # Operands of fp8 are multiplied as fp16, which holds them exactly.
     if acc != ir.F16 or any(element != ir.F16 and element.bits != 8 for element in (a, b)):

@@ -156,7 +156,7 @@ def _fit(low: int, high: int) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repeats:
-    """Per-program bases several of which are the same.
+    """Per-program bases, of which several are equal.
 
     Attributes:
         distinct: each value once.

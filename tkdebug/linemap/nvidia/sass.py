@@ -140,7 +140,7 @@ def _without_padding(code: Sequence[SassInstruction]) -> tuple[SassInstruction, 
 
 
 def _guards_nothing(code: Sequence[SassInstruction], index: int) -> bool:
-    """Whether the branch at `index` is the one to itself after the end of the program."""
+    """Whether the branch at `index` is the one that jumps to itself after the program's end."""
     before = code[index - 1].text
     return opcode(before) in ("EXIT", "RET", "BRA") and not before.startswith("@")
 
@@ -272,7 +272,7 @@ class Control:
 
     @property
     def write_barrier(self) -> int:
-        """The barrier that is signalled when the result is there; 7 for none."""
+        """The barrier that is signalled when the result is ready; 7 for none."""
         return self.bits >> 5 & 7
 
     @property

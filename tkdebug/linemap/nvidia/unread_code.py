@@ -93,7 +93,7 @@ Sass = Mapping[str, tuple[SassInstruction, ...]]
 
 @dataclass(frozen=True, slots=True)
 class UnreadCode:
-    """A kernel's object file, and its compiler's facts of it.
+    """A kernel's object file, with the facts that its compiler knows.
 
     Attributes:
         table: the line table without instructions; `table.kernel` names the function.

@@ -388,7 +388,7 @@ class MisalignedArguments:
         return f"{listed} are not known to be multiples of {ALIGNED} (pad rows so that they are)"
 
     def _behind(self, value: Value, axis: int | None, needed: int) -> Arguments | None:
-        """Return the arguments that make a value no multiple of `needed`, or None if others do.
+        """Return the arguments that make a value no multiple of `needed`, None if other values do.
 
         Args:
             value: a number, or a tile of them.

@@ -94,7 +94,7 @@ class StaticPrints:
 
 
 class Build:
-    """One compile, begun when it is first wanted or before.
+    """One compile, which begins at its first use or earlier.
 
     Args:
         src: the specialisation to compile.

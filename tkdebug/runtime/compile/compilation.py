@@ -129,7 +129,7 @@ def compile_for_debugger(src: Specialization, recorder: VariableRecorder) -> Til
 
 
 def compile_bare(src: Specialization) -> Module:
-    """Return the Tile IR, after its passes, of a kernel with watches as it is without them."""
+    """Return the Tile IR, after its passes, of a kernel without its watches."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         return compile_tile_ir(replace(src, checks=None)).module

@@ -204,7 +204,7 @@ class _Table:
             self._is_shown = False
 
     def use(self, slots_bytes: int, counters_bytes: int) -> None:
-        """Set how much of it the next launch uses."""
+        """Set the number of bytes that the next launch uses."""
         self.size_bytes = slots_bytes + counters_bytes
         self.is_copied = bool(counters_bytes) or not self._is_mapped
 

@@ -159,7 +159,7 @@ def _watch_slots(plan: CheckPlan) -> Iterator[Slot]:
 
 
 def _signed_text(slot: Slot) -> str:
-    """Return the text of a number as kernels see it: signed or not is the same to them."""
+    """Return the text of a number as kernels see it: the sign of its type does not matter."""
     if slot.code not in _UNSIGNED_CODES:
         return slot.expression
     return f"wrapped({slot.expression}, {struct.calcsize(f'={slot.code}') * 8})"

@@ -128,7 +128,7 @@ class CheckTable(Protocol):
 
     @property
     def shown(self) -> int:
-        """Address of the host's view of it while the launch runs; `address` if there is none."""
+        """Address of the host's view of the table during the launch; `address` without a view."""
         ...
 
     @property
@@ -300,7 +300,7 @@ class Platform(Protocol):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The modules of it that a first launch imports if it is there, in any mode."""
+        """Names of modules that a first launch imports, in any mode, if such a device is there."""
         ...
 
     def is_there(self) -> bool:

@@ -157,7 +157,7 @@ class CompiledKernel:
         """Load the binary, if there is one."""
 
     def launch_metadata(self, grid: Grid, stream: int, *values: Any) -> None:
-        """Return None: upstream's launchers make the argument of launch hooks by it."""
+        """Return None; upstream's launchers make the argument of launch hooks here."""
 
     @cached_property
     def tile_ir(self) -> str:

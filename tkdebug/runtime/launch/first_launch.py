@@ -51,7 +51,7 @@ _COMPILER_MODULES = (
 
 @cache
 def load_what_launches_import() -> None:
-    """Import the modules; one that fails is reported if it is wanted."""
+    """Import the modules; a failure is reported when the module is needed."""
     _IMPORTS.wait()
 
 

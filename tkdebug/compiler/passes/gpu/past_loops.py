@@ -79,7 +79,7 @@ def _leaves(sunk: Sequence[Operation], later: set[Operation]) -> Iterator[Value]
 
 
 def _results(sunk: Sequence[Operation]) -> Iterator[Value]:
-    """The results of `sunk` that ops which stay use."""
+    """Return the results of `sunk` that remaining ops use."""
     inside = set(sunk)
     for op in sunk:
         yield from (x for x in op.results if any(user not in inside for user in x.uses))

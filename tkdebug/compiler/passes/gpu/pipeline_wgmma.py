@@ -154,7 +154,7 @@ def rescaling(loop: Operation, dot: Operation) -> tuple[Operation, ...] | None:
 
 
 def is_carried(loop: Operation, dot: Operation) -> bool:
-    """Whether the dot adds to a carried value that only its own rescaling uses beside it."""
+    """Whether the dot adds to a carried value that has no other use than its rescaling."""
     return rescaling(loop, dot) is not None
 
 
@@ -175,7 +175,7 @@ def _is_left_alone(
 
 
 def _is_chained(dot: Operation, dots: Sequence[Operation]) -> bool:
-    """Whether all that uses the result is a later dot that adds to it, which needs no wait."""
+    """Whether only a later dot, which adds to the result, uses it; that needs no wait."""
     return any(
         dot.result.uses == {other: 1} and DotLike(other).accumulator is dot.result for other in dots
     )

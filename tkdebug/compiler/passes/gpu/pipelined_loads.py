@@ -230,7 +230,7 @@ def _root(value: Value) -> Value | None:
 
 
 def _with_buffer(op: Operation) -> PipelinedLoad:
-    """The buffer that the load's value goes to anyway, else one of its own."""
+    """Return the load with the buffer that its value is stored to later, else a new one."""
     type_ = op.result.type
     if op.name == LOAD:
         assert isinstance(type_, TensorType)

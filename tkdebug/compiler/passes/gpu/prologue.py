@@ -147,7 +147,7 @@ class Prologue:
 
 @dataclass(frozen=True)
 class Lookups:
-    """Loads from whose results addresses are computed, made one iteration before these are used.
+    """Loads of values that addresses are computed from, made one iteration ahead of these.
 
     Attributes:
         ops: the loads.

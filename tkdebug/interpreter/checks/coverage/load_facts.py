@@ -321,7 +321,7 @@ def _steps(op: Operation, sources: ValueSources) -> Iterator[int]:
 
 
 class _Reduced:
-    """The values that go into a reduction or a dot, by way of other ops."""
+    """Values that go into a reduction or a dot, directly or through other ops."""
 
     def __init__(self, ops: list[Operation]) -> None:
         self._values: set[Value] = set()

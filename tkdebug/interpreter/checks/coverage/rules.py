@@ -257,7 +257,7 @@ class Gaps:
         return None
 
     def _missed(self, limit: Limit) -> int:
-        """Count the indices below the bound that no program had; 0 if it was reached."""
+        """Count the indices below the bound that no program read; 0 if all were."""
         closest: int | None = None
         # The last round of a loop is the likeliest to reach it.
         for sides in reversed(self._reading.compared.get(limit.op, [])):

@@ -80,7 +80,7 @@ def version() -> tuple[int, int]:
 
 
 def newest_ptx(wanted: int, least: int, architecture: str) -> int:
-    """The PTX version to write, as 87 for 8.7: `wanted`, or the latest that this nvJitLink takes.
+    """Return the PTX version to write, 87 for 8.7: `wanted`, or the latest that nvJitLink takes.
 
     Raises:
         StageError: nvJitLink takes less than `least`, and does not know the architecture.

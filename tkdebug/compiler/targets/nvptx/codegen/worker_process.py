@@ -220,7 +220,7 @@ class WorkerPool:
 
     @contextmanager
     def borrow(self) -> Iterator[WorkerProcess]:
-        """A worker for the length of a `with` block; it goes back if it still lives."""
+        """Lend a worker to a `with` block, and keep it for the next one if it still lives."""
         with self._free_slots:
             _give_up_if_stopped()
             worker = self._take()

@@ -159,7 +159,7 @@ class _Call:
     calls: dict[tuple[str, str, int], _Call] = field(default_factory=dict)
 
     def add(self, chain: tuple[Frame, ...], start: int, stop: int) -> None:
-        """Code of the innermost function of `chain`, whose first frame is this function's."""
+        """Add code of the innermost function of `chain`, whose first frame is in this function."""
         if self.ranges and self.ranges[-1][1] == start:
             self.ranges[-1] = self.ranges[-1][0], stop
         else:

@@ -152,7 +152,7 @@ def _instruction(name: str) -> ElementRule:
 
 
 def _shift(direction: str, is_signed: bool) -> ElementRule:
-    """LLVM leaves shifts by the width or more undefined; PTX's clamp, as the language asks."""
+    """Shift by PTX, which clamps the count as the language does; LLVM leaves that undefined."""
     llvm_name = "shl" if direction == "shl" else "ashr" if is_signed else "lshr"
 
     def rule(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
@@ -215,7 +215,7 @@ def _float_extremum(name: str) -> ElementRule:
 
 
 def _quotient(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
-    """fp32 by div.full; half precision by way of it."""
+    """Divide fp32 by div.full, and half precision in fp32."""
     match a.type:
         case "float":
             kind = "approx.f" if arith.DivF(op).approx else "full"

@@ -79,7 +79,7 @@ def _between_floats(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
 
 
 def _toward_zero(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
-    """Round to zero (cvt.rz); beyond the largest number the result is that, infinity stays."""
+    """Round to zero (cvt.rz): numbers beyond the largest one give it, infinity stays infinity."""
     target = _target(op)
     if x.type == "double" and target == "bfloat":
         # Two truncations are one; cvt.bf16.f64 only exists from sm_90 on.

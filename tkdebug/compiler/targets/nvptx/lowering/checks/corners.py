@@ -72,7 +72,7 @@ CarriedReaches = Mapping[Value, CarriedReach]
 
 
 def carried_offsets(loop: Operation) -> Iterator[tuple[int, tuple[Value, ...]]]:
-    """Tiles that a loop carries, that tested accesses go by, and that iterations move as a whole.
+    """Yield tiles that a loop carries and moves as a whole, and that tested accesses depend on.
 
     Args:
         loop: an `scf.for`.
@@ -212,7 +212,7 @@ class Corners:
         self.scalars: list[Value] = []
 
     def tried(self, find: Callable[[], _T]) -> _T | None:
-        """Return the result of `find`; None if it does not know, and then nothing of it stays."""
+        """Return the result of `find`, or None, without traces, if it finds no reach."""
         before = self._ops, dict(self._known), set(self._fitting), len(self.conditions)
         self._ops = 0
         try:

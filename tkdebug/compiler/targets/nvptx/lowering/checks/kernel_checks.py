@@ -104,7 +104,7 @@ class LoadedPointers:
                     self._bases.add(base)
 
     def look_at(self, op: Operation) -> None:
-        """Look a pointer up that others are offsets from, where `op` has just made it."""
+        """Look up the base pointers that `op` has just made."""
         for result in op.results if self._bases else ():
             if result in self._bases:
                 self._found[result] = self._search(self._ctx.to_bits(self._ctx.values[result][0]))

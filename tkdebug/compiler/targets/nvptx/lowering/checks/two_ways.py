@@ -298,7 +298,7 @@ class TwoWays:
         return results[: len(results) - words]
 
     def _words(self) -> list[str]:
-        """The words of bits, which are the last results."""
+        """Return the operands of the words of bits, which are the last results of the text."""
         count = result_words(self._access)
         first = len(self._text.results) - count
         return [f"${first + word}" for word in range(count)]

@@ -392,7 +392,7 @@ class _Block:
         return f"wgmma.mma_async.sync.aligned.m64n{self.shape.n}k{self.shape.k}.{acc}.{a}.{b}"
 
     def _flags(self) -> str:
-        """Negations (none), and for 16-bit types the operands transposed in shared memory."""
+        """Return the flags: no negation, and for 16-bit types which operands are transposed."""
         element = str(element_of(DotLike(self.op).b.type))
         if element == "i8":
             return ""

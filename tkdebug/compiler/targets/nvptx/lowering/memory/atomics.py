@@ -415,7 +415,7 @@ def _begin(ctx: Lowering, op: Operation) -> LLVMValue | None:
 
 
 def _ordered(ctx: Lowering, op: Operation, instructions: int) -> str:
-    """The semantics of the instructions, after a fence if the order is left to it."""
+    """Return the instructions' semantics: relaxed, after a fence, if there are several."""
     sem = tt.Atomic(op).sem
     if instructions == 1 or sem == "relaxed":
         return sem

@@ -41,7 +41,7 @@ def lower_inval(ctx: Lowering, op: Operation, barrier: Registers) -> Sequence[Re
 def lower_expect(
     ctx: Lowering, op: Operation, barrier: Registers, predicate: Registers
 ) -> Sequence[Registers]:
-    """Announces the bytes, and is the arrival that the phase waits for beside them."""
+    """Announce the bytes of a phase, and arrive at its barrier."""
     size_bytes = ttng.BarrierExpect(op).size_bytes
     text = f"@$1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], {size_bytes};"
     _by_one(ctx, text, [_address(ctx, barrier)], "r", _issuer(ctx, predicate[0]))
@@ -125,7 +125,7 @@ def lower_store(
 
 
 def lower_store_wait(ctx: Lowering, op: Operation) -> Sequence[Registers]:
-    """The thread that issued them waits until its copies have read; others have none."""
+    """Wait, in the thread that issued the copies, until they have read their buffers."""
     count = ttng.AsyncTmaStoreWait(op).pendings
     ctx.emit.asm(f"cp.async.bulk.wait_group.read {count};", "~{memory}", "void", ())
     return ()
