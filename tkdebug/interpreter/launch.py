@@ -432,7 +432,7 @@ def look_at_empty_launch(
 
 @contextmanager
 def _tuned_for(batch_bytes: int) -> Iterator[None]:
-    """Give small batches one thread of torch, and others memory that stays.
+    """Run small batches on one thread of torch, and keep freed memory for larger ones.
 
     Waking the other threads and waiting for all of them saves nothing there, and takes milliseconds
     if the machine has other work.

@@ -113,11 +113,11 @@ class Observer:
         return Moments.NEVER
 
     def needs(self, op: Operation) -> Iterable[Value]:
-        """Values that it reads before `op`, which stay until then; asked with `moments`."""
+        """Return values that it reads before `op`, which are kept until then; called with `moments`."""
         return ()
 
     def keeps(self) -> Collection[Value]:
-        """Values that stay in `run.values` from when they are computed; asked with `moments`."""
+        """Return values to keep in `run.values` once they are computed; called with `moments`."""
         return ()
 
     def launch_begins(self, launch: LaunchContext) -> None:

@@ -208,7 +208,7 @@ def interpret_flag(text: str) -> ModeName:
 
 
 def directory_flag(variable: str, folder: str) -> Callable[[str], Path | None]:
-    """A parser of one of upstream's flags that have a directory beside them."""
+    """Return a parser of an upstream flag that comes with a directory."""
 
     # Upstream splits each of these in two: a flag, and a directory with a default.
     def parse(text: str) -> Path | None:

@@ -157,7 +157,7 @@ class LineTable:
 
     @property
     def mapped_percent(self) -> float:
-        """Instructions that have a source line, of all but padding."""
+        """Percentage of instructions, padding left out, that have a source line."""
         mapped = sum(instruction.mapped for instruction in self.instructions)
         return 100 * mapped / len(self.instructions) if self.instructions else 0.0
 

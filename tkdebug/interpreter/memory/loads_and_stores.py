@@ -108,7 +108,7 @@ def resolved(
 
 
 class _OwnBuffers:
-    """The buffer, for each program, of the one pointer that a tile's pointers are offsets from.
+    """The buffer of each program's base pointer, which a tile's pointers are offsets from.
 
     Attributes:
         buffers: the buffers of the programs.

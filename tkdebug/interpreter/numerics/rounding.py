@@ -83,7 +83,7 @@ def _odd_single(t: Any, x: Any) -> Any:
 
 
 def rounded(t: Any, pair: Pair, dtype: Any, mode: str) -> Any:
-    """An exact pair of doubles, in the range of `dtype`, as one number of it."""
+    """Round an exact pair of doubles, in the range of `dtype`, to one number of it."""
     if dtype == t.float64:
         return _directed(t, *_total(t, *pair), mode)
     odd = _round_to_odd(t, *pair)

@@ -243,7 +243,7 @@ def _from_float(r: Reader, x: Tensor, wanted: str, given: str) -> Tensor:
 
 
 def _whole(r: Reader, x: Tensor, wanted: str) -> Tensor:
-    """A float to an integer, toward zero unless the instruction says otherwise."""
+    """Convert a float to an integer, toward zero unless the instruction says otherwise."""
     r.allow("sat", *_WHOLE)
     mode = r.rounding(_WHOLE, "rz")
     width, unsigned = r.width(wanted), wanted[0] == "u"
@@ -321,7 +321,7 @@ def _fp8_bits(value: Tensor, wanted: str) -> Tensor:
 
 
 def _e2m1_bits(x: Tensor) -> Tensor:
-    """fp32 as four bits: to the nearest, of two the even one; NaN to the largest."""
+    """Return fp32 as four bits, rounded to nearest even; NaN becomes the largest number."""
     magnitude = x.abs()
     code = torch.zeros_like(x, dtype=torch.int64)
     for place, (below, above) in enumerate(pairwise(_E2M1)):

@@ -149,7 +149,7 @@ def half_of(r: Reader, operand: Operand, place: int) -> Tensor:
 
 
 def parts_of(r: Reader, operand: Operand, width: int) -> tuple[Tensor, Tensor]:
-    """The low and the high part, of a width in bits, of a register; PTX has no packed literals."""
+    """Return a register's low and high part, of a width in bits; PTX has no packed literals."""
     if not isinstance(operand, Tensor):
         raise NotUnderstoodError(r.text)
     both = r.integer(operand, f"b{2 * width}")

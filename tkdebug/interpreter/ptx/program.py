@@ -134,7 +134,7 @@ class _Machine:
         return -(-self.pack // per_register)
 
     def _load(self, inputs: Sequence[Tensor], instances: int, place: int) -> None:
-        """Put the inputs in the registers after the first `place`, which are the results'."""
+        """Put the inputs into registers from number `place` on; the ones before hold results."""
         for tile in inputs:
             size = tile.element_size()
             raw = tile.to(torch.int8) if tile.dtype == torch.bool else tile.view(_INTEGERS[size])

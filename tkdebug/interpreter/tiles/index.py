@@ -574,7 +574,7 @@ class IndexAlgebra:
 
 
 def _in_int64(tile: AffineTile) -> AffineTile:
-    """Return a tile with the same values modulo 2**64, of numbers that tensors take."""
+    """Return a tile with the same values modulo 2**64, whose numbers fit int64."""
     return AffineTile(
         wrap(tile.const, 64),
         tile.base,

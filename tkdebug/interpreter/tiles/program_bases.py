@@ -124,7 +124,7 @@ class Base:
         return Base(self.tensor * factor)
 
     def plus(self, other: Base) -> Base:
-        """The sums of two bases, of as many axes, with bounds that may not fit 64 bits."""
+        """Return the sums of two bases with equally many axes; bounds may not fit 64 bits."""
         (low, high), (low2, high2) = self.bounds, other.bounds
         low, high = low + low2, high + high2
         is_made = self._tensor is not None or other._tensor is not None

@@ -63,7 +63,7 @@ class AffineTile:
         return reach(self.shape, self.coefs)
 
     def bounds(self, exact: bool = False) -> tuple[int, int]:
-        """A range that holds all values; with `exact`, of the base's true range."""
+        """Return a range that holds all values; with `exact`, made of the base's true range."""
         low, high = self.spread()
         if self.base is not None:
             base = self.base.exact_bounds if exact else self.base.bounds

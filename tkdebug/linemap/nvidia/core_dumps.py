@@ -307,7 +307,7 @@ class _Reader:
         return self._bytes(section), size
 
     def _firsts(self, index: int, needed: int) -> Iterator[int]:
-        """The first number of each row, of 8 bytes."""
+        """Return the first number, of 8 bytes, of each row."""
         data, size = self._table(index, needed)
         return (first for (first,) in struct.iter_unpack(f"<Q{size - 8}x", data))
 

@@ -377,7 +377,7 @@ class CheckedLaunches:
 
 
 def _new_slots(table: bytes, reported: set[int]) -> bytes:
-    """Return a table with zeros in slots that were reported before; add the others to `reported`."""
+    """Return a table with zeros in slots reported before; add the others to `reported`."""
     size = table_bytes(1)
     slots = [table[at : at + size] for at in range(0, len(table), size)]
     new = {at for at, slot in enumerate(slots) if slot.count(0) != len(slot)} - reported
