@@ -181,7 +181,7 @@ def _install_upstream(quick: bool) -> InPlace:
 
 
 def stop_at_breakpoints() -> Callable[[], None]:
-    """Open the console where a kernel calls `breakpoint()`; the result, called, ends that."""
+    """Open the console where a kernel calls `breakpoint()`; return a function that ends that."""
     made: list[LaunchDebugger] = []
 
     def break_into() -> LaunchDebugger | None:

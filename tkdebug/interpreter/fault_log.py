@@ -53,7 +53,7 @@ def _joined(
 
 
 def _runs(counts: torch.Tensor) -> Iterator[tuple[int, int, int]]:
-    """Yield runs of programs with equally many bad elements: the first, their number, and each's."""
+    """Yield runs of programs with equally many bad elements: first, number, and each's count."""
     begin = 0
     ends = (counts.diff().nonzero().reshape(-1) + 1).tolist()
     for end in (*ends, len(counts)):

@@ -113,7 +113,7 @@ class Observer:
         return Moments.NEVER
 
     def needs(self, op: Operation) -> Iterable[Value]:
-        """Return values that it reads before `op`, which are kept until then; called with `moments`."""
+        """Return values that it reads before `op`, which are kept for it; called with `moments`."""
         return ()
 
     def keeps(self) -> Collection[Value]:

@@ -25,7 +25,7 @@ _METHODS = ("new_empty", "new_empty_strided")
 
 
 def mark_empties() -> Callable[[], None]:
-    """Mark fresh memory from now on; the result, called once, stops it."""
+    """Mark fresh memory from now on; return a function that stops it."""
     replaced = Replacements()
     # torch notes once which functions heed the default device, and knows them by what they are.
     torch.utils._device._device_constructors()  # noqa: SLF001

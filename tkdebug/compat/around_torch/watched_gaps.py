@@ -106,7 +106,7 @@ class WatchReads(TorchFunctionMode):
 
 
 def watch_gaps() -> Callable[[], None]:
-    """Look at this thread's torch functions from now on; the result, called once, stops it."""
+    """Look at this thread's torch functions from now on; return a function that stops it."""
     mode = WatchReads()
     mode.__enter__()  # type: ignore[no-untyped-call]
     forget_comparisons = watch_comparisons()
@@ -305,7 +305,7 @@ OF_TESTING = (
 
 
 def watch_comparisons() -> Callable[[], None]:
-    """Look at numpy's comparisons from now on; the result, called once, stops it."""
+    """Look at numpy's comparisons from now on; return a function that stops it."""
     try:
         # Not needed by torch, and imported with it where it is there.
         import numpy

@@ -183,7 +183,7 @@ class _Noting:
 
 
 def watch_addresses() -> Callable[[], None]:
-    """Note every `Tensor.data_ptr()` from now on; the result, called once, stops it."""
+    """Note every `Tensor.data_ptr()` from now on; return a function that stops it."""
     _Noting.count += 1
     if _Noting.count == 1:
         _replace_data_ptr()

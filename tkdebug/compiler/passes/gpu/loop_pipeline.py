@@ -227,7 +227,7 @@ class LoopPipeline:
         return Prologue(values, found, scouted)
 
     def _first_position(self, k: int) -> tuple[Value, Value]:
-        """The counter of iteration k, and whether that comes."""
+        """Return the counter of iteration k, and whether the loop has that iteration."""
         loop = scf.For(self.loop)
         lower, upper, step = loop.lower, loop.upper, loop.step
         position = lower if k == 0 else self._plus_steps(self.before, lower, step, k)

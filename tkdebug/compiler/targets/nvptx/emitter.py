@@ -170,7 +170,7 @@ class Emitter:
         self.block = block
 
     def branch(self, block: str, *, keeps_invariants: bool = False) -> None:
-        """Jump to `block`, from the end of a loop that may have to keep its invariants inside."""
+        """Jump to `block`; the end of a loop may keep LLVM from moving code out of the loop."""
         loop = ""
         if keeps_invariants:
             loop = f", !llvm.loop !{_FIRST_LOOP + self._loops}"

@@ -1,6 +1,6 @@
 """Elements of registers as the words of an access to memory and back, and modifiers of accesses.
 
-PTX ISA, "ld" and "st": `.L1::evict_last` and its kin are the priority in L1. The priority in L2 is
+PTX ISA, "ld" and "st": `.L1::evict_last` and the like set the priority in L1. The priority in L2 is
 a policy of `createpolicy`, an operand after the address, which `.L2::cache_hint` announces (sm_80).
 A cache operator excludes them.
 """
