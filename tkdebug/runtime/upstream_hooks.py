@@ -1,6 +1,6 @@
 """Upstream's functions around compiles, loads and tuning, which scripts set by `triton.knobs`.
 
-Responsible for when they are called and with what; the knobs that set them are `compat`'s.
+Responsible for when they are called and with what; `compat` has the knobs that set them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Proton's sessions: `start`, `activate`, `deactivate`, `finalize`, `profile`, and its command.
 
 Responsible for upstream's arguments, and for refusing by name what needs CUPTI or instrumented
-kernels. The sessions are `tkdebug.instrument.profiling`'s.
+kernels. `tkdebug.instrument.profiling` has the sessions.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def profile(
 ) -> Any:
     """Decorator: a session is active while the function runs; `finalize` writes its file.
 
-    Used with or without arguments, which are `start`'s.
+    Used with or without arguments, which are those of `start`.
     """
     if func is None:
         return functools.partial(

@@ -1,6 +1,6 @@
 """`for` and `while`: unrolled over constants, `scf.for` and `scf.while` at run time.
 
-The values that a run-time loop carries are `carrying`'s.
+`carrying` finds the values that a run-time loop carries.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Operators on run-time values: the ops that `+`, `<`, `and` and `x[:, None]` become.
 
-The common dtype of two operands, and how they get there, is `conversion`'s.
+`conversion` finds the common dtype of two operands, and converts them.
 """
 
 from __future__ import annotations

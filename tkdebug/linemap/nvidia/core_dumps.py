@@ -1,7 +1,7 @@
 """GPU core dumps: the stopped warps, with the instruction, the block, the thread and the grid.
 
-`runtime.cuda.crashes` finds the Python line and the launch of tkdebug's kernels. A dump may be of any
-process, its kernels of any compiler.
+`runtime.cuda.crashes` finds the Python line and the launch of tkdebug's kernels. A dump may be of
+any process, its kernels of any compiler.
 
 A dump is an ELF file (type core, machine CUDA) of tables; a row's size is the section's entry size,
 and newer drivers append fields. Rows are tied by section header fields: `link` is the table that

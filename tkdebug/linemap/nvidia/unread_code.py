@@ -1,8 +1,8 @@
 """Machine code that was not read into its line table yet.
 
 A compile has all of a line table but the instructions. Reading these takes nvdisasm, half a second
-for a kernel, so it is left until the table is used: a script never waits for it. Reading a finished
-table is `line_table`'s.
+for a kernel, so it is left until the table is used: a script never waits for it. `line_table` reads
+finished tables.
 
 Code of local functions gets the line of their calls, if that is one line. Calls are read off
 nvdisasm's text, which prints the callee's symbol; without it nothing is known.

@@ -1,7 +1,7 @@
 """Crashes of kernels on the GPU as faults: the line, the call chain, the instruction, the launch.
 
 Responsible for joining a core dump with what this process knows: its native kernels' op tables and
-the launches it has in flight. Reading the dump is `linemap.nvidia.core_dumps`'s.
+the launches it has in flight. `linemap.nvidia.core_dumps` reads the dump.
 
 Invariant: facts that the dump does not have are reported as unknown. A dump of another process, or
 a kernel that tkdebug did not compile, is placed by the line table in its code.

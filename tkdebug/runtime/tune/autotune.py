@@ -1,8 +1,7 @@
 """`@autotune`: a kernel whose configuration is chosen at the launch.
 
 Responsible for the choice: which configurations are candidates, trying each, reporting it.
-Benchmarking itself is `do_bench`'s, compiling candidates is
-`compile_in_parallel`'s.
+`do_bench` times candidates, `compile_in_parallel` compiles them.
 Under interpret nothing is timed, since interpreted time says nothing of the GPU's: the first
 configuration that survives pruning is taken, and stderr says so once per kernel.
 

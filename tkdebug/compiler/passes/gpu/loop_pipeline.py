@@ -28,7 +28,7 @@ into registers, so that nothing waits for it.
 
 Copies past the last iteration are masked but still commit a group, so any trip count is right.
 Addresses are computed ahead from what the loop carries; the body's own carried values are often
-unused afterwards. Which loops are rewritten, and how far ahead they run, is `pipeline_loops`'.
+unused afterwards. `pipeline_loops` decides which loops are rewritten, and how far ahead they run.
 """
 
 from __future__ import annotations
