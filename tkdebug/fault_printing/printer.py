@@ -1,6 +1,6 @@
 """Faults on stderr when they happen: each in full the first time it comes up, then only counted.
 
-Responsible for output while a script runs; the summary at its end is its caller's. Compile errors
+Responsible for output while a script runs; its caller prints the summary. Compile errors
 are left out: callers of the compiler get them as exceptions. `processes` decides which process of a
 run prints a fault.
 """

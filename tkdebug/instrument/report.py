@@ -1,7 +1,7 @@
 """Reports on a recorded run, for people and programs: the renderers, by format.
 
-Responsible for choosing a format, ours (`renderers/formats.py`) or a plugin's; how it looks is its
-renderer's. A renderer yields its text in pieces, so that a run of a million launches needs no
+Responsible for choosing a format, ours (`renderers/formats.py`) or a plugin's; renderers decide
+how it looks. A renderer yields its text in pieces, so that a run of a million launches needs no
 memory.
 """
 

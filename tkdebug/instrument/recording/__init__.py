@@ -1,1 +1,1 @@
-"""Recordings beside events: times on the GPU, stalls, clocks, output, ends of children."""
+"""Recordings beside events: times on the GPU, stalls, clocks, ends of children."""
