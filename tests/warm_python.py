@@ -8,19 +8,22 @@ folder alone that the process began in, so a forked process finds the state that
 from __future__ import annotations
 
 import atexit
+import io
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 _SERVER = """\
-import gc, json, os, runpy, socket, sys
+import gc, json, os, runpy, select, socket, sys
 import torch, elftools.elf.elffile, multiprocessing.process, numpy.ma, numpy.typing, pdb, pytest
 import importlib, pkgutil
 def warm_up(package):
@@ -34,21 +37,36 @@ server = socket.socket(fileno=int(sys.argv[1]))
 path = os.environ["PYTHONPATH"].split(os.pathsep)
 gc.freeze()  # a collection in a child would copy every page
 def request(server):
+    running = {}
+    poll = select.poll()
+    poll.register(server, select.POLLIN)
     while True:
-        message, handles, _, _ = socket.recv_fds(server, 1 << 20, 3)
-        if not message:
-            os._exit(0)
-        pid = os.fork()
-        if not pid:
-            server.close()
-            for at, handle in enumerate(handles):
-                os.dup2(handle, at)
+        for ready, _ in poll.poll():
+            if ready in running:
+                poll.unregister(ready)
+                os.close(ready)
+                pid, said = running.pop(ready)
+                os.write(said, b"%d " % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                os.close(said)
+                continue
+            message, handles, _, _ = socket.recv_fds(server, 1 << 20, 4)
+            if not message:
+                os._exit(0)
+            *handles, said = handles
+            pid = os.fork()
+            if not pid:
+                for handle in (server.detach(), said, *running):
+                    os.close(handle)
+                for at, handle in enumerate(handles):
+                    os.dup2(handle, at)
+                    os.close(handle)
+                return json.loads(message)
+            os.write(said, b"%d " % pid)
+            ended = os.pidfd_open(pid)
+            running[ended] = pid, said
+            poll.register(ended, select.POLLIN)
+            for handle in handles:
                 os.close(handle)
-            return json.loads(message)
-        for handle in handles:
-            os.close(handle)
-        server.send(b"%d " % pid)
-        server.send(b"%d " % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 def begin(asked):
     os.environ.clear()
     os.environ.update(asked["env"])
@@ -121,6 +139,16 @@ def run_python(*arguments: object, **options: Any) -> subprocess.CompletedProces
     return subprocess.run([sys.executable, *words], **options)
 
 
+def start_python(
+    *arguments: object, env: Mapping[str, str] = ENVIRONMENT, **options: Any
+) -> WarmProcess | subprocess.Popen[bytes]:
+    """Start such a process; `options` are a folder and the streams, as `subprocess.Popen` has."""
+    words = list(map(str, arguments))
+    if _WARM.fits(env):
+        return _WARM.start(words, env=env, **options)
+    return subprocess.Popen([sys.executable, *words], env=env, **options)
+
+
 class WarmPython:
     """The process that is forked; it starts with the first command and ends with this one."""
 
@@ -131,11 +159,40 @@ class WarmPython:
     def fits(self, environment: Mapping[str, str]) -> bool:
         """Whether a process that starts with `environment` would have started as ours did."""
         return (
-            hasattr(os, "fork")
+            hasattr(os, "pidfd_open")
             and _at_start(environment) == _at_start(self._environment)
             and _folders(self._environment) <= _folders(environment)
             and not any(Path(one, "sitecustomize.py").exists() for one in _folders(environment))
         )
+
+    def start(
+        self,
+        words: list[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | str | None = None,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> WarmProcess:
+        """Start Python on `words`; the streams are as those of `subprocess.Popen`."""
+        asked = {"words": words, "env": dict(env), "cwd": str(cwd or os.getcwd())}
+        theirs, ours = [], []
+        for number, stream in enumerate((stdin, stdout, stderr)):
+            mine, other = None, os.dup(number)
+            if stream == subprocess.PIPE:
+                os.close(other)
+                other, mine = os.pipe() if number == 0 else reversed(os.pipe())
+            elif stream == subprocess.DEVNULL:
+                os.close(other)
+                other = os.open(os.devnull, os.O_RDWR)
+            ours.append(None if mine is None else os.fdopen(mine, "rb" if number else "wb"))
+            theirs.append(other)
+        said, saying = os.pipe()
+        socket.send_fds(self._started(), [json.dumps(asked).encode()], [*theirs, saying])
+        for handle in (*theirs, saying):
+            os.close(handle)
+        return WarmProcess(words, said, *ours)
 
     def run(
         self,
@@ -147,24 +204,18 @@ class WarmPython:
         timeout: float = 300,
     ) -> subprocess.CompletedProcess[str]:
         """Run Python on `words`, as `subprocess.run` does with text captured."""
-        asked = {"words": words, "env": dict(env), "cwd": str(cwd or os.getcwd())}
-        stdin, out, err = _Pipe(), _Pipe(), _Pipe()
-        handles = [stdin.read_end, out.write_end, err.write_end]
-        if input is None:
-            handles[0] = os.open(os.devnull, os.O_RDONLY)
-        server = self._started()
-        socket.send_fds(server, [json.dumps(asked).encode()], handles)
-        for handle in {*handles, stdin.read_end}:
-            os.close(handle)
-        pid = int(_word(server))
-        killer = threading.Timer(timeout, os.kill, (pid, signal.SIGKILL))
+        pipe = subprocess.PIPE
+        stdin = subprocess.DEVNULL if input is None else pipe
+        process = self.start(words, env=env, cwd=cwd, stdin=stdin, stdout=pipe, stderr=pipe)
+        killer = threading.Timer(timeout, process.kill)
         killer.start()
-        readers = [out.read_in_thread(), err.read_in_thread()]
-        with os.fdopen(stdin.write_end, "wb") as file:
-            file.write(input.encode() if isinstance(input, str) else input or b"")
-        for reader in readers:
-            reader.join()
-        status = int(_word(server))
+        out, err = _Reader(process.stdout), _Reader(process.stderr)
+        if process.stdin is not None:
+            with process.stdin as file, suppress(BrokenPipeError):
+                file.write(input.encode() if isinstance(input, str) else input)
+        out.join()
+        err.join()
+        status = process.wait()
         is_over = not killer.is_alive() and status == -signal.SIGKILL
         killer.cancel()
         if is_over:
@@ -189,18 +240,61 @@ class WarmPython:
 _WARM = WarmPython(ENVIRONMENT)
 
 
-class _Pipe:
-    def __init__(self) -> None:
-        self.read_end, self.write_end = os.pipe()
-        self.text = ""
+class WarmProcess:
+    """A forked process, with the part of `subprocess.Popen` that tests use."""
 
-    def read_in_thread(self) -> threading.Thread:
-        thread = threading.Thread(target=self._read)
-        thread.start()
-        return thread
+    def __init__(
+        self,
+        words: list[str],
+        said: int,
+        stdin: BinaryIO | None,
+        stdout: BinaryIO | None,
+        stderr: BinaryIO | None,
+    ) -> None:
+        self._words, self._said = words, said
+        self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
+        self.pid = int(_word(said))
+        self.returncode: int | None = None
 
-    def _read(self) -> None:
-        with os.fdopen(self.read_end, encoding="utf-8") as file:
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end; the status."""
+        if self.returncode is None:
+            if not select.select([self._said], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self._words, timeout or 0)
+            self.returncode = int(_word(self._said))
+            os.close(self._said)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it now."""
+        self.send_signal(signal.SIGKILL)
+
+    def __enter__(self) -> WarmProcess:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+        self.wait()
+
+
+class _Reader(threading.Thread):
+    def __init__(self, stream: BinaryIO | None) -> None:
+        super().__init__()
+        assert stream is not None
+        self._stream, self.text = stream, ""
+        self.start()
+
+    def run(self) -> None:
+        with io.TextIOWrapper(self._stream, encoding="utf-8") as file:
             self.text = file.read()
 
 
@@ -216,10 +310,10 @@ def _folders(environment: Mapping[str, str]) -> set[str]:
     return set(environment.get("PYTHONPATH", "").split(os.pathsep))
 
 
-def _word(server: socket.socket) -> bytes:
+def _word(handle: int) -> bytes:
     word = b""
     while not word.endswith(b" "):
-        byte = server.recv(1)
+        byte = os.read(handle, 1)
         if not byte:
             raise EOFError("the process that is forked has ended")
         word += byte

@@ -5,12 +5,12 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 
 import pytest
 from client import Client, Refused
 from patience import LONGEST_WAIT_S
+from warm_python import start_python
 
 SCRIPT = """\
 import os, sys, time
@@ -41,9 +41,8 @@ sys.exit(5)
 
 @pytest.fixture
 def adapter():
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tkdebug", "dap"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    pipe = subprocess.PIPE
+    process = start_python("-m", "tkdebug", "dap", stdin=pipe, stdout=pipe)
     yield process, Client(process.stdout, process.stdin)
     process.kill()
     process.wait()
@@ -156,10 +155,8 @@ def test_a_client_that_is_gone_ends_a_script_that_runs(adapter, tmp_path):
 @pytest.fixture
 def at_port():
     """An adapter at a port of its own, the port, and the token."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tkdebug", "dap", "--port", "0"], stderr=subprocess.PIPE, text=True
-    )
-    said = process.stderr.readline()
+    process = start_python("-m", "tkdebug", "dap", "--port", "0", stderr=subprocess.PIPE)
+    said = process.stderr.readline().decode()
     found = re.fullmatch(
         r"tkdebug: an editor may connect to 127\.0\.0\.1:(\d+) with token (\w{32})\n", said
     )

@@ -3,13 +3,13 @@
 import json
 import socket
 import subprocess
-import sys
 import threading
 from contextlib import suppress
 
 import pytest
 from client import Client, Refused
 from patience import LONGEST_WAIT_S
+from warm_python import start_python
 
 from tkdebug.debugger.dap import listener
 from tkdebug.debugger.dap.listener import MOST_STRANGERS, Door
@@ -238,9 +238,8 @@ os._exit(0)
 
 
 def test_a_forked_child_holds_neither_the_port_nor_the_client():
-    command = [sys.executable, "-c", FORKS]
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, **streams) as process:
+    with start_python("-c", FORKS, **streams) as process:
         address = ("127.0.0.1", int(process.stdout.readline()))
         with socket.create_connection(address, timeout=LONGEST_WAIT_S) as connection:
             connection.sendall(framed("initialize"))

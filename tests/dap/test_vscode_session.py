@@ -6,11 +6,11 @@ two expressions, step, step back, a tile unfolded, continue, reverse, no breakpo
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 from client import Client, Refused
 from patience import LONGEST_WAIT_S
+from warm_python import start_python
 
 HERE = Path(__file__).parent
 KERNELS = HERE.parents[1] / "editors" / "vscode" / "test" / "kernels.py"
@@ -43,8 +43,8 @@ def replay(client, requests):
 
 
 def test_a_session_of_vs_code_is_answered_as_it_was():
-    command = [sys.executable, "-m", "tkdebug", "dap"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with start_python("-m", "tkdebug", "dap", stdin=pipe, stdout=pipe) as process:
         try:
             client = Client(process.stdout, process.stdin)
             lines, variables, refused = replay(client, recorded())

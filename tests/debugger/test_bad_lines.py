@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from patience import LONGEST_WAIT_S
-from warm_python import run_module
+from warm_python import run_module, start_python
 
 TWICE = str(Path(__file__).parent / "scripts" / "twice.py")
 DEEP = "1 +" * 5000 + "1"
@@ -136,8 +136,8 @@ def test_the_way_out_of_python_leaves_too(typed):
 @pytest.mark.parametrize("words", [(), ("-c", "b 8", "-c", "c")])
 def test_sigterm_ends_a_script_while_an_expression_runs(words):
     expression = "p __import__('os').write(2, b'begun\\n') and [0 for _ in iter(int, 1) if 0]"
-    command = [sys.executable, "-m", "tkdebug", "debug", *words, "-c", expression, TWICE]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr.readline() == "begun\n"
+    command = ("-m", "tkdebug", "debug", *words, "-c", expression, TWICE)
+    with start_python(*command, stderr=subprocess.PIPE) as process:
+        assert process.stderr.readline() == b"begun\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(LONGEST_WAIT_S) == 128 + signal.SIGTERM

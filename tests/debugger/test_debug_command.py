@@ -2,11 +2,11 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from patience import LONGEST_WAIT_S
+from warm_python import start_python
 
 from tkdebug.cli import main
 from tkdebug.instrument import add_hook
@@ -245,8 +245,8 @@ def test_faults_that_the_debugger_does_not_look_for_are_named(run):
 
 
 def test_a_reader_that_has_gone_ends_the_session_without_a_traceback():
-    command = [sys.executable, "-m", "tkdebug", "debug", *["-c", "help"] * 50, TWICE]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    command = ("-m", "tkdebug", "debug", *["-c", "help"] * 50, TWICE)
+    with start_python(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.readline()
         process.stdout.close()
         said = process.stderr.read().decode()
