@@ -1,20 +1,23 @@
 """The app: passes messages of its feed's threads to the panes.
 
-Responsible for the state of the script as shown, for keys that work everywhere, for quitting. Every
-widget is touched from the app's own loop alone.
+Responsible for the state of the script as shown, for keys that work everywhere, for the way back,
+for quitting. Every widget is touched from the app's own loop alone.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import re
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.command import Provider
 from textual.filter import LineFilter
 from textual.widgets import Input, Static
 
@@ -22,16 +25,20 @@ from tkdebug.debugger.remote.records import View
 from tkdebug.errors import SessionError
 from tkdebug.instrument.session import Session
 from tkdebug.terminal.text import visible
+from tkdebug.tui.commands import RunCommands
 from tkdebug.tui.debug.link import DebugAsked, DebugLink, DebugSaid, Gone, Runs
 from tkdebug.tui.debug.pane import DebugPane
-from tkdebug.tui.drawing import display
-from tkdebug.tui.drawing.palette import OnLight
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.editor import edit_command
 from tkdebug.tui.faults import FaultsPane
 from tkdebug.tui.feed import Feed, child_state
+from tkdebug.tui.home.kernels import totals
+from tkdebug.tui.home.pane import HomePane
 from tkdebug.tui.kernel.pane import KernelPane
 from tkdebug.tui.launches.pane import LaunchesPane
 from tkdebug.tui.messages import (
     FollowLine,
+    Jumped,
     OpenFault,
     OpenKernel,
     OutputChanged,
@@ -56,8 +63,8 @@ from tkdebug.tui.widgets.key_row import KeyRow
 if TYPE_CHECKING:
     from tkdebug.tui.script.child import Child
 
-_ON_LIGHT = OnLight()
 _SHOWN_AS_RUNNING_S = 0.3
+_MOST_BACK = 200
 
 
 class TkdebugApp(App[None]):
@@ -72,7 +79,7 @@ class TkdebugApp(App[None]):
 
     CSS_PATH = "tkdebug.tcss"
     TITLE = "tkdebug"
-    ENABLE_COMMAND_PALETTE = False
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {RunCommands}
     # The last one reached is set; not a ClassVar, as Textual declares it.
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide"), (152, "-very-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall")]  # noqa: RUF012
@@ -84,7 +91,11 @@ class TkdebugApp(App[None]):
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("y", "copy", "Copy", show=False),
         Binding("w", "save", "Save the recording", show=False),
-        Binding("T", "turn_theme", "Light or dark", show=False),
+        Binding("t,T", "turn_theme", "Colours", show=False),
+        Binding("e", "edit", "Editor", show=False),
+        Binding("escape,alt+left", "go_back", "Back", show=False),
+        Binding("alt+right,tilde", "go_forward", "Forward", show=False),
+        Binding("ctrl+p", "command_palette", "Palette", key_display="^p"),
         Binding("i", "type", "Type to script", show=False),
         Binding("ctrl+c", "interrupt", "Stop", priority=True),
         Binding("ctrl+c", "interrupt_nothing", show=False, priority=True),
@@ -109,11 +120,17 @@ class TkdebugApp(App[None]):
         self._waits = False
         self._is_stopped = self._is_shown_as_stopped = self._has_stopped = False
         self.runs_on = False
+        self._back: list[tuple[str, object]] = []
+        self._forward: list[tuple[str, object]] = []
+        self._filters_of: tuple[str, list[LineFilter]] = ("", [])
+        for theme in palette.other_themes():
+            self.register_theme(theme)
 
     def compose(self) -> ComposeResult:
         """Status, panes, keys."""
         yield Static(id="status")
-        yield PaneTabs(PANES, ScriptTraits(self._child is not None, self._link is not None))
+        traits = ScriptTraits(self._child is not None, self._link is not None)
+        yield PaneTabs(PANES, traits, self._opens)
         yield KeyRow()
 
     def on_mount(self) -> None:
@@ -227,6 +244,9 @@ class TkdebugApp(App[None]):
             waits,
             is_stopped=self._is_shown_as_stopped,
         )
+        model = self.query_one(HomePane).model
+        if model is not None and model.launches and not self._failure:
+            status.append(f"  {totals(model)}", style=palette.MUTED)
         self.query_one("#status", Static).update(status)
 
     def _show_stopped(self) -> None:
@@ -255,16 +275,19 @@ class TkdebugApp(App[None]):
 
     def on_open_kernel(self, event: OpenKernel) -> None:
         """Show a kernel's line."""
+        self._note_place()
         self.query_one(KernelPane).open(event)
         self._tabs.open(KernelPane.TAB)
 
     def on_open_fault(self, event: OpenFault) -> None:
         """Show a fault."""
+        self._note_place()
         self.query_one(FaultsPane).open(event)
         self._tabs.open(FaultsPane.TAB)
 
     def on_follow_line(self, event: FollowLine) -> None:
         """Show the life of a source line in the passes pane."""
+        self._note_place()
         self.query_one(PassesPane).follow(event)
         self._tabs.open(PassesPane.TAB)
 
@@ -272,10 +295,67 @@ class TkdebugApp(App[None]):
         """Show the changed mark after the name of a pane's tab."""
         if not self._ending:
             self._tabs.show_marks()
+            self._show_status()
+
+    # The way back.
+
+    def on_jumped(self, event: Jumped) -> None:
+        """Remember where the user was."""
+        self._remember(event.tab, event.position)
+
+    def _note_place(self) -> None:
+        """Remember the pane in sight, and what is looked at there."""
+        pane = self._tabs.pane
+        self._remember(pane.TAB, pane.position())
+
+    def _remember(self, tab: str, position: object) -> None:
+        self._forward.clear()
+        if not self._back or self._back[-1] != (tab, position):
+            self._back = [*self._back[-_MOST_BACK:], (tab, position)]
+
+    def action_go_back(self) -> None:
+        """Go to where one was before; home, where one was nowhere."""
+        if not self._back and self._tabs.active != HomePane.TAB:
+            self._note_place()
+            self._tabs.open(HomePane.TAB)
+            return
+        self._go(self._back, self._forward)
+
+    def action_go_forward(self) -> None:
+        """Go to where one came back from."""
+        self._go(self._forward, self._back)
+
+    def _go(self, places: list[tuple[str, object]], others: list[tuple[str, object]]) -> None:
+        here = self._tabs.pane.TAB, self._tabs.pane.position()
+        while places:
+            tab, position = places.pop()
+            if (tab, position) == here:
+                continue
+            others.append(here)
+            self._tabs.open(tab)
+            next(pane for pane in self.query(Pane) if pane.TAB == tab).restore(position)
+            return
+
+    def action_edit(self) -> None:
+        """Open the editor at the line at the cursor."""
+        place = self._tabs.pane.source_place()
+        if place is None:
+            self.notify("there is no line to edit here")
+            return
+        command = edit_command(*place, os.environ)
+        if isinstance(command, str):
+            self.notify(command, markup=False)
+            return
+        with self.suspend():
+            status = subprocess.run(command, check=False).returncode
+        if status:
+            self.notify(f"{command[0]} ended with status {status}", markup=False)
 
     def action_tab(self, tab: str) -> None:
         """Show a pane."""
         self._tabs.user_chose = True
+        if tab != self._tabs.active:
+            self._note_place()
         self._tabs.open(tab)
 
     def action_type(self) -> None:
@@ -306,8 +386,8 @@ class TkdebugApp(App[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         """Tell the script the size of the output pane."""
-        # Status, tabs (two rows) and keys around it, the input line below; a blank at each side.
-        rows, columns = max(2, event.size.height - 5), max(10, event.size.width - 3)
+        # Status, tabs and keys around it, the input line below; a blank at each side.
+        rows, columns = max(2, event.size.height - 4), max(10, event.size.width - 3)
         self._feed.terminal.rows = rows
         if self._child is not None:
             self._child.resize(rows, columns)
@@ -323,13 +403,18 @@ class TkdebugApp(App[None]):
         self.notify("the script is stopped in the debugger: c goes on, q quits", timeout=4)
 
     def action_turn_theme(self) -> None:
-        """Switch between light and dark."""
-        self.theme = "textual-light" if self.current_theme.dark else "textual-dark"
+        """Go through dark, light, for any colour vision, without colours."""
+        names = list(palette.THEMES)
+        at = names.index(self.theme) if self.theme in names else -1
+        self.theme = names[(at + 1) % len(names)]
+        self.notify(f"colours: {palette.THEMES[self.theme]}", timeout=2)
+        self.query_one(HomePane).recolour()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Return Textual's filters, and on a light theme one for tkdebug's own colours."""
-        filters = super().get_line_filters()
-        return filters if self.current_theme.dark else [_ON_LIGHT, *filters]
+        """Return Textual's filters, and those of the theme for tkdebug's own colours."""
+        if self._filters_of[0] != self.theme:
+            self._filters_of = self.theme, palette.filters_of(self.theme, self.current_theme.dark)
+        return [*self._filters_of[1], *super().get_line_filters()]
 
     def action_copy(self) -> None:
         """Copy the text in focus to the clipboard, by way of the terminal."""

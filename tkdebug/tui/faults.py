@@ -278,6 +278,17 @@ class FaultsPane(FilteredPane):
         self.query_one("#fault-table", Table).select_key(request.key)
         self._show_selected()
 
+    def has_nothing(self) -> bool:
+        """Whether there are no faults."""
+        return not self._all
+
+    def source_place(self) -> tuple[str, int] | None:
+        """The line of the fault at the cursor."""
+        fault = None if self._shown is None else self._shown.first.event
+        if fault is None or not fault.file or fault.line is None:
+            return None
+        return fault.file, fault.line
+
     def copied_text(self) -> str:
         """Everything known of the fault."""
         return self._text.plain

@@ -21,6 +21,9 @@ from tkdebug.tui.drawing import palette
 from tkdebug.tui.pane import Pane, ScriptTraits
 from tkdebug.tui.script.terminal import OutputSnapshot
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot
+from tkdebug.tui.widgets.find import FindBar
+from tkdebug.tui.widgets.line_list import find_line
+from tkdebug.tui.widgets.typing_keys import typing_key
 
 
 class OutputView(ScrollView, can_focus=True):
@@ -37,6 +40,7 @@ class OutputView(ScrollView, can_focus=True):
         super().__init__(id=id)
         self._output = OutputSnapshot()
         self._rows: list[tuple[int, int, int]] = []  # line (numbered), begin, end
+        self.cursor = -1
         self._wrapped_first = 0
         self._wrapped_width = 0
         self.empty_text = ""
@@ -76,6 +80,24 @@ class OutputView(ScrollView, can_focus=True):
                 at += len(piece)
         self.virtual_size = Size(0, len(rows))
 
+    def index_of_line(self, line: int) -> int | None:
+        """Return the index of the line of that number, counted from 1, or None."""
+        return line - 1 if 1 <= line <= len(self._output.lines) else None
+
+    def find(self, wanted: str, begin: int, step: int = 1) -> int | None:
+        """The first line from `begin` on, wrapping around at the end, that has `wanted` in it."""
+        lines = self._output.lines
+        return find_line(lambda index: lines[index].text, len(lines), wanted, max(0, begin), step)
+
+    def move_cursor(self, index: int, *, announce: bool = False, last: int | None = None) -> None:
+        """Mark a line, and scroll there."""
+        self.cursor = index
+        number = index + self._output.first
+        row = next((at for at, row in enumerate(self._rows) if row[0] == number), 0)
+        above = self.scrollable_content_region.height // 3
+        self.scroll_to(y=max(0, row - above), animate=False, force=True, immediate=True)
+        self.refresh()
+
     def on_resize(self) -> None:
         """Wrap the lines again."""
         self.show(self._output)
@@ -98,6 +120,8 @@ class OutputView(ScrollView, can_focus=True):
             if piece:
                 segments.append(Segment(piece, style))
             at += len(text)
+        if number - self._output.first == self.cursor:
+            base += Style(reverse=True)
         return Strip(segments).adjust_cell_length(width, base).apply_style(base)
 
 
@@ -110,6 +134,7 @@ class OutputPane(Pane):
         ("Ctrl-D", "end of input"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
+        typing_key("slash", "find", "Find"),
         Binding("i", "type", "Type to script"),
         Binding("escape", "leave_input", "Leave input"),
         Binding("ctrl+d", "end_input", "End of input", show=False, priority=True),
@@ -139,6 +164,7 @@ class OutputPane(Pane):
     def compose(self) -> ComposeResult:
         """Output above, input below."""
         yield OutputView(id="output-view")
+        yield FindBar()
         yield Static(id="output-note")
         yield Input(
             id="input",
@@ -225,7 +251,13 @@ class OutputPane(Pane):
         """Permit typing only to a running script, and leaving only while typing."""
         if action == "leave_input":
             return self.is_mounted and self.is_typing
+        if action == "find":
+            return super().check_action(action, parameters)
         return action != "type" or (self.is_mounted and self.query_one("#input").display)
+
+    def action_find(self) -> None:
+        """Find text in the output."""
+        self.query_one(FindBar).open(self.query_one("#output-view", OutputView))
 
     def action_type(self) -> None:
         """Focus the input line."""

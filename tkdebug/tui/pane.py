@@ -64,6 +64,21 @@ class Pane(Container):
         """Return the text for the clipboard, or "" if there is nothing to copy."""
         return ""
 
+    def position(self) -> object:
+        """Return what is looked at, for `restore`; None where there is nothing to come back to."""
+        return None
+
+    def restore(self, position: object) -> None:
+        """Look again at what was looked at."""
+
+    def source_place(self) -> tuple[str, int] | None:
+        """The file and line at the cursor, None without any."""
+        return None
+
+    def has_nothing(self) -> bool:
+        """Whether it has nothing to show; its tab is out of sight then."""
+        return False
+
     def hear(self, said: Said) -> None:
         """Hear news of the script's debugger."""
 
@@ -110,6 +125,12 @@ class FilteredPane(Pane):
         event.stop()
         event.input.display = False
         self.focus_main()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Permit to clear a filter only where there is one."""
+        if action == "clear_filter":
+            return bool(self.filter_text) or (self.is_mounted and self.query_one(Input).display)
+        return super().check_action(action, parameters)
 
     def set_filter(self, text: str) -> None:
         """Show only rows with `text`; all for ""."""

@@ -256,6 +256,10 @@ class PassesPane(Pane):
         else:
             self._show_title()
 
+    def has_nothing(self) -> bool:
+        """Whether no kernel was compiled."""
+        return not self._kernels
+
     def follow(self, request: FollowLine) -> None:
         """Show the life of a line."""
         kernel = next((k for k in self._kernels if k.hash == request.kernel_hash), None)

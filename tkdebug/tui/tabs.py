@@ -13,11 +13,12 @@ from tkdebug.tui.pane import Pane, ScriptTraits
 
 
 class PaneTabs(TabbedContent):
-    """One tab for each pane, `1 Launches` and so on.
+    """One tab for each pane that has something to show, `1 Launches` and so on.
 
     Args:
         panes: the panes in the order of the digit keys.
         script: the actions that the run's script permits.
+        opens: the tab of the pane to begin with.
 
     Attributes:
         user_chose: whether a tab was chosen by the user.
@@ -28,14 +29,18 @@ class PaneTabs(TabbedContent):
     PaneTabs { height: 1fr; }
     PaneTabs > ContentSwitcher { height: 1fr; }
     PaneTabs TabPane { padding: 0; height: 1fr; }
+    PaneTabs Tabs { height: 1; }
+    PaneTabs Underline { display: none; }
+    PaneTabs Tab.-active { text-style: bold reverse; }
     .-narrow PaneTabs Tab { padding: 0 1 0 0; }
+    .-narrow PaneTabs Tab.-active { padding: 0; margin: 0 1 0 0; }
     """
 
-    def __init__(self, panes: Sequence[type[Pane]], script: ScriptTraits) -> None:
-        super().__init__(initial=panes[0].TAB)
+    def __init__(self, panes: Sequence[type[Pane]], script: ScriptTraits, opens: str) -> None:
+        super().__init__(initial=opens)
         self._panes = panes
         self._script = script
-        self._asked = panes[0].TAB
+        self._asked = opens
         self._is_clicked = False
         self._marks: dict[str, Text] = {}
         self.user_chose = False
@@ -49,6 +54,11 @@ class PaneTabs(TabbedContent):
         yield from super().compose()
 
     @property
+    def kinds(self) -> Sequence[type[Pane]]:
+        """The kinds of panes, in the order of their tabs."""
+        return self._panes
+
+    @property
     def pane(self) -> Pane:
         """The pane in sight."""
         return self._under(self.get_pane(self.active))
@@ -56,6 +66,7 @@ class PaneTabs(TabbedContent):
     def open(self, tab: str) -> None:
         """Show a pane, and focus it."""
         self._asked = tab
+        self.show_tab(tab)
         if self.active == tab:
             self._focus(self.get_pane(tab))
             return
@@ -66,10 +77,14 @@ class PaneTabs(TabbedContent):
     def show_marks(self) -> None:
         """Show the panes' marks after the names of their tabs."""
         for number, kind in enumerate(self._panes):
-            mark = self._under(self.get_pane(kind.TAB)).tab_mark()
+            pane = self._under(self.get_pane(kind.TAB))
+            tab, is_hidden = self.get_tab(kind.TAB), pane.has_nothing() and self.active != kind.TAB
+            if tab.has_class("-hidden") != is_hidden:
+                (self.hide_tab if is_hidden else self.show_tab)(kind.TAB)
+            mark = pane.tab_mark()
             if self._marks.get(kind.TAB) != mark:
                 self._marks[kind.TAB] = mark
-                self.get_tab(kind.TAB).label = Text(f"{number} {kind.TAB.title()}") + mark
+                tab.label = Text(f"{number} {kind.TAB.title()}") + mark
 
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
         """Focus the main widget of the pane."""

@@ -27,7 +27,7 @@ class ViewCommand(Command):
             type=Path,
             nargs="?",
             metavar="run.tkd|FOLDER",
-            help=f"{SESSION_HELP}; without it, the latest in the current folder",
+            help=f"{SESSION_HELP}; without it, one of those in the current folder",
         )
         parser.add_argument(
             "--web",
@@ -51,7 +51,16 @@ class ViewCommand(Command):
         from tkdebug.instrument.session import Session
         from tkdebug.terminal.display import has_terminal, has_textual
 
-        path: Path = options.session or latest_session(Path())
+        path: Path | None = options.session
+        if path is None:
+            found = recent_sessions(Path())
+            path = found[0]
+            if len(found) > 1 and not options.web and has_textual() and has_terminal():
+                from tkdebug.tui.recent import choose_session
+
+                path = choose_session(found)
+        if path is None:
+            return 0
         if path.is_dir():
             if options.web:
                 raise UsageError(f"view --web: {path} is a folder; name one of its sessions")
@@ -77,8 +86,8 @@ class ViewCommand(Command):
 COMMAND = ViewCommand()
 
 
-def latest_session(folder: Path) -> Path:
-    """Return the session in `folder` that was written last.
+def recent_sessions(folder: Path) -> list[Path]:
+    """Return the sessions in `folder`, the one that was written last first.
 
     Raises:
         UsageError: there is none.
@@ -89,7 +98,7 @@ def latest_session(folder: Path) -> Path:
             "view: there is no session (*.tkd) in the current folder; name one, or "
             "`tkdebug run -o run.tkd script.py` records one"
         )
-    return max(found)[1]
+    return [path for _, path in sorted(found, reverse=True)]
 
 
 def serve_page(path: Path, port: int) -> int:

@@ -180,6 +180,10 @@ class DebugPane(Pane):
         is_stopped = self._shown_phase == "stopped"
         return Text(" ■", style=palette.FAULT) if is_stopped else Text("")
 
+    def has_nothing(self) -> bool:
+        """Whether the run is not one that can be stopped."""
+        return not self._can_stop
+
     def copied_text(self) -> str:
         """Return the text of the part in focus: the line, the answers, the element."""
         focused = self.screen.focused

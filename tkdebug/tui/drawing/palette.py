@@ -1,23 +1,25 @@
 """Colours and marks. No meaning hangs on colour alone: each has a mark or a word of its own.
 
-Hues are from Okabe and Ito's set, which stays apart for colour-blind readers, lightened for a dark
-background.
+The hues are for a dark background. `ON_LIGHT` has them for a light one, `SAFE` those that readers
+with any colour vision tell apart, from Okabe and Ito's set.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
 
 from rich.color import Color as RichColor
 from rich.segment import Segment
 from rich.style import Style
+from textual.app import App
 from textual.color import Color
-from textual.filter import LineFilter
+from textual.filter import LineFilter, Monochrome
+from textual.theme import Theme
 
 from tkdebug.records.events import Fault
 from tkdebug.tui.drawing.highlight import Category
 
-FAULT = "bold #ff8c42"
+FAULT = "bold #ff8f85"
 WARNING = "#f0e442"
 GOOD = "#56b4e9"
 RUNNING = "bold #7fd8be"
@@ -25,7 +27,7 @@ MUTED = "#8a94a3"
 LABEL = "#9fb3c8"
 STRONG = "bold"
 ADDED = "#7fd8be"
-REMOVED = "#ff8c42"
+REMOVED = "#ff8f85"
 ADVICE = "#bda6ff"
 VALUE = "#62cbd8"
 # From little to much: luminance rises at each step.
@@ -40,7 +42,7 @@ INK = "#eef2f6"
 KERNEL_FILLS = "█▓▆▄▂░"
 # The hues on a light theme (`OnLight`).
 ON_LIGHT: dict[str, str] = {
-    "#ff8c42": "#b34700",
+    "#ff8f85": "#b3261e",
     "#f0e442": "#7d6400",
     "#56b4e9": "#005f9e",
     "#7fd8be": "#00664d",
@@ -68,6 +70,7 @@ ON_LIGHT: dict[str, str] = {
         )
     ),
 }
+_MOST_STYLES = 4096
 MARKS: dict[str, tuple[str, str]] = {
     "fault": ("✖", FAULT),
     "warning": ("▲", WARNING),
@@ -98,25 +101,81 @@ def mark_of(fault: Fault) -> tuple[str, str]:
     return MARKS["fault" if fault.severity == "error" else "warning"]
 
 
-class OnLight(LineFilter):
-    """Replaces the colours of the palette, and nothing else."""
+# Vermilion for what is wrong, reddish purple for advice, orange for what is not there.
+SAFE: dict[str, str] = {
+    "#ff8f85": "#ff8c42",
+    ADVICE: "#e58fc0",
+    BAD: "#e69f00",
+    KERNELS[0]: "#4a90d9",
+    KERNELS[1]: "#e69f00",
+    KERNELS[2]: "#35c39a",
+    KERNELS[3]: "#f0e442",
+    KERNELS[4]: "#cc79a7",
+}
+
+
+class Recoloured(LineFilter):
+    """Replaces colours of the palette by others, and nothing else."""
+
+    def __init__(self, colours: Mapping[str, str]) -> None:
+        super().__init__()
+        self._colours = colours
+        self._styles: dict[Style, Style] = {}
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The segments in colours that can be read on a light background."""
+        """Return the segments in the other colours."""
         return [
-            Segment(text, style if style is None else _darkened(style), control)
+            Segment(text, style if style is None else self._style(style), control)
             for text, style, control in segments
         ]
 
+    def _style(self, style: Style) -> Style:
+        found = self._styles.get(style)
+        if found is None:
+            if len(self._styles) > _MOST_STYLES:
+                self._styles.clear()
+            other = Style(color=self._color(style.color), bgcolor=self._color(style.bgcolor))
+            found = self._styles[style] = style + other
+        return found
 
-@lru_cache(2048)
-def _darkened(style: Style) -> Style:
-    darker = Style(color=_on_light(style.color), bgcolor=_on_light(style.bgcolor))
-    return style + darker
+    def _color(self, color: RichColor | None) -> str | None:
+        if color is None:
+            return None
+        named = self._colours.get(color.name)
+        return named if named or color.triplet is None else self._colours.get(color.triplet.hex)
 
 
-def _on_light(color: RichColor | None) -> str | None:
-    if color is None:
-        return None
-    named = ON_LIGHT.get(color.name)
-    return named if named or color.triplet is None else ON_LIGHT.get(color.triplet.hex)
+class OnLight(Recoloured):
+    """The palette on a light background."""
+
+    def __init__(self) -> None:
+        super().__init__(ON_LIGHT)
+
+
+# By the name of the theme, in the order in which they are gone through.
+THEMES: Mapping[str, str] = {
+    "textual-dark": "dark",
+    "textual-light": "light",
+    "tkdebug-safe": "for any colour vision",
+    "tkdebug-plain": "without colours",
+}
+
+
+def other_themes() -> Iterator[Theme]:
+    """Yield the themes that Textual does not have."""
+    yield Theme("tkdebug-safe", primary="#0072b2", secondary="#56b4e9", warning="#e69f00")
+    yield Theme("tkdebug-plain", primary="#8a8a8a", secondary="#a8a8a8", warning="#c8c8c8")
+
+
+def filters_of(theme: str, is_dark: bool) -> list[LineFilter]:
+    """The filters of a theme."""
+    if theme == "tkdebug-safe":
+        return [Recoloured(SAFE)]
+    if theme == "tkdebug-plain":
+        return [Monochrome()]
+    return [] if is_dark else [OnLight()]
+
+
+def is_plain(app: App[object]) -> bool:
+    """Whether an app is drawn without colours."""
+    return app.no_color or app.theme == "tkdebug-plain"

@@ -6,6 +6,7 @@ Each section says how its numbers were obtained. What is missing says which opti
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -45,11 +46,20 @@ class Panel:
 
     Attributes:
         width: in cells.
+        height: in rows; 0 for as many as there are.
         is_plain: whether it has no colours.
+        has_source: whether the whole line is in sight beside it.
     """
 
     width: int
+    height: int = 0
     is_plain: bool = False
+    has_source: bool = False
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether pictures are better beside words than below them."""
+        return self.width >= 100 or (self.width >= 72 and 0 < self.height <= 12)
 
 
 def line_head(sheet: Sheet, place: Place, width: int) -> Text:
@@ -109,7 +119,7 @@ class _Facts:
         sheet, place = self._sheet, self._place
         facts = sheet.lines.get(place)
         source = self._index.text(place).strip()
-        if source:
+        if source and not self._panel.has_source:
             self._say(shown(source, 400), palette.GOOD)
         for fault in sheet.faults_at(place):
             self._fault(fault)
@@ -172,40 +182,47 @@ class _Facts:
         if fault.state != "open":
             how = fault.state
         self._head(f"{mark} {fault.kind}", how, style)
-        self._say(_what(fault))
-        self._pictures(fault)
         if fault.cause is not None:
+            # What fixes it comes before where it is wrong.
             self._cause(fault.cause)
+        words = [(_what(fault), ""), (_captions(fault), "")]
         if fault.hint:
-            self._say(shown(fault.hint, 600), palette.WARNING)
-        said = _first_offender(fault)
-        if said:
-            self._say(said, palette.MUTED)
+            words.append((shown(fault.hint, 600), palette.WARNING))
+        words.append((_first_offender(fault), palette.MUTED))
+        if self._panel.is_flat and fault.pictures:
+            left = max(30, self._panel.width * 45 // 100)
+            pictures = self._pictures(fault, self._panel.width - left - 2)
+            self._rows += _columns(words, left, pictures)
+        else:
+            self._say(words[0][0])
+            self._rows += self._pictures(fault, self._panel.width)
+            for text, said_style in words[1:]:
+                if text:
+                    self._say(text, said_style)
         if len(fault.calls) > 1:
             names = " ← ".join(self._index.place_name(one) for one in reversed(fault.calls))
             self._say(shown(f"called: {names}", 300), palette.MUTED)
         if fault.replay:
             self._say(shown(fault.replay, 300), palette.LABEL)
 
-    def _pictures(self, fault: FaultModel) -> None:
+    def _pictures(self, fault: FaultModel, width: int) -> list[Text]:
+        """Return the pictures beside each other, as far as there is room."""
         gap, number = 2, len(fault.pictures)
         if not number:
-            return
-        columns = (self._panel.width - gap * (number - 1)) // number
+            return []
+        columns = (width - gap * (number - 1)) // number
         if columns < _LEAST_PICTURE:
-            number = max(1, (self._panel.width + gap) // (_LEAST_PICTURE + gap))
-            columns = (self._panel.width - gap * (number - 1)) // number
+            number = max(1, (width + gap) // (_LEAST_PICTURE + gap))
+            columns = (width - gap * (number - 1)) // number
         columns = min(columns, 30)
+        rows: list[Text] = []
         for begin in range(0, len(fault.pictures), number):
-            shown_now = fault.pictures[begin : begin + number]
             drawn = []
-            for picture in shown_now:
-                rows = picture_rows(picture, columns, self._panel.is_plain)
+            for picture in fault.pictures[begin : begin + number]:
                 title = Text(picture.kind.ljust(columns)[:columns], style=palette.LABEL)
-                drawn.append([title, *rows])
-            self._rows += beside(drawn, gap)
-        captions = " ".join(picture.caption for picture in fault.pictures if picture.caption)
-        self._say(shown(captions, 600))
+                drawn.append([title, *picture_rows(picture, columns, self._panel.is_plain)])
+            rows += beside(drawn, gap)
+        return rows
 
     def _cause(self, cause: Cause) -> None:
         if cause.got:
@@ -410,6 +427,25 @@ class _Facts:
         if not is_compiled:
             said += "; tkdebug run --target sm_90a compiles kernels, too"
         self._say(said, palette.MUTED)
+
+
+def _columns(words: Sequence[tuple[str, str]], width: int, right: Sequence[Text]) -> list[Text]:
+    """Put words, wrapped, to the left of rows."""
+    left = [Text(row, style) for text, style in words for row in textwrap.wrap(text, width)]
+    found = []
+    for number in range(max(len(left), len(right))):
+        line = left[number] if number < len(left) else Text("")
+        line = Text("", no_wrap=True).append_text(line)
+        if number < len(right):
+            line.append(" " * (width - line.cell_len + 2))
+            line.append_text(right[number])
+        found.append(line)
+    return found
+
+
+def _captions(fault: FaultModel) -> str:
+    captions = (picture.caption for picture in fault.pictures)
+    return shown(" ".join(filter(None, captions)), 600)
 
 
 def _what(fault: FaultModel) -> str:

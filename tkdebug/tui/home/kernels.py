@@ -216,8 +216,9 @@ def next_steps(index: RunIndex, width: int) -> tuple[Text, list[tuple[int, int, 
     room = width - line.cell_len
     said = [_step(index, step, 0) for step in model.steps]
     for brevity in (1, 2):
-        if sum(one.cell_len + 2 for one in said) > room:
-            said = [_step(index, step, brevity) for step in model.steps]
+        for number in reversed(range(len(said))):
+            if sum(one.cell_len + 2 for one in said) - 2 > room:
+                said[number] = _step(index, model.steps[number], brevity)
     places: list[tuple[int, int, Step]] = []
     for step, text in zip(model.steps, said, strict=True):
         places.append((line.cell_len, line.cell_len + text.cell_len, step))
@@ -256,13 +257,10 @@ def _nothing_found(model: RunModel) -> str:
 
 
 def totals(model: RunModel) -> str:
-    """Return how much was launched, and how long it took, for the first row of the screen."""
+    """Return how long all launches took, for the first row of the screen."""
     run = model.run
-    kernels = len(model.kernels)
-    said = f"of {count(kernels)} kernel{'s' * (kernels != 1)}"
-    if run.total_ns:
-        where = (
-            f" on an {shown(run.machine, 20)}" if run.basis == "predicted" and run.machine else ""
-        )
-        said += f" · {duration(run.total_ns)}{where} ({run.basis})"
-    return said
+    if not run.total_ns:
+        return ""
+    is_elsewhere = run.basis == "predicted" and run.machine
+    where = f" on an {shown(run.machine, 20)}" if is_elsewhere else ""
+    return f"{duration(run.total_ns)}{where} ({run.basis})"

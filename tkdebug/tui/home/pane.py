@@ -6,14 +6,15 @@ Responsible for what is chosen and how keys change it; the model of a run is rea
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 from rich.text import Text
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
-from textual.widgets import Static
+from textual.widget import Widget
+from textual.widgets import Static, TabPane
 
 from tkdebug.errors import SessionError
 from tkdebug.instrument.home.pictures import TIMES
@@ -89,6 +90,7 @@ class HomePane(Pane):
         & #home-facts { height: 3fr; padding: 0 1; scrollbar-size: 1 1; }
         & #home-facts Static { height: auto; }
         & #home-stage-box { height: 2fr; }
+        & #home-stage { scrollbar-size-horizontal: 0; }
         & #home-stage > .lines--cursor { background: $primary 30%; text-style: none; }
         & #home-small { display: none; padding: 1 1; }
         &.-large Kernels { width: 30; }
@@ -153,33 +155,49 @@ class HomePane(Pane):
         self._seen: tuple[object, ...] = ()
         self.is_reading = False
         self._due_s = 0.0
-        self._breakpoints: Breakpoints | None = None
+        self._is_ready = self._wants_focus = False
+        self._breakpoints: dict[Place, str] = {}
 
-    def compose(self) -> ComposeResult:
-        """Lay out words, strip, and kernels, source and facts beside each other."""
+    async def on_show(self) -> None:
+        """Make its parts when it comes in sight for the first time; read what came meanwhile."""
+        if self._is_ready:
+            self._read()
+        else:
+            await self.mount_all(self._parts())
+            self._begin()
+
+    def _begin(self) -> None:
+        self._is_ready = True
+        self._lay_out()
+        self._show_empty()
+        self._show_breakpoints()
+        self._read()
+        if self._wants_focus and self._is_in_sight():
+            self.focus_main()
+
+    def _parts(self) -> Iterator[Widget]:
+        """Yield words, strip, and kernels, source and facts beside each other."""
         yield Static(id="home-small")
         yield Static(id="home-next")
         yield TimeStripView()
-        with Container(id="home-body"):
-            yield Kernels()
-            with Vertical(id="home-middle"):
-                yield Static(id="home-title")
-                yield HomeSource()
-            with Vertical(id="home-right"):
-                yield Static(id="home-line")
-                with VerticalScroll(id="home-facts"):
-                    yield Static()
-                with Vertical(id="home-stage-box"):
-                    yield Static(id="home-stage-head")
-                    yield StageView()
+        yield Container(
+            Kernels(),
+            Vertical(Static(id="home-title"), HomeSource(), id="home-middle"),
+            Vertical(
+                Static(id="home-line"),
+                VerticalScroll(Static(), id="home-facts"),
+                Vertical(Static(id="home-stage-head"), StageView(), id="home-stage-box"),
+                id="home-right",
+            ),
+            id="home-body",
+        )
         yield FindBar()
-
-    def on_mount(self) -> None:
-        """Begin empty."""
-        self._show_all()
 
     def focus_main(self) -> None:
         """Focus the source, or the facts where they have the screen."""
+        self._wants_focus = not self._is_ready
+        if self._wants_focus:
+            return
         if self.has_class("-all"):
             self.query_one("#home-facts").focus()
         else:
@@ -208,16 +226,13 @@ class HomePane(Pane):
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Read the run again if there is more of it."""
         self._snapshot, self._state, self._session = snapshot, state, session
-        self._read()
-        if self._index is None:
-            self._show_empty()
-
-    def came_in_sight(self) -> None:
-        """Read what came meanwhile."""
-        self._read()
+        if self._is_ready:
+            self._read()
+            if self._index is None:
+                self._show_empty()
 
     def _is_in_sight(self) -> bool:
-        return self.parent is not None and bool(getattr(self.parent, "display", False))
+        return isinstance(self.parent, TabPane) and self.parent.display
 
     def _read(self) -> None:
         snapshot, session = self._snapshot, self._session
@@ -259,7 +274,8 @@ class HomePane(Pane):
         self._failure = event.failure
         if event.index is None:
             self.app.post_message(SessionFailed(event.failure))
-            self._show_empty()
+            if self._index is None:
+                self._show_empty()
             return
         before, position = self._index, self.position()
         self._index = event.index
@@ -293,15 +309,15 @@ class HomePane(Pane):
         return self._index.sheet(self._kernel, self._variant)
 
     def position(self) -> object:
-        """Return what is looked at now, for `restore`."""
-        sheet = self.sheet
+        """Return the kernel and the line that are looked at."""
+        sheet = self.sheet if self._is_ready else None
         if sheet is None:
             return None
         variant = "" if sheet.variant is None else sheet.variant.key
         return Position(sheet.name, variant, self._source.place, self._file)
 
     def restore(self, position: object) -> None:
-        """Look at what was looked at before."""
+        """Look again at a kernel and a line."""
         if self._index is None or not isinstance(position, Position):
             return
         self._restore(position)
@@ -419,7 +435,11 @@ class HomePane(Pane):
     def _show_line(self) -> None:
         """Show what is known of the line at the cursor."""
         sheet, place = self.sheet, self._source.place
-        self.set_class(sheet is None or place is None, "-none")
+        was_none, is_none = self.has_class("-none"), sheet is None or place is None
+        self.set_class(is_none, "-none")
+        if was_none and not is_none:
+            # What comes in sight now has its size only then.
+            self.call_after_refresh(self._show_all)
         if sheet is None or self._index is None:
             self._source.empty_text = self._why_empty()
             return
@@ -430,8 +450,9 @@ class HomePane(Pane):
         facts = self.query_one("#home-facts", VerticalScroll)
         width = max(20, facts.size.width - 3)
         self.query_one("#home-line", Static).update(line_head(sheet, place, width))
-        is_plain = bool(self.app.no_color)
-        text = line_facts(sheet, place, Panel(width, is_plain))
+        has_source = self._source.is_whole and not self.has_class("-all")
+        panel = Panel(width, facts.size.height, palette.is_plain(self.app), has_source)
+        text = line_facts(sheet, place, panel)
         facts.query_one(Static).update(text)
         facts.scroll_to(0, 0, animate=False, force=True, immediate=True)
         self._show_stage(sheet, place)
@@ -473,6 +494,10 @@ class HomePane(Pane):
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay out for the size."""
+        if self._is_ready:
+            self._lay_out()
+
+    def _lay_out(self) -> None:
         width, height = self.app.size
         self.set_class(width < _LEAST_SIZE[0] or height < _LEAST_SIZE[1], "-tiny")
         is_small = width < _SMALL_BELOW[0] or height < _SMALL_BELOW[1]
@@ -654,10 +679,9 @@ class HomePane(Pane):
     def on_time_strip_view_chosen(self, event: TimeStripView.Chosen) -> None:
         """Choose the launch that was clicked."""
         event.stop()
-        found = (one for one in self._launches() if one.seq == event.seq)
-        launch = next(found, None)
-        if launch is not None:
-            self._choose_launch(launch)
+        for launch in self._launches():
+            if launch.seq == event.seq:
+                self._choose_launch(launch)
 
     def on_kernels_picked(self, event: Kernels.Picked) -> None:
         """Show the kernel, or the finding, that was clicked."""
@@ -706,20 +730,38 @@ class HomePane(Pane):
     def hear(self, said: Said) -> None:
         """Show breakpoints in the gutter."""
         if isinstance(said, Breakpoints):
-            self._source.show_breakpoints(
-                {
-                    Place(one.file, one.line): "breakpoint" if one.is_enabled else "disabled"
-                    for one in said.all
-                }
-            )
+            self._breakpoints = {
+                Place(one.file, one.line): "breakpoint" if one.is_enabled else "disabled"
+                for one in said.all
+            }
+            self._show_breakpoints()
+
+    def _show_breakpoints(self) -> None:
+        if self._is_ready:
+            self._source.show_breakpoints(self._breakpoints)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Permit to leave only what has taken another's place."""
+        if action == "leave":
+            return self.has_class("-all") or self.has_class("-stage")
+        return super().check_action(action, parameters)
 
     def action_leave(self) -> None:
-        """Leave what has the whole screen; else go back."""
+        """Leave what has the whole screen, or the stage that has the facts' place."""
         if self.has_class("-all"):
             self.action_facts()
         elif self.has_class("-stage"):
             self.remove_class("-stage")
             self.call_after_refresh(self._show_line)
+
+    def recolour(self) -> None:
+        """Draw again what differs where there are no colours."""
+        if self._is_ready:
+            self._show_line()
+
+    def source_place(self) -> tuple[str, int] | None:
+        """The line at the cursor."""
+        return self._source.place if self._is_ready else None
 
     def copied_text(self) -> str:
         """The line at the cursor with all that is known of it; of a stage, its row."""

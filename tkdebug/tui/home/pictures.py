@@ -29,7 +29,7 @@ from tkdebug.tui.drawing import palette
 from tkdebug.tui.drawing.display import shown
 
 MOST_ROWS = 12
-_LEAST_COLUMNS = 8
+_LEAST_COLUMNS = 6
 _COLOURS: dict[Role, str] = {
     "frame": palette.FRAME,
     "off": palette.FRAME,

@@ -66,6 +66,13 @@ class HomeSource(LineList, inherit_bindings=False):
         """The place of the line at the cursor."""
         return self._rows[self.cursor].place if self._rows else None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the line at the cursor fits."""
+        row = self._rows[self.cursor] if self._rows else None
+        room = self.scrollable_content_region.width - self.gutter_width
+        return row is None or cell_len(row.text) + 2 * row.depth + 5 <= room
+
     def index_of_line(self, line: int) -> int | None:
         """Return the index of the row of that line."""
         found = (i for i, row in enumerate(self._rows) if row.kind == "line")

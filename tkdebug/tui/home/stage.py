@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -97,7 +97,7 @@ class StageView(CodeView):
         return Strip([*self.render_gutter(index, is_lit), *code])
 
 
-def stage_head(code: Code | None, shown: str, rows: dict[str, int], width: int) -> Text:
+def stage_head(code: Code | None, shown: str, rows: Mapping[str, int], width: int) -> Text:
     """Return the stages in one row, each with how many of its rows come from the line.
 
     Args:
@@ -106,10 +106,19 @@ def stage_head(code: Code | None, shown: str, rows: dict[str, int], width: int) 
         rows: of the line, by stage.
         width: of the row in cells.
     """
-    head = Text(no_wrap=True, overflow="ellipsis")
     stages = () if code is None else code.stages
     names = [one.name for one in stages]
     at = shown if shown in names else next(iter(names), "")
+    head = _stage_names(names, at, rows)
+    if head.cell_len > width - 2:  # the counts of others matter least
+        head = _stage_names(names, at, {at: rows.get(at, 0)})
+    if names:
+        head.append("s".rjust(max(2, width - head.cell_len)), style=palette.MUTED)
+    return head
+
+
+def _stage_names(names: Sequence[str], at: str, rows: Mapping[str, int]) -> Text:
+    head = Text(no_wrap=True, overflow="ellipsis")
     for name in names:
         number = rows.get(name, 0)
         label = f"{STAGES.get(name, name)} {number}" if number else STAGES.get(name, name)
@@ -117,9 +126,6 @@ def stage_head(code: Code | None, shown: str, rows: dict[str, int], width: int) 
             head.append(f"[{label}]", style=f"bold {palette.GOOD}")
         else:
             head.append(f" {label} ", style=palette.LABEL)
-    if names:
-        room = width - head.cell_len
-        head.append("s".rjust(max(2, room)), style=palette.MUTED)
     return head
 
 

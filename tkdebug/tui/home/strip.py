@@ -155,7 +155,7 @@ class TimeStripView(Widget):
         said = f"{duration(window.begin_ns)} to {duration(window.end_ns)}"
         line = Text(no_wrap=True, overflow="ellipsis")
         if self._label_cells:
-            line.append(f"{said:<{self._label_cells}}", style=palette.MUTED)
+            line.append(f" {said:<{self._label_cells - 1}}", style=palette.MUTED)
         if self.launch is not None and self._model is not None:
             launch = self._launch_text(self.launch)
             line.append_text(launch)
@@ -201,10 +201,10 @@ class TimeStripView(Widget):
                 said = f"busy {100 * min(1.0, used / window.span_ns):.0f} %"
             else:
                 said = track.basis
-            room = self._label_cells - len(said) - 2
+            room = self._label_cells - len(said) - 3
             if room < len(track.name):  # the name matters more
-                said, room = "", self._label_cells - 2
-            line.append(f"{shown(track.name, room):<{room}} ", style=palette.LABEL)
+                said, room = "", self._label_cells - 3
+            line.append(f" {shown(track.name, room):<{room}} ", style=palette.LABEL)
             line.append(f"{said} ", style=palette.MUTED)
         for cell in self._cells(track, max(1, width)):
             line.append(*cell)

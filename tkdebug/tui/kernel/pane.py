@@ -245,6 +245,22 @@ class KernelPane(Pane):
             self._load(self._text.kernel, frames[-1].file, frames[-1].line)
         source.focus()
 
+    def position(self) -> object:
+        """Return the kernel, file and line that are looked at."""
+        text = self._text
+        return None if text is None else (text.kernel, text.file, self._sides.source.line)
+
+    def restore(self, position: object) -> None:
+        """Look again at a kernel's line."""
+        match position:
+            case (RecordedKernel() | None as kernel, str(file), int(line)):
+                self._load(kernel, file, line)
+
+    def source_place(self) -> tuple[str, int] | None:
+        """The source line at the cursor."""
+        text = self._text
+        return None if text is None or not text.file else (text.file, self._sides.source.line)
+
     def copied_text(self) -> str:
         """The line at the cursor of the side in focus."""
         return self._sides.focused.cursor_text

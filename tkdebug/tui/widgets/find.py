@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.widget import Widget
 from textual.widgets import Input
 
-from tkdebug.tui.widgets.line_list import LineList
 from tkdebug.tui.widgets.typing_keys import take_keys
+
+
+class Searched(Protocol):
+    """A widget with a cursor, whose lines are searched; `LineList` is one."""
+
+    cursor: int
+
+    def index_of_line(self, line: int) -> int | None:
+        """Return the index of the line of that number, counted from 1, or None."""
+
+    def find(self, wanted: str, begin: int, step: int = 1) -> int | None:
+        """The first line from `begin` on, wrapping around at the end, that has `wanted` in it."""
+
+    def move_cursor(self, index: int, *, announce: bool = False, last: int | None = None) -> None:
+        """Put the cursor on a line and scroll there."""
 
 
 class FindBar(Input):
@@ -27,14 +42,14 @@ class FindBar(Input):
             classes="find",
             select_on_focus=False,  # `open` says what is selected
         )
-        self._list: LineList | None = None
+        self._list: Searched | None = None
         self._begin = 0
 
     def on_mount(self) -> None:
         """Begin hidden."""
         self.display = False
 
-    def open(self, searched: LineList, *, line: bool = False) -> None:
+    def open(self, searched: Searched, *, line: bool = False) -> None:
         """Ask what to find in `searched`, beginning with the last search.
 
         Args:
@@ -76,7 +91,7 @@ class FindBar(Input):
         """Close, and leave the cursor where it is."""
         searched, self._list = self._list, None
         self.display = False
-        if searched is not None:
+        if isinstance(searched, Widget):
             take_keys(searched)
 
     def _go(self, begin: int, step: int = 1) -> None:

@@ -5,6 +5,7 @@ The base of tables and code views: it has keys, mouse and scrolling; subclasses 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -16,6 +17,21 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+
+
+def find_line(
+    text: Callable[[int], str], count: int, wanted: str, begin: int, step: int
+) -> int | None:
+    """The first of some lines from `begin` on, wrapping around at the end, that has a text in it.
+
+    Capitals count only where `wanted` has some.
+    """
+    fold = wanted == wanted.lower()
+    for number in range(count):
+        index = (begin + number * step) % count
+        if wanted in (text(index).lower() if fold else text(index)):
+            return index
+    return None
 
 
 class LineList(ScrollView, can_focus=True):
@@ -101,17 +117,8 @@ class LineList(ScrollView, can_focus=True):
         return line - 1 if 1 <= line <= self.line_count else None
 
     def find(self, wanted: str, begin: int, step: int = 1) -> int | None:
-        """The first line from `begin` on, wrapping around at the end, that has `wanted` in it.
-
-        Capitals count only where `wanted` has some.
-        """
-        fold = wanted == wanted.lower()
-        for number in range(self.line_count):
-            index = (begin + number * step) % self.line_count
-            text = self.line_text(index)
-            if wanted in (text.lower() if fold else text):
-                return index
-        return None
+        """The first line from `begin` on, wrapping around at the end, that has `wanted` in it."""
+        return find_line(self.line_text, self.line_count, wanted, begin, step)
 
     def render_header(self, row: int, width: int) -> Strip:
         """A row that stays on top."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.text import Text
 from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.message import Message
 from textual.widgets import Static
@@ -18,7 +19,9 @@ from tkdebug.tui.drawing import display, palette
 from tkdebug.tui.messages import OpenKernel, SessionFailed, TabMarked
 from tkdebug.tui.pane import Pane
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot
+from tkdebug.tui.widgets.find import FindBar
 from tkdebug.tui.widgets.table import Cell, Column, Table
+from tkdebug.tui.widgets.typing_keys import typing_key
 
 _Row = TypeVar("_Row")
 
@@ -39,6 +42,7 @@ class TablePane(Pane, Generic[_Row]):
         & .detail:focus { background: $panel-lighten-1; }
     }
     """
+    BINDINGS: ClassVar[list[BindingType]] = [typing_key("slash", "find", "Find")]
     COLUMNS: ClassVar[tuple[Column, ...]]
     RELOAD_S: ClassVar[float]
 
@@ -97,6 +101,7 @@ class TablePane(Pane, Generic[_Row]):
             yield Table(self.COLUMNS)
             with VerticalScroll(classes="detail", can_focus=True):
                 yield Static()
+            yield FindBar()
 
     def on_mount(self) -> None:
         """Begin empty."""
@@ -105,6 +110,19 @@ class TablePane(Pane, Generic[_Row]):
     def focus_main(self) -> None:
         """Focus the table."""
         self.query_one(Table).focus()
+
+    def action_find(self) -> None:
+        """Find text among the rows."""
+        self.query_one(FindBar).open(self.query_one(Table))
+
+    def has_nothing(self) -> bool:
+        """Whether there are no rows."""
+        return not self.rows
+
+    def source_place(self) -> tuple[str, int] | None:
+        """The line that the row at the cursor is about."""
+        index = self.query_one(Table).cursor
+        return self.place(self.rows[index])[1:] if index < len(self.rows) else None
 
     def copied_text(self) -> str:
         """The row at the cursor in full."""
