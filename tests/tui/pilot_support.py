@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 
 from patience import LONGEST_WAIT_S
 from textual import events
 
 from tkdebug.debugger.goals import Quit, Step
+from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.widgets.code_view import CodeView
+
+_DOCS = Path(__file__).parents[2] / "docs"
+MOST_KEYS = 6
+
+
+def documented_keys(question: str) -> list[str]:
+    """The keys by which docs/tui.md answers a question from the end of a run."""
+    rows = (_DOCS / "tui.md").read_text().splitlines()
+    (row,) = (row for row in rows if row.startswith(f"| {question} |"))
+    return re.findall(r"`([^`]+)`", row.split("|")[2])
 
 
 async def until(pilot, condition, what: str) -> None:
@@ -55,3 +68,16 @@ def begun(front):
         front.debugger.stop_at_next_launch()
     front._goes_on()
     return not isinstance(resume, Quit)
+
+
+async def walk(path: Path, question: str, answer: tuple[str, ...]) -> None:
+    """Press the documented keys, and find the answer on the screen."""
+    keys = documented_keys(question)
+    assert len(keys) <= MOST_KEYS
+    with Session.open(path) as session:
+        app = TkdebugApp(session, opens="home")
+        async with app.run_test(size=(100, 30)) as pilot:
+            await until(pilot, lambda: "Next" in screen_text(app), "the model")
+            await pilot.press(*keys)
+            for text in answer:
+                await until(pilot, lambda text=text: text in screen_text(app), text)

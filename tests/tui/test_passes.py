@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import tui_sample
-from pilot_support import loaded, screen_text, until
+from pilot_support import loaded, screen_text, until, walk
 from textual.widgets import Static
 
 from tkdebug.cli import main
@@ -65,6 +65,14 @@ def native(native_path):
 def names(app: TkdebugApp) -> list[str]:
     table = app.query_one("#pass-table", Table)
     return [table._cells(index)[0].text for index in range(table.line_count)]
+
+
+async def test_a_few_keys_lead_to_what_a_pass_did(native_path):
+    await walk(
+        native_path,
+        "what a pass did to a line",
+        ("what became of the line", "after front-end", "tt.load"),
+    )
 
 
 async def passes_shown(pilot) -> None:

@@ -95,7 +95,7 @@ class TkdebugApp(App[None]):
         Binding("e", "edit", "Editor", show=False),
         Binding("escape,alt+left", "go_back", "Back", show=False),
         Binding("alt+right,tilde", "go_forward", "Forward", show=False),
-        Binding("ctrl+p", "command_palette", "Palette", key_display="^p"),
+        Binding("ctrl+p", "command_palette", "Palette", show=False, key_display="^p"),
         Binding("i", "type", "Type to script", show=False),
         Binding("ctrl+c", "interrupt", "Stop", priority=True),
         Binding("ctrl+c", "interrupt_nothing", show=False, priority=True),

@@ -9,13 +9,14 @@ from typing import ClassVar
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from tkdebug.errors import SessionError
 from tkdebug.instrument.session import Session
 from tkdebug.tui.drawing import palette
 from tkdebug.tui.drawing.display import count, duration, shown
 from tkdebug.tui.widgets.find import FindBar
+from tkdebug.tui.widgets.key_row import KeyRow
 from tkdebug.tui.widgets.table import Cell, Column, Table
 from tkdebug.tui.widgets.typing_keys import typing_key
 
@@ -89,7 +90,7 @@ class SessionList(App[Path]):
         yield Static(f"sessions of this folder{rest}: Enter opens one", id="sessions-title")
         yield Table(_COLUMNS)
         yield FindBar()
-        yield Footer()
+        yield KeyRow()
 
     def on_mount(self) -> None:
         """Show the sessions."""

@@ -34,6 +34,7 @@ from tkdebug.tui.home.sheet import HEATS, RunIndex, Sheet
 _VERBS = {"oob-load": "is read", "oob-store": "is written", "oob-atomic": "is changed"}
 _LEAST_PICTURE = 10
 _MOST_EDITS = 4
+_MOST_FAULTS = 8
 _MOST_PASSES = 40
 _MOST_REASONS = 6
 _MOST_ROUNDS = 12
@@ -121,8 +122,12 @@ class _Facts:
         source = self._index.text(place).strip()
         if source and not self._panel.has_source:
             self._say(shown(source, 400), palette.GOOD)
-        for fault in sheet.faults_at(place):
+        faults = sheet.faults_at(place)
+        for fault in faults[:_MOST_FAULTS]:
             self._fault(fault)
+        if len(faults) > _MOST_FAULTS:
+            more = count(len(faults) - _MOST_FAULTS)
+            self._say(f"and {more} more faults of this line: 2 lists them", palette.MUTED)
         if sheet.is_def(place):
             self._definition()
         if facts is not None:

@@ -15,10 +15,11 @@ from tkdebug.instrument.home.pictures import TIMES
 from tkdebug.instrument.home.records import Bucket, KernelModel, RunModel, Step
 from tkdebug.tui.drawing import palette
 from tkdebug.tui.drawing.display import count, duration, shown
-from tkdebug.tui.home.sheet import Finding, RunIndex
+from tkdebug.tui.home.sheet import Finding, FindingKind, RunIndex
 from tkdebug.tui.home.strip import kernel_fill, kernel_style
 
 _SPARKS = "▁▂▃▄▅▆▇█"
+_KEYS = " ^P palette "
 _STEP_MARKS = {
     "mismatch": palette.MARKS["fault"],
     "fault": palette.MARKS["fault"],
@@ -46,6 +47,7 @@ class Kernels(VerticalScroll, can_focus=False):
         super().__init__(Static(), id="home-kernels")
         self._rows: list[tuple[int, int]] = []
         self._chips: list[tuple[int, int]] = []
+        self._shown: tuple[object, ...] = ()
 
     def show_index(
         self, index: RunIndex, kernel: int, finding: int, *, is_row: bool, width: int, height: int
@@ -60,6 +62,10 @@ class Kernels(VerticalScroll, can_focus=False):
             width: of the list in cells.
             height: of it in rows.
         """
+        shown_now = (id(index), kernel, finding, is_row, width, height)
+        if shown_now == self._shown:
+            return
+        self._shown = shown_now
         self._rows, self._chips = [], []
         if is_row:
             text = self._chip_row(index, kernel, width)
@@ -132,15 +138,11 @@ def _title(text: str, how: str, width: int) -> Text:
 
 
 def _marks(index: RunIndex, kernel: KernelModel) -> Text:
-    mine = [one for one in index.findings if one.kernel == kernel.name]
     text = Text()
-    for kind, (mark, style) in (
-        ("fault", palette.MARKS["fault"]),
-        ("warning", palette.MARKS["warning"]),
-        ("advice", ("◆", palette.ADVICE)),
-    ):
-        number = sum(one.kind == kind for one in mine)
-        if number:
+    kinds: tuple[FindingKind, ...] = ("fault", "warning", "advice")
+    for kind in kinds:
+        mark, style = _STEP_MARKS[kind]
+        if number := index.counts.get((kernel.name, kind), 0):
             text.append(f"{mark}{number} ", style=style)
     return text
 
@@ -224,6 +226,8 @@ def next_steps(index: RunIndex, width: int) -> tuple[Text, list[tuple[int, int, 
         places.append((line.cell_len, line.cell_len + text.cell_len, step))
         line.append_text(text)
         line.append("  ")
+    if line.cell_len + len(_KEYS) <= width:
+        line.append(_KEYS.rjust(width - line.cell_len), style=palette.MUTED)
     return line, places
 
 
@@ -250,7 +254,7 @@ def _step(index: RunIndex, step: Step, brevity: int) -> Text:
 def _nothing_found(model: RunModel) -> str:
     if model.run.not_looked_for:
         missing = ", ".join(model.run.not_looked_for)
-        return shown(f"nothing found; not looked for: {missing} (run --check all does)", 200)
+        return shown(f"nothing found; run --check all looks for more: {missing}", 200)
     if model.remarks or "native" in model.run.mode:
         return "nothing found"
     return "nothing found; run --check all looks for more, --advise for what would be faster"

@@ -255,7 +255,9 @@ class HomePane(Pane):
             begin_s = time.monotonic()
             try:
                 if reads_twice:
-                    self.post_message(ModelRead(RunIndex(model_of(session, code=False))))
+                    index = RunIndex(model_of(session, code=False))
+                    if index.findings:  # else it opens at the line of most instructions
+                        self.post_message(ModelRead(index))
                 index = RunIndex(model_of(session))
             except SessionError as error:
                 self.post_message(ModelRead(None, str(error)))

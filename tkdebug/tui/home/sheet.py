@@ -119,6 +119,11 @@ class RunIndex:
                 place = remark.place
                 yield Finding("advice", remark.number, remark.kernel, remark.variant, place)
 
+    @cached_property
+    def counts(self) -> Mapping[tuple[str, FindingKind], int]:
+        """The number of findings by kernel and kind."""
+        return Counter((one.kernel, one.kind) for one in self.findings)
+
     def sheet_of(self, variant: str, kernel: str) -> tuple[int, int]:
         """Return the numbers of a kernel and of its specialisation, -1 for one not recorded."""
         return self._at.get(variant) or (self._by_name.get(kernel, -1), 0)
