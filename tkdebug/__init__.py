@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.tune.autotune import Autotuner, autotune
     from tkdebug.runtime.tune.config import Config
     from tkdebug.runtime.tune.heuristics import Heuristics, heuristics
+    from tkdebug.verification.decorator import verify
     from tkdebug.watches.in_force import watch
 
 __version__ = "0.1.0"
@@ -62,6 +63,7 @@ _WHERE = {
     "record": "tkdebug.compat.recording",
     "reinterpret": "tkdebug.runtime.arguments.tensor_stand_ins",
     "set_allocator": "tkdebug.runtime.launch.allocation",
+    "verify": "tkdebug.verification.decorator",
     "watch": "tkdebug.watches.in_force",
     "unload_ipython_extension": "tkdebug.compat.interactive",
 }
@@ -107,6 +109,7 @@ __all__ = [
     "reinterpret",
     "set_allocator",
     "testing",
+    "verify",
     "watch",
 ]
 

@@ -73,7 +73,34 @@ x = torch.arange(4, dtype=torch.float32, device="cuda")
 out = torch.empty_like(x)
 clip[(4,)](x, out, LIMIT=2)
 """,
+    # The mask is missing at the load.
+    "doubled.py": _HEAD
+    + """@triton.jit
+def double_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, tl.load(x_ptr + i) * 2, mask=i < n)
+
+
+def double(x):
+    assert x.is_contiguous()
+    out = torch.empty_like(x)
+    double_kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+    return out
+""",
+    "reference.py": """import torch
+
+
+def double(x):
+    return x * 2
+
+
+def get_inputs():
+    return [torch.rand(256, device="cuda")]
+""",
 }
+SCRIPTS["doubled_again.py"] = SCRIPTS["doubled.py"].replace("x_ptr + i)", "x_ptr + i, mask=i < n)")
+# A budget that no machine uses up, so that the number of cases is the same on all.
+_VERIFIED = {"reference": "reference:double", "cases": 4, "budget": 300}
 DIALOGUES = {
     "bug_to_cause": [
         ("run", {"script": "rows.py", "mode": "interpret"}),
@@ -85,6 +112,10 @@ DIALOGUES = {
     "slow_to_faster": [
         ("advise", {"target": "slow.py"}),
         ("advise", {"target": "faster.py"}),
+    ],
+    "verify_and_fix": [
+        ("verify", {"file": "doubled.py", "function": "double", **_VERIFIED}),
+        ("verify", {"file": "doubled_again.py", "function": "double", **_VERIFIED}),
     ],
     "stepping": [
         ("debug", {"action": "start", "script": "steps.py", "breakpoints": ["clip"]}),

@@ -1,7 +1,10 @@
 """`tkdebug verify`: right, wrong with the smallest example, undecided and why; tricks by name."""
 
+import inspect
+import json
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -9,9 +12,12 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from answer_schemas import valid
 
+import tkdebug
+from tkdebug.cli import main
+from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.verification.process import verify
-from tkdebug.verification.records import Answer, Request
+from tkdebug.verification.records import Answer, Request, joined
 from tkdebug.verification.report import render
 from tkdebug.verification.worker import examine
 
@@ -19,7 +25,7 @@ FILE = str(Path(__file__).with_name("verified_kernels.py"))
 
 
 def request(function, reference="triple", **given):
-    given = {"seconds": 120.0, "cases": 12, **given}
+    given = {"seconds": 120.0, "cases": 6, **given}
     return Request(FILE, function, f"verified_references:{reference}", **given)
 
 
@@ -29,7 +35,7 @@ def kinds(answer):
 
 @pytest.fixture(scope="module")
 def right():
-    return examine(request("right"))
+    return examine(request("right", cases=20))
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +89,7 @@ def test_case_of_an_answer_is_replayed(wrong):
     ],
 )
 def test_trick_is_named(function, kind):
-    with KNOBS.scope(cause_seconds=0.2):
+    with KNOBS.scope(cause_seconds=0.05):
         answer = examine(request(function))
     assert answer.verdict == "wrong"
     assert kind in kinds(answer)
@@ -121,8 +127,82 @@ def test_answer_is_what_its_schema_says(wrong):
     assert "".join(render(Answer.of_json(data), "json")) == text
 
 
+def test_answers_of_shards_are_joined(right, wrong):
+    parts = [examine(request("right", shard=(n, 2), cases=4)) for n in (1, 2)]
+    whole = joined(parts)
+    assert (whole.verdict, whole.covered.cases) == ("right", sum(p.covered.cases for p in parts))
+    alone = joined(parts[:1])
+    assert (alone.verdict, alone.why) == ("undecided", "the answer of shard 2/2 is missing")
+    with pytest.raises(UsageError, match="two verifications: function"):
+        joined([right, wrong])
+
+
+def test_answer_as_sarif_and_junit(right, wrong):
+    (run,) = json.loads("".join(render(wrong, "sarif")))["runs"]
+    (result,) = [one for one in run["results"] if one["level"] == "error"]
+    assert result["ruleId"] == run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"]
+    assert result["locations"][0]["physicalLocation"]["region"]["startLine"] > 1
+    suite = ElementTree.fromstring("".join(render(wrong, "junit")))
+    assert [one.attrib["type"] for one in suite.iter("failure")] == ["wrong-value"]
+    assert not [*ElementTree.fromstring("".join(render(right, "junit"))).iter("failure")]
+
+
+def test_decorated_function_is_a_test(right):
+    kernels = sys.modules["verified_kernels"]  # imported for the answer
+
+    def double(x):
+        """Doubles."""
+        return 2.0 * x
+
+    def example():
+        return [torch.ones(3, 5)]
+
+    @tkdebug.verify(reference=double, inputs=example, cases=4, deterministic=True)
+    def test_right(x):
+        return kernels.launched(kernels.scale_kernel, x, 2.0)
+
+    @tkdebug.verify(reference=double, inputs=example, cases=4)
+    def test_wrong(x):
+        return kernels.right(x)
+
+    assert (test_right.__name__, inspect.signature(test_right).parameters) == ("test_right", {})
+    test_right()
+    with (
+        KNOBS.scope(cause_seconds=0.05),
+        pytest.raises(AssertionError, match="wrong-value: result"),
+    ):
+        test_wrong()
+
+
+def test_rows_that_depend_on_the_batch_are_found():
+    kinds_found = kinds(examine(request("by_size", cases=1, is_batch_invariant=True)))
+    assert kinds_found == ["not-batch-invariant"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["a.py"], "--reference is missing"),
+        (["a.py", "b.py", "--reference", "m:f"], "got 2 files"),
+        (["no.py:f", "--reference", "m:f"], "no.py: there is no such file"),
+        ([FILE, "--reference", "m:f", "--case", "[1"], "--case: got '[1'"),
+        ([FILE, "--reference", "m:f", "--shard", "3/2"], "expected a part such as 1/4"),
+        (["--join", FILE], "is no answer of `tkdebug verify --format json`"),
+        ([], "expected FILE[:function]"),
+    ],
+)
+def test_what_is_wrong_with_the_words_is_one_line(capsys, words, text):
+    try:
+        status = main(["verify", *words])
+    except SystemExit as error:
+        status = error.code
+    captured = capsys.readouterr()
+    assert (status, captured.out) == (2, "")
+    assert text in captured.err.splitlines()[-1]
+
+
 def test_endless_kernel_ends_at_the_budget(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(FILE).parents[2]))
-    answer = verify(request("endless", seconds=0.5))
+    answer = verify(request("endless", seconds=0.1))
     assert answer.verdict == "undecided"
     assert "did not end within the budget" in answer.why

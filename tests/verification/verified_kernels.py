@@ -135,6 +135,11 @@ def patches(x):
     return right(x)
 
 
+def by_size(x):
+    """Rounds in another way in a batch of another size, within the tolerance."""
+    return launched(scale_kernel, x, 3.0 + 4e-7 * (x.shape[0] % 4))
+
+
 def endless(x):
     while x.numel() >= 0:
         right(x)

@@ -109,6 +109,38 @@ COMPARE = (
     Parameter("before", "a recorded run", "file", is_required=True),
     Parameter("after", "a later one", "file", is_required=True),
 )
+_NAMED = r"[\w.]+:\w+"
+VERIFY = (
+    Parameter("file", "the kernel's Python file in the folder", "file", is_required=True),
+    Parameter(
+        "function",
+        "the function in it that launches the kernel; KernelBench's ModelNew by default",
+        pattern=r"\w+",
+        example="softmax",
+    ),
+    Parameter(
+        "reference",
+        "what says what is right, module:function or module:class; modules beside the file are "
+        "found",
+        is_required=True,
+        pattern=_NAMED,
+        example="problem:Model",
+    ),
+    Parameter(
+        "inputs",
+        "gives a list of example arguments; get_inputs of the reference's file, or of the "
+        "kernel's, by default",
+        pattern=_NAMED,
+        example="problem:get_inputs",
+    ),
+    Parameter("seed", "of the search", "integer", low=0, high=2**31),
+    Parameter("budget", "seconds of processor time, 30 by default", "integer", low=1, high=3600),
+    Parameter("cases", "how many are tried at most, 400 by default", "integer", low=1, high=10**6),
+    Parameter("case", "the case of an answer, as one line of JSON, to run it alone"),
+    Parameter("deterministic", "the same call must give the same bits", "flag"),
+    Parameter("batch_invariant", "rows must have the same bits in another batch", "flag"),
+    SECONDS,
+)
 EXPLAIN = (Parameter("kind", "a kind of fault, such as oob-load", is_required=True),)
 _QUESTIONS = {"value": "why", "nan": "why-nan", "not-written": "why-not-written"}
 
@@ -250,6 +282,28 @@ async def compare(desk: Desk, call: Call) -> Answer:
     evidence["after"] = {"session": after, **data["after"]}
     basis: Basis = "measured" if native else "interpreted"
     return Answer(basis, replay_of(words), evidence, facts, items)
+
+
+async def verify(desk: Desk, call: Call) -> Answer:
+    """Answer `verify`."""
+    given = call.given
+    options = call.words_of(
+        *("reference", "inputs", "seed", "budget", "cases", "case"),
+        *("deterministic", "batch_invariant"),
+    )
+    name = desk.folder.word(given["file"])
+    if "function" in given:
+        name = f"{name}:{given['function']}"
+    words = ["verify", "--errors=json", "--format=json", *options, "--", name]
+    data = await _json_of(desk, call, words)
+    items: list[Item] = [
+        {**each, "file": desk.folder.shown(each["file"] or "")} for each in data["findings"]
+    ]
+    facts = {key: data[key] for key in ("verdict", "why", "tolerance")}
+    covered = data["covered"]
+    evidence = {key: covered[key] for key in ("cases", "elements", "launches", "kernels", "notes")}
+    evidence["seed"] = data["seed"]
+    return Answer("interpreted", data["replay"], evidence, facts, items)
 
 
 async def explain(desk: Desk, call: Call) -> Answer:

@@ -97,6 +97,14 @@ TOOLS: tuple[Tool, ...] = (
         commands.compare,
     ),
     Tool(
+        "verify",
+        "Tell whether a kernel is right: it and its reference are called on many inputs. A verdict "
+        "(right, wrong or undecided), with the smallest example, the cause, and tricks by name.",
+        commands.VERIFY,
+        commands.verify,
+        runs_scripts=True,
+    ),
+    Tool(
         "explain",
         "Explain a kind of fault: what happened, an example, the fix, what is no fault.",
         commands.EXPLAIN,

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import is_
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -233,6 +234,18 @@ class HookChain:
         """Take out `hook`; one that is not there is a no-op."""
         with self._lock:
             self._set(tuple(h for h in self._hooks if h is not hook))
+
+    @contextmanager
+    def alone(self, hook: Hook) -> Iterator[None]:
+        """Have one hook in place of all others, in a `with` block."""
+        with self._lock:
+            before = self._hooks
+            self._set((hook,))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._set(before)
 
     def time_natively(self, hook: Hook, is_timed: bool) -> None:
         """Whether a hook that is `timed` has launches measured from now on: it may have a way."""

@@ -135,8 +135,7 @@ class Watcher:
         hook = Hook(fault=seen.faults.append)
         with contextlib.ExitStack() as stack:
             stack.enter_context(KNOBS.scope(checks=CHECK_NAMES, ignored_kinds=()))
-            HOOKS.add(hook)
-            stack.callback(HOOKS.remove, hook)
+            stack.enter_context(HOOKS.alone(hook))
             before, HOOKS.follower = HOOKS.follower, self
             stack.callback(setattr, HOOKS, "follower", before)
             made = WAYS.get(way)

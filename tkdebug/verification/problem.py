@@ -86,7 +86,9 @@ class Problem:
                 function = function.double() if is_wide else function
             if is_wide:
                 torch.set_default_dtype(torch.float64)
-            with torch.no_grad(), lift or contextlib.nullcontext():
+            # What is noted of a script's tensors is of no use here, and takes time.
+            alone = torch._C.DisableTorchFunction()  # noqa: SLF001
+            with torch.no_grad(), alone, lift or contextlib.nullcontext():
                 if lift is not None and lift.rounding is not None:
                     arguments = _rounded(arguments, lift)
                 return function(*arguments)

@@ -89,6 +89,8 @@ def _finding_text(finding: Finding) -> Iterator[str]:
     yield f"  {place}{finding.kind}{word}: {finding.message}\n"
     if finding.case is not None:
         yield f"    with {_case_text(finding.case)}\n"
+    if finding.fault is not None and finding.kind in DESCRIPTIONS and finding.fault.get("hint"):
+        yield f"    hint: {finding.fault['hint']}\n"
     yield from _cause_text(finding.fault)
 
 

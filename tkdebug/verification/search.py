@@ -52,6 +52,7 @@ _SHRINK_SHARE = 0.2
 _LARGE_SHARE = 0.25
 _DEAR_SHARE = 0.12
 _DEAR_S = 0.3
+_LARGE_ELEMENTS = 2048
 _MOST_SHRINKS = 60
 _BIG_ELEMENTS = 1 << 16
 
@@ -252,15 +253,11 @@ class Runner:
 
 def fault_finding(fault: Fault, case: Case) -> Finding:
     """Return a fault as a finding."""
-    return Finding(
-        fault.kind,
-        fault.message,
-        True,
-        case,
-        fault.file,
-        fault.line,
-        fault.kernel,
-    )
+    # Of reports: only for kernels that have one.
+    from tkdebug.instrument.renderers.json_format import fault_object
+
+    place = (fault.file, fault.line, fault.kernel)
+    return Finding(fault.kind, fault.message, True, case, *place, fault_object(fault))
 
 
 class Search:
@@ -405,7 +402,9 @@ class Search:
         begun = time.process_time()
         out = self.runner.run(case)
         self._cost_s = time.process_time() - begun
-        self._dearest = max(self._dearest, (size_elems(case), self._cost_s), key=lambda it: it[1])
+        if size_elems(case) >= _LARGE_ELEMENTS:  # of small ones the compiler takes most
+            cost = size_elems(case), self._cost_s
+            self._dearest = max(self._dearest, cost, key=lambda it: it[1])
         return out
 
     def _cases(self, plan: Plan) -> None:
@@ -523,8 +522,3 @@ def _same(a: Tensor, b: Tensor) -> bool:
     if a.is_floating_point():
         equal |= a.isnan() & b.isnan()
     return bool(equal.all())
-
-
-def replaced(finding: Finding, **changes: Any) -> Finding:
-    """Return a finding with other fields."""
-    return replace(finding, **changes)

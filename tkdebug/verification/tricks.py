@@ -353,6 +353,20 @@ class Snapshot:
             if now.get(name) is not one and not _is_of_library(now.get(name), name)
         ]
 
+    def finding(self, file: str, after: str) -> Finding | None:
+        """Return a finding of functions that were replaced, or None.
+
+        Args:
+            file: of the candidate.
+            after: what replaced them, in words.
+        """
+        names = self.changed()
+        if not names:
+            return None
+        shown = ", ".join(names[:5])
+        shown += f" and {len(names) - 5} more" if len(names) > 5 else ""
+        return Finding("patched", f"{after} replaces {shown}", True, None, file)
+
 
 def _is_of_library(function: object, name: str) -> bool:
     """Whether a function is torch's or tkdebug's own of that name, put in place when needed."""
@@ -383,12 +397,3 @@ def _functions() -> Iterator[tuple[str, object]]:
         for name, value in list(vars(owner).items()):
             if callable(value) and not (name.startswith("__") and prefix != "torch.Tensor"):
                 yield f"{prefix}.{name}", value
-
-
-def patched(snapshot: Snapshot, file: str, after: str) -> Finding | None:
-    """Return a finding of functions that were replaced since a snapshot, or None."""
-    names = snapshot.changed()
-    if not names:
-        return None
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return Finding("patched", f"{after} replaces {shown}", True, None, file)

@@ -12,12 +12,19 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from tkdebug.causes.rerun import on_one_thread
+from tkdebug.checks import CHECK_NAMES
+from tkdebug.compat import install
 from tkdebug.errors import TkError, UsageError
-from tkdebug.verification.problem import CandidateError, load
+from tkdebug.records.hook_chain import HOOKS, Hook
+from tkdebug.verification.inputs import Example
+from tkdebug.verification.problem import CandidateError, Problem, load
 from tkdebug.verification.records import Answer, Finding, Request
+from tkdebug.verification.search import Runner, Search
+from tkdebug.verification.tricks import Snapshot
 
 Emit = Callable[[dict[str, object]], None]
 # Processor time beyond the budget, for imports.
@@ -35,49 +42,73 @@ def examine(request: Request, emit: Emit = lambda record: None) -> Answer:
     Raises:
         UsageError: the reference or the example inputs are not there.
     """
-    from tkdebug.causes.rerun import on_one_thread
-    from tkdebug.checks import CHECK_NAMES
-    from tkdebug.compat import install
-    from tkdebug.records.hook_chain import HOOKS, Hook
-
     answer = Answer.new(request)
     answer.modes = [request.mode]
-    silent = Hook(fault=lambda fault: None)
     mode: Any = request.mode
     # Memory is marked for all checks, the calls choose which are in force.
-    with install(mode, quick=True, checks=CHECK_NAMES), on_one_thread():
-        HOOKS.add(silent)
+    with install(mode, quick=True, checks=CHECK_NAMES), on_one_thread(), HOOKS.alone(Hook()):
         emit({"ready": True})
+        snapshot = Snapshot()
         try:
-            _examine(request, answer, emit)
-        finally:
-            HOOKS.remove(silent)
+            problem = load(request)
+        except CandidateError as error:
+            _import_failed(answer, error)
+            answer.judge()
+            return answer
+        looked_at(problem, request, answer, snapshot, emit)
     return answer
 
 
-def _examine(request: Request, answer: Answer, emit: Emit) -> None:
-    from tkdebug.records.hook_chain import HOOKS
-    from tkdebug.verification import tricks
-    from tkdebug.verification.search import Runner, Search
+def examine_function(
+    candidate: Callable[..., Any],
+    reference: Callable[..., Any],
+    inputs: Callable[[], Sequence[Any]],
+    init: Sequence[Any],
+    request: Request,
+) -> Answer:
+    """Verify a function or class of this process, and return the answer.
+
+    Args:
+        candidate: what is verified.
+        reference: says what is right.
+        inputs: gives the example's arguments.
+        init: arguments of classes.
+        request: how; names the candidate.
+    """
+    answer = Answer.new(request)
+    answer.modes = [request.mode]
+    mode: Any = request.mode
+    with install(mode, quick=True, checks=CHECK_NAMES), on_one_thread(), HOOKS.alone(Hook()):
+        example = Example(inputs())
+        problem = Problem(candidate, reference, example, list(init), request.file, "cuda")
+        looked_at(problem, request, answer, Snapshot(), lambda record: None)
+    return answer
+
+
+def looked_at(
+    problem: Problem, request: Request, answer: Answer, snapshot: Snapshot, emit: Emit
+) -> None:
+    """Fill an answer, with tkdebug in force.
+
+    Args:
+        problem: what is verified.
+        request: how.
+        answer: of the request.
+        snapshot: of functions, before the candidate was imported.
+        emit: as for `examine`.
+    """
 
     def report(answer: Answer) -> None:
         emit({"answer": answer.as_json()})
 
-    snapshot = tricks.Snapshot()
-    try:
-        problem = load(request)
-    except CandidateError as error:
-        _import_failed(answer, error)
-        answer.judge()
-        return
-    patched = tricks.patched(snapshot, problem.file, "the file, when it is imported,")
-    remembered: Any = HOOKS.follower
-    runner = Runner(problem, request, remembered, lambda case: emit({"at": case.as_json()}))
+    patched = snapshot.finding(problem.file, "the file, when it is imported,")
     if patched is not None:
         answer.findings.append(patched)
+    remembered: Any = HOOKS.follower
+    runner = Runner(problem, request, remembered, lambda case: emit({"at": case.as_json()}))
     Search(runner, answer, report).run()
     if patched is None:
-        late = tricks.patched(snapshot, problem.file, "a call")
+        late = snapshot.finding(problem.file, "a call")
         if late is not None:
             answer.findings.insert(0, late)
     answer.judge()

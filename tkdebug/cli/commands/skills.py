@@ -13,10 +13,10 @@ _USUAL = Path(".claude/skills")
 class SkillsCommand(Command):
     """Writes the skills into a folder, or lists them."""
 
-    help = "install skills for agents: find a bug, make a kernel faster"
+    help = "install skills for agents: find a bug, make a kernel faster, verify one"
     description = (
         "Install skills, folders with a SKILL.md, that agents read by themselves: how to find a "
-        "kernel bug, and how to make a kernel faster, by commands of tkdebug."
+        "kernel bug, make a kernel faster, and verify it, by commands of tkdebug."
     )
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
