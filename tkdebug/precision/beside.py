@@ -28,8 +28,7 @@ from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.compiler.ir.op_view import OpView, names_of
-from tkdebug.compiler.ir.parser import parse_module
-from tkdebug.compiler.ir.printer import print_module
+from tkdebug.compiler.rewriting.copies import copy_module
 from tkdebug.errors import UnsupportedError
 from tkdebug.interpreter.evaluator import Evaluator, Plan, Rule
 from tkdebug.interpreter.plan import planned
@@ -80,7 +79,7 @@ class Beside:
         self._module = module
         self._errors = errors
         self._memory = memory
-        self._twin = parse_module(print_module(module, locations=True))
+        self._twin = copy_module(module)
         widen_floats(self._twin)
         self._twins = dict(zip(module.walk(), self._twin.walk(), strict=True))
         self.unfollowed: dict[Operation, str] = {}
@@ -90,11 +89,13 @@ class Beside:
     def plan(self, observers: Sequence[Observer]) -> Plan:
         """Return the plan by which an evaluator runs the kernel on all sides."""
         own = planned(self._module, observers)
-        steps = dict(planned(self._twin).steps)
+        steps: dict[Block, Sequence[Step]] = {}
         for block, each in own.steps.items():
             # A function of elements runs as a whole, once for each side.
             inside = _is_of_elements(block)
             steps[block] = each if inside else [self._step(step) for step in each]
+        if any(ElementFunction.matches(op) for op in self._twins):
+            steps = {**planned(self._twin).steps, **steps}
         return Plan(steps, own.attended_regions)
 
     def _step(self, step: Step) -> Step:
@@ -282,8 +283,10 @@ class Beside:
                 added = memory.pointer_to(pointer, before)
                 _run(run, twin, added, sides.widened(run, type_), *rest)
                 own = memory.actual(pointer) - before
-                parts = errors.of_memory(op, own)
-                worlds = (*memory.worlds_at(pointer, (*worlds_of(value), *parts)), None)
+                known = memory.worlds_at(pointer, worlds_of(value))
+                parts = errors.of_memory(op, own, known)
+                worlds = (*memory.worlds_at(pointer, (*known, *parts)), None)
+                memory.begin_worlds(pointer, worlds, before)
                 olds: dict[Hashable, Tensor] = {}
                 for world in worlds:
                     wide = _on_side(run, sides, type_, world)

@@ -26,7 +26,7 @@ from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.launch import Batches
 from tkdebug.interpreter.memory.host_views import host_view, memory_of
-from tkdebug.interpreter.memory_usage import written_arguments
+from tkdebug.interpreter.memory_usage import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.plan import Prepared
 from tkdebug.interpreter.replay import read_arguments
 from tkdebug.interpreter.scheduler import spin_loops
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from tkdebug.records.events import LaunchRecord
     from tkdebug.runtime.launch.grid import Grid
 
-# Programs of a launch that are looked at, where not all are.
-SAMPLED = 8
+# Programs of a launch that are looked at, where not all are: fewer of those with large tiles.
+SAMPLED, _FEWEST, _SAMPLED_BYTES = 8, 4, 1 << 20
 # Live bytes of programs that run at once, where not all do.
 _SMALL_BYTES = 4 << 20
 # Lines of which it is measured what they would do in fp32.
@@ -141,7 +141,7 @@ def look(
     ran = 0
     if not obstacle:
         with on_one_thread():
-            ran, ended = look_at.run(_chosen(total, whole), Budget(seconds))
+            ran, ended = look_at.run(_chosen(module, total, whole), Budget(seconds))
         if ended:
             notes.append(f"{ran} programs ran until {seconds:g} s of processor time were over")
     return kernel_numerics(
@@ -167,11 +167,13 @@ def _obstacle(module: Module) -> str:
     return ""
 
 
-def _chosen(total: int, whole: bool) -> Sequence[int]:
+def _chosen(module: Module, total: int, whole: bool) -> Sequence[int]:
     """The numbers of the programs that run: all, or some, the first and the last among them."""
-    if whole or total <= SAMPLED:
+    count = _SAMPLED_BYTES // live_bytes_per_program(module)
+    count = max(_FEWEST, min(SAMPLED, count))
+    if whole or total <= count:
         return range(total)
-    return [place * (total - 1) // (SAMPLED - 1) for place in range(SAMPLED)]
+    return [place * (total - 1) // (count - 1) for place in range(count)]
 
 
 class Written:
@@ -220,12 +222,8 @@ class _Look:
         accesses = Accesses()
         observers = [accesses, Deadline(budget)]
         with apart_from_the_script(device_of(self._given)):
-            values = _on_copies(module, self._given)
+            values, keys = _on_copies(module, self._given)
             launch = Batches(module, values, self._grid, log, None, observers)
-            read = read_arguments(module)
-            keys = None
-            if read is not None:
-                keys = frozenset(b.storage_key for b in launch.arguments.buffers_of(read))
             self._memory = MemoryBeside(accesses, keys)
             beside = self._beside = Beside(module, self.errors, self._memory)
             launch.plan, launch.fusion = beside.plan(observers), Fusion()
@@ -279,11 +277,18 @@ def _is_less_than_fp32(op: Operation) -> bool:
     return any(is_float(value.type) and ir.element_of(value.type).bits < 32 for value in op.results)
 
 
-def _on_copies(module: Module, values: Sequence[Any]) -> list[Any]:
-    """Return values with what the kernel writes in copies of its own."""
+def _on_copies(module: Module, values: Sequence[Any]) -> tuple[list[Any], frozenset[int] | None]:
+    """Return values with what the kernel writes in copies, and what it may read; None for any.
+
+    Copies of what it does not read hold anything.
+    """
     prepared = Prepared.of(module)
-    written = Arguments(module, values, prepared.names, prepared.written).written
+    arguments = Arguments(module, values, prepared.names, prepared.written)
+    written, places = arguments.written, read_arguments(module)
     assert written is not None
+    read = None
+    if places is not None:
+        read = frozenset(buffer.storage_key for buffer in arguments.buffers_of(places))
     own: dict[int, torch.UntypedStorage] = {}
 
     def moved(value: Any) -> Any:
@@ -300,8 +305,12 @@ def _on_copies(module: Module, values: Sequence[Any]) -> list[Any]:
             return value
         if address not in own:
             whole = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-            own[address] = whole.clone().untyped_storage()
+            is_read = read is None or address in read
+            own[address] = (whole.clone() if is_read else torch.empty_like(whole)).untyped_storage()
         out = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         return out.set_(own[address], tensor.storage_offset(), tensor.shape, tensor.stride())
 
-    return [moved(value) for value in values]
+    moved_values = [moved(value) for value in values]
+    if read is not None:
+        read = frozenset(own[key].data_ptr() if key in own else key for key in read)
+    return moved_values, read

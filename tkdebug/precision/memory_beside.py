@@ -19,6 +19,7 @@ from tkdebug.interpreter.memory.observed_access import ObservedAccess
 from tkdebug.interpreter.memory.touched import Touched
 from tkdebug.interpreter.observers import Observer
 from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.tiles.side_by_side import AsActual
 from tkdebug.interpreter.tiles.values import DescriptorTile, PointerTile, TileValue
 
 _Key = tuple[int, int]
@@ -200,11 +201,27 @@ class MemoryBeside:
         assert buffer is not None
         return self._copies[_key(buffer)]
 
+    def begin_worlds(
+        self, pointer: TileValue, worlds: Iterable[Hashable | None], before: Tensor
+    ) -> None:
+        """Copy an allocation for worlds that are the kernel's so far.
+
+        Args:
+            pointer: into the allocation.
+            worlds: those that are wanted, of any kind.
+            before: what the allocation held before an op changed it, as fp64.
+        """
+        flats = self._at(pointer).flats
+        for world in worlds:
+            if isinstance(world, AsActual) and world not in flats:
+                flats[world] = before.clone()
+
     def _flat(self, pointer: TileValue, world: Hashable | None) -> Tensor:
-        """An allocation in a world, which is fp64's until something makes it differ."""
+        """An allocation in a world: fp64's, or the kernel's, until something makes it differ."""
         flats = self._at(pointer).flats
         if world not in flats:
-            flats[world] = flats[None].clone()
+            is_actual = isinstance(world, AsActual)
+            flats[world] = self.actual(pointer) if is_actual else flats[None].clone()
         return flats[world]
 
     # After the launch
@@ -227,7 +244,12 @@ def _gathered(stored: _Stored) -> WrittenElements:
     actual = torch.cat([each for _, each, _ in stored.entries])
     names = dict.fromkeys(world for _, _, tiles in stored.entries for world in tiles)
     worlds = {
-        world: torch.cat([tiles.get(world, tiles[None]) for _, _, tiles in stored.entries])
+        world: torch.cat(
+            [
+                tiles.get(world, wide if isinstance(world, AsActual) else tiles[None])
+                for _, wide, tiles in stored.entries
+            ]
+        )
         for world in names
     }
     unique, inverse = torch.unique(places, return_inverse=True)

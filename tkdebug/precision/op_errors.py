@@ -8,7 +8,7 @@ element, or to a hundredth of the tile's root mean square where that is more.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.rules import run_alone
 from tkdebug.interpreter.tiles.forms import ELEMENT_DTYPES
-from tkdebug.interpreter.tiles.side_by_side import SideBySide
+from tkdebug.interpreter.tiles.side_by_side import AsActual, SideBySide
 from tkdebug.interpreter.tiles.values import TileValue
 from tkdebug.precision.error_causes import (
     Cause,
@@ -72,7 +72,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class AsFp32:
+class AsFp32(AsActual):
     """A world: all errors as they are, but those of a line, which has the errors of fp32."""
 
     place: Place
@@ -174,17 +174,24 @@ class _Span:
 class _Scale:
     """The sizes that a tile's errors are relative to."""
 
-    __slots__ = ("_rms", "_size")
+    __slots__ = ("_known", "_rms", "_size")
 
     def __init__(self, exact: Tensor) -> None:
+        self._known: dict[float, Tensor] = {}
         self._size = _finite(exact).abs()
         self._rms = math.sqrt(float(self._size.square().mean())) if exact.numel() else 0.0
 
     def weights(self, least: float = _FLOOR) -> Tensor:
         """Return what absolute errors are multiplied by to be relative."""
-        if not self._rms:
-            return torch.ones_like(self._size)
-        return (self._size + least * self._rms).reciprocal_()
+        found = self._known.get(least)
+        if found is None:
+            found = (
+                (self._size + least * self._rms).reciprocal_()
+                if self._rms
+                else torch.ones_like(self._size)
+            )
+            self._known[least] = found
+        return found
 
     def mean_square(self, error: Tensor, least: float = _FLOOR) -> float:
         """Return the mean square of relative errors, of finite elements."""
@@ -262,8 +269,11 @@ class OpErrors:
             for world, part in self._parts(run, op, twin, sides, span, actual, own, local):
                 worlds[world] = worlds.get(world, exact) + part
             for tried in self.tried:
-                part = own.float().double() - own if tried == self._cause(op)[0] else local
-                worlds[AsFp32(tried)] = worlds.get(AsFp32(tried), exact) + part
+                world = AsFp32(tried)
+                if tried == self._cause(op)[0]:
+                    worlds[world] = worlds.get(world, own) + (own.float().double() - own)
+                elif world in worlds:
+                    worlds[world] = worlds[world] + local
         if len(worlds) > _FEW_WORLDS and actual.numel() >= _MANY_ELEMS:
             _merge_small(worlds, actual, exact)
         result.worlds = worlds
@@ -320,14 +330,24 @@ class OpErrors:
             difference = _difference(actual, exact)
             noted.carried += _Scale(exact).mean_square(difference) * actual.numel()
 
-    def of_memory(self, op: Operation, own: Tensor) -> dict[World, Tensor]:
-        """Return the worlds of the errors that an atomic makes in memory."""
+    def of_memory(
+        self, op: Operation, own: Tensor, known: Iterable[Hashable]
+    ) -> dict[World, Tensor]:
+        """Return what an atomic adds to memory in worlds, beside what it should.
+
+        Args:
+            op: the atomic.
+            own: the errors that it makes.
+            known: the worlds in which memory, or what is added, has other numbers.
+        """
         own = torch.nan_to_num(own)
         if not bool(own.any()):
             return {}
         source = Source(*self._cause(op))
         found: dict[World, Tensor] = {source: own}
-        found |= {AsFp32(place): own for place in self.tried if place != source.place}
+        found |= {world: own for world in known if isinstance(world, AsFp32)}
+        if source.place in self.tried:
+            found[AsFp32(source.place)] = torch.zeros_like(own)
         return found
 
     def _noted(self, op: Operation) -> OpError:

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.tiles.values import TileValue
 
 
+class AsActual:
+    """A world in which a tile is what the kernel has, not what it would be in fp64, if it has none.
+
+    It is the kernel's with all errors but some, and so the kernel's up to the first of these.
+    """
+
+    __slots__ = ()
+
+
 class SideBySide:
     """The sides of a float tile.
 
@@ -27,7 +36,7 @@ class SideBySide:
         actual: what the kernel has.
         exact: what it would have in fp64; None if that is `actual`, bit for bit.
         worlds: by cause, the tile in fp64 if that cause alone made errors; a missing cause has
-        `exact`.
+            `exact`, or for `AsActual` the kernel's.
     """
 
     __slots__ = ("_wide", "actual", "exact", "worlds")
@@ -56,7 +65,10 @@ class SideBySide:
     def in_world(self, run: TileForms, type_: Type, world: Hashable) -> Tensor:
         """Return what it would have under the errors of one cause."""
         found = self.worlds.get(world)
-        return self.in_fp64(run, type_) if found is None else found
+        if found is not None:
+            return found
+        is_actual = isinstance(world, AsActual)
+        return self.widened(run, type_) if is_actual else self.in_fp64(run, type_)
 
 
 def widened(run: TileForms, value: TileValue, type_: Type) -> Tensor:
