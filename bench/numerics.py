@@ -2,7 +2,7 @@
 
     python bench/numerics.py
 
-Per kernel: a launch as it is interpreted; the launch with 8 of its programs looked at, and with all
+Per kernel: a launch as it is interpreted; the launch with some of its programs looked at, and with all
 of them, as multiples of that.
 """
 
@@ -123,7 +123,7 @@ def main() -> None:
     """Print a row for each launch."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    print("| launch | interpreted | 8 programs looked at | all |")
+    print("| launch | interpreted | some programs looked at | all |")
     print("|---|---|---|---|")
     with tkdebug.mode("interpret"):
         for name, launch in launches().items():

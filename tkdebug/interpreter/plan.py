@@ -34,12 +34,12 @@ _COUNT_THEMSELVES = names_of(tt.Atomic)
 
 
 def planned(
-    module: Module, observers: Sequence[Observer] = (), counts_changes: bool = False
+    module: Module | Operation, observers: Sequence[Observer] = (), counts_changes: bool = False
 ) -> Plan:
     """Return the plan of a module.
 
     Args:
-        module: the module that is run.
+        module: the module that is run, or an op with regions of it.
         observers: the observers of a launch; others with the same keys may take their places later.
         counts_changes: whether stores tell `Scheduler` that they have changed memory.
     """

@@ -94,8 +94,9 @@ class Beside:
             # A function of elements runs as a whole, once for each side.
             inside = _is_of_elements(block)
             steps[block] = each if inside else [self._step(step) for step in each]
-        if any(ElementFunction.matches(op) for op in self._twins):
-            steps = {**planned(self._twin).steps, **steps}
+        for op, twin in self._twins.items():
+            if ElementFunction.matches(op):
+                steps.update(planned(twin).steps)
         return Plan(steps, own.attended_regions)
 
     def _step(self, step: Step) -> Step:
@@ -338,6 +339,9 @@ class _Computed:
         self._rule, self._op, self._twin = rule, op, twin
         self._errors, self._unfollowed = errors, unfollowed
         self._types = [value.type for value in op.operands]
+        self._floats = [is_float(type_) for type_ in self._types]
+        self._makes = [is_float(value.type) for value in op.results]
+        self._apply, self._view = RULES[twin.name], OpView(twin)
         # What computes it in fp64, where its own rule does not.
         self.function: Callable[[Tensor], Tensor] | None = None
         self._is_exact = op.name in EXACT
@@ -348,8 +352,8 @@ class _Computed:
         is_clean = all(side.exact is None for side in sides)
         if is_clean and self._is_exact:
             return [
-                SideBySide(result) if is_float(value.type) else result
-                for value, result in zip(self._op.results, results, strict=True)
+                SideBySide(result) if is_one else result
+                for is_one, result in zip(self._makes, results, strict=True)
             ]
         try:
             return self._on_all_sides(run, sides, results, is_clean)
@@ -378,8 +382,8 @@ class _Computed:
         assert exact is not None
         worlds = dict(zip(names, found, strict=True))
         made: list[TileValue] = []
-        for place, value in enumerate(self._op.results):
-            if not is_float(value.type):
+        for place, is_one in enumerate(self._makes):
+            if not is_one:
                 made.append(results[place])
                 continue
             here = {world: each[place] for world, each in worlds.items()}
@@ -396,7 +400,7 @@ class _Computed:
         wanted: Sequence[Callable[[SideBySide, ir.Type], Tensor]],
     ) -> list[list[Tensor]]:
         """The results in fp64 for some choices of operands, together where that is faster."""
-        floats = [is_float(type_) for type_ in self._types]
+        floats = self._floats
         chosen = [
             [choose(side, type_) for side, type_, is_one in self._given(sides, floats) if is_one]
             for choose in wanted
@@ -450,10 +454,11 @@ class _Computed:
         if self.function is not None:
             return [self.function(operand) for operand in operands]  # type: ignore[arg-type]
         with _unwatched(run):
-            results = _run(run, self._twin, *operands)
+            results = self._apply(run, self._view, *operands)
+        made = zip(results, self._twin.results, self._makes, strict=True)
         return [
-            run.dense(result, value.type) if is_float(value.type) else result  # type: ignore[misc]
-            for result, value in zip(results, self._twin.results, strict=True)
+            run.dense(result, value.type) if is_one else result  # type: ignore[misc]
+            for result, value, is_one in made
         ]
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.launch.grid import Grid
 
 # Programs of a launch that are looked at, where not all are: fewer of those with large tiles.
-SAMPLED, _FEWEST, _SAMPLED_BYTES = 8, 4, 1 << 20
+SAMPLED, _FEWEST, _SAMPLED_BYTES = 8, 3, 3 << 18
 # Live bytes of programs that run at once, where not all do.
 _SMALL_BYTES = 4 << 20
 # Lines of which it is measured what they would do in fp32.
