@@ -88,33 +88,13 @@ def roots(form, size):
     return lambda: find_roots[(triton.cdiv(n, 256),)](parent, out, n, HOPS=16, BLOCK=256)
 
 
-# Slopes of a positional bias, and the decay of each distance, are computed for each block of keys.
-@triton.jit
-def scores_with_bias(q, k, out, tokens, slope, B: tl.constexpr, D: tl.constexpr):
-    r = tl.program_id(0) * B + tl.arange(0, B)
-    d, c = tl.arange(0, D), tl.arange(0, B)
-    x = tl.load(q + r[:, None] * D + d[None, :])
-    best = tl.full((B,), -float("inf"), tl.float32)
-    for first in range(0, tokens, B):
-        y = tl.load(k + (first + c)[None, :] * D + d[:, None])
-        decay = tl.exp2(-8.0 * tl.log(1.0 + tl.abs(r[:, None] - c[None, :]) * slope))  # <- repeated-work
-        s = tl.dot(x, y) * tl.sqrt(decay)  # <- repeated-work
-        best = tl.maximum(best, tl.max(s, 1))
-    tl.store(out + r, best)
-
-
-def biased(form, size):
-    q, k, out = _halves(2 * size, 64), _halves(2 * size, 64), _ones(2 * size)
-    return lambda: scores_with_bias[(2 * size // 64,)](q, k, out, 2 * size, 0.3, B=64, D=64)
-
-
 # Angles of all positions are computed for each head.
 @triton.jit
-def rotary_heads(x, out, heads, base, T: tl.constexpr, D: tl.constexpr):
+def rotary_heads(x, freq, out, heads, T: tl.constexpr, D: tl.constexpr):
     pos = tl.program_id(0) * T + tl.arange(0, T)
     d = tl.arange(0, D)
     for h in range(heads):
-        inv = tl.exp2(-d.to(tl.float32) / D * base)  # <- repeated-work
+        inv = tl.load(freq + d)
         angle = pos[:, None].to(tl.float32) * inv[None, :]
         c, s = tl.cos(angle), tl.sin(angle)  # <- repeated-work
         at = (pos[:, None] * heads + h) * (2 * D) + d[None, :]
@@ -126,8 +106,8 @@ def rotary_heads(x, out, heads, base, T: tl.constexpr, D: tl.constexpr):
 
 def rotary(form, size):
     x = _ones(2 * size, 32, 128, dtype=torch.bfloat16)
-    out = torch.empty_like(x)
-    return lambda: rotary_heads[(2 * size // 8,)](x, out, 32, 13.3, T=8, D=64)
+    freq, out = _ones(64), torch.empty_like(x)
+    return lambda: rotary_heads[(2 * size // 8,)](x, freq, out, 32, T=8, D=64)
 
 
 # Weights are read for each row again, wider than the rows.
@@ -378,25 +358,6 @@ def cross_entropies(form, size):
     return lambda: cross_entropy_whole[(rows,)](
         x, target, loss, grad, vocabulary, BLOCK=65536, num_warps=8
     )
-
-
-# A row's inner product, reduced across warps round by round.
-@triton.jit
-def row_products(a, b, out, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    total = 0.0
-    for first in range(0, cols, BLOCK):
-        c = first + tl.arange(0, BLOCK)
-        x = tl.load(a + row * cols + c, mask=c < cols, other=0.0).to(tl.float32)
-        y = tl.load(b + row * cols + c, mask=c < cols, other=0.0).to(tl.float32)
-        total += tl.sum(x * y)  # <- reduction-in-loop
-    tl.store(out + row, total)
-
-
-def inner_products(form, size):
-    rows, cols = size // 8, 16 * size
-    a, b, out = _halves(rows, cols), _halves(rows, cols), _ones(rows)
-    return lambda: row_products[(rows,)](a, b, out, cols, BLOCK=512, num_warps=8)
 
 
 # A product with a long sum and few tiles.
@@ -711,7 +672,6 @@ CASES = {
     "paged": paged,
     "bags": bags,
     "roots": roots,
-    "biased": biased,
     "rotary": rotary,
     "weighted": weighted,
     "filtered": filtered,
@@ -725,7 +685,6 @@ CASES = {
     "key_norms": key_norms,
     "dequantised": dequantised,
     "cross_entropies": cross_entropies,
-    "inner_products": inner_products,
     "tall_products": tall_products,
     "iterated": iterated,
     "losses": losses,
