@@ -10,6 +10,8 @@ from tkdebug.advice.facts import GATHER, AccessFacts, KernelFacts, LineCode, Wai
 from tkdebug.advice.findings import (
     Finding,
     Launch,
+    also_in,
+    least,
     of_program,
     of_tensors,
     share_of_program,
@@ -23,6 +25,7 @@ from tkdebug.advice.model import (
     local_dram_bytes,
     local_l2_bytes,
     request_s,
+    reread_bytes,
     steady_s,
     without_waits,
 )
@@ -76,9 +79,31 @@ def slow_arithmetic(launch: Launch) -> Iterator[Finding]:
         share = share_of_program(launch, work) if cause in _OF_INDICES else 0.0
         message = (
             f"{text.format(worst.per_element.get(cause, 1.0))}"
-            f"{_also([one for one, _ in found], worst)}{of_program(share)}"
+            f"{also_in((one.frame for one, _ in found), worst.frame)}{of_program(share)}"
         )
-        yield Finding(worst.frame, cause, message, work, share)
+        if cause == "integer-division":
+            yield _with_split_accesses(launch, Finding(worst.frame, cause, message, work, share))
+        else:
+            yield Finding(worst.frame, cause, message, work, share)
+
+
+def _with_split_accesses(launch: Launch, finding: Finding) -> Finding:
+    """Return the finding on divisions, with the accesses for which neighbours are unknown, too.
+
+    A thread then loads one by one what follows each other in the tile.
+    """
+    split = [
+        replace(
+            a,
+            sectors=min(a.sectors, a.program_sectors),
+            lines=min(a.lines, max(a.requests, a.program_sectors / 4)),
+        )
+        for a in launch.facts.accesses
+        if a.is_divided and a.width_bytes < a.held_bytes
+    ]
+    symptoms = {"narrow-access": frozenset(a.frame for a in split)}
+    better = least(launch.work, finding.better, [launch.with_accesses(split)])
+    return replace(finding, better=better, symptoms=symptoms)
 
 
 def _loads_together(launch: Launch, work: Work) -> Work:
@@ -132,15 +157,6 @@ def _without_code(work: Work, line: LineCode, cause: str, share: float) -> Work:
     return replace(without_waits(work, waits_gone), pipes=without(work.pipes, removed))
 
 
-def _also(lines: list[LineCode], named: LineCode) -> str:
-    numbers = sorted({line.frame.line for line in lines if line.frame.line != named.frame.line})
-    if not numbers:
-        return ""
-    shown = ", ".join(map(str, numbers[:_MOST_LINES]))
-    more = f" and {len(numbers) - _MOST_LINES} more" if len(numbers) > _MOST_LINES else ""
-    return f" (also in line{'s' if len(numbers) > 1 else ''} {shown}{more})"
-
-
 # Repeated work
 
 
@@ -164,12 +180,13 @@ def repeated_work(launch: Launch) -> Iterator[Finding]:
             f"load{of_tensors(worst)}: the same elements in each of {loads[worst.op_id]:.4g} "
             f"rounds of the loop{_and_more(lines, worst)}; load them before it"
         )
-        yield Finding(worst.frame, "redundant-load", message, work)
+        yield Finding(worst.frame, "redundant-load", message, work, 0.0, _of_loads(repeating))
     elif lines:
         first = max(lines, key=lambda line: line.by_cause[_REPEATED]["issue"])
         message = (
             "what is computed here is the same in each round of a loop around it"
-            f"{_also(lines, first)}; compute it before that loop, and keep the result"
+            f"{also_in((line.frame for line in lines), first.frame)}; compute it before that "
+            "loop, and keep the result"
         )
         yield Finding(first.frame, _REPEATED, message, work)
 
@@ -192,6 +209,8 @@ def _without_loads(launch: Launch, work: Work, rounds: Mapping[int, float]) -> W
     work = without_waits(work, lambda w: gone.get(w.op_id, 0.0) if w.op_id is not None else 0.0)
     return replace(
         work,
+        dram_bytes=work.dram_bytes
+        - sum(reread_bytes(a, launch.facts, launch.machine) * gone[a.op_id] for a in loads),
         l2_bytes=work.l2_bytes - sum(l2_bytes(a) * gone[a.op_id] for a in loads),
         awaited_l2_bytes=max(
             0.0,
@@ -215,20 +234,28 @@ def _and_more(lines: list[LineCode], load: AccessFacts) -> str:
 
 
 def loads_again(launch: Launch) -> Iterator[Finding]:
-    """Loads of memory that an earlier load of the same program has read."""
+    """Loads of memory that an earlier load of the same program has read: all of one together."""
+    by_id = {a.op_id: a for a in launch.facts.accesses}
+    again: dict[int, list[AccessFacts]] = {}
     for access in launch.facts.accesses:
-        first = next(
-            (a for a in launch.facts.accesses if a.op_id == access.loaded_by and a is not access),
-            None,
-        )
-        if first is None or first.frame == access.frame:
-            continue
-        work = _without_loads(launch, launch.work, {access.op_id: _ALL})
+        first = by_id.get(access.loaded_by) if access.loaded_by is not None else None
+        if first is not None and first is not access and first.frame != access.frame:
+            again.setdefault(first.op_id, []).append(access)
+    for op_id, loads in again.items():
+        work = _without_loads(launch, launch.work, {a.op_id: _ALL for a in loads})
+        load = loads[0]
         message = (
-            f"load{of_tensors(access)}: a program loads here again what line {first.frame.line} "
-            "has loaded; keep the tile, or compute what needs it in one pass"
+            f"load{of_tensors(load)}: a program loads here again what line "
+            f"{by_id[op_id].frame.line} has loaded{also_in((a.frame for a in loads), load.frame)}; "
+            "keep the tile, or compute what needs it in one pass"
         )
-        yield Finding(access.frame, "redundant-load", message, work)
+        yield Finding(load.frame, "redundant-load", message, work, 0.0, _of_loads(loads))
+
+
+def _of_loads(loads: list[AccessFacts]) -> Mapping[str, frozenset[Frame]]:
+    """What is gone with loads, at their lines."""
+    kinds = ("not-pipelined", "uncoalesced", "narrow-access", "gather", "repeated-work")
+    return dict.fromkeys(kinds, frozenset(load.frame for load in loads))
 
 
 _ALL = 1e9
@@ -268,7 +295,8 @@ def spills(launch: Launch) -> Iterator[Finding]:
         f"{_few_blocks(facts) if is_full else ''}), most of it here{of_program(share)}; smaller "
         f"tiles or more warps than {facts.num_warps} hold less a thread"
     )
-    yield Finding(frame, "spill", message, better, share)
+    symptoms = dict.fromkeys(("low-occupancy-registers", "barriers"))
+    yield Finding(frame, "spill", message, better, share, symptoms)
 
 
 def _few_blocks(facts: KernelFacts) -> str:

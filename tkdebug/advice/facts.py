@@ -15,6 +15,10 @@ AccessKind = Literal["load", "store", "atomic"]
 AccessPath = Literal["registers", "copy", "bulk"]
 
 
+# The sectors of a tile without gaps, of those that its bytes need: it may begin and end anywhere.
+_FILLED = 1.5
+
+
 @dataclass(frozen=True, slots=True)
 class AccessFacts:
     """All executions of one access to global memory.
@@ -37,9 +41,11 @@ class AccessFacts:
         possible_bytes: widest access that there would be for the tile (16 bytes at most).
         thread_bytes: the size of a thread's elements that follow each other in memory, aligned or
             not.
+        held_bytes: the size of a thread's elements that follow each other in the tile.
         in_loop: whether it is in a loop.
         loop_depends: whether its addresses depend on loads of the loop.
         is_gather: whether its addresses come from memory.
+        is_divided: whether its addresses come from divisions of whole tiles.
         repeated: share of executions that access the same memory as the program's execution before.
         again: the number of times that a program accesses the same elements, because iterations of
             loops do not change them.
@@ -75,9 +81,11 @@ class AccessFacts:
     width_bytes: int
     possible_bytes: int
     thread_bytes: int = 0
+    held_bytes: int = 0
     in_loop: bool = False
     loop_depends: bool = False
     is_gather: bool = False
+    is_divided: bool = False
     repeated: float = 0.0
     again: float = 1.0
     address_loads: tuple[int, ...] = ()
@@ -99,6 +107,17 @@ class AccessFacts:
         possible = self.executions * self.tile_elems
         return self.elements / possible if possible else 1.0
 
+    @property
+    def is_split(self) -> bool:
+        """Whether a thread loads neighbours of the tile one by one.
+
+        Each of its requests then leaves gaps that the next ones fill.
+        """
+        return (
+            self.width_bytes < self.held_bytes
+            and self.program_sectors <= _FILLED * self.needed_sectors
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class DotFacts:
@@ -111,7 +130,8 @@ class DotFacts:
         operands: the operands' type as text, such as "f16".
         why: why the unit is no better, "" if it is the best.
         passes: products that one is made of: 3 for tf32x3.
-        widened: the narrower type that both operands were cast from, "" if they were not.
+        widened: the narrower type that an operand was cast from, if the data of the other are no
+            wider; else "".
         tile: rows, columns and elements of a sum, in one execution.
         loads: ops of the loads that bring its operands; None if one is computed.
     """
@@ -178,6 +198,7 @@ class LoopFacts:
         op_ids: the ids of all Tile IR ops in it.
         entries: how often programs come to it.
         rounds: the number of iterations each time.
+        is_counted: whether the number of rounds is known when the loop begins.
         needs_before: the place where an iteration computes a value that the next one needs, other
             than sums and extremes; None if iterations may be made in any order.
     """
@@ -187,6 +208,7 @@ class LoopFacts:
     entries: int
     rounds: float
     needs_before: Frame | None
+    is_counted: bool = True
 
 
 # The kind of access to shared memory at the indices of a tl.gather.

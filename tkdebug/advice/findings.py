@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tkdebug.advice.facts import AccessFacts, KernelFacts
 from tkdebug.advice.machines import Machine
@@ -22,6 +22,8 @@ class Finding:
         better: the work without the cause; of the same grid.
         share: the share of a program's time, for causes that are named even if other programs hide
             them.
+        symptoms: the kinds of other causes that are gone without this one, each with the lines
+            where they are; None for all lines.
     """
 
     frame: Frame
@@ -29,6 +31,14 @@ class Finding:
     message: str
     better: Work
     share: float = 0.0
+    symptoms: Mapping[str, frozenset[Frame] | None] = field(default_factory=dict)
+
+    def explains(self, other: Finding) -> bool:
+        """Whether another finding is a symptom of this cause."""
+        if other is self or other.kind not in self.symptoms:
+            return False
+        lines = self.symptoms[other.kind]
+        return lines is None or other.frame in lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,60 @@ class Launch:
 Rule = Callable[[Launch], Iterator[Finding]]
 
 
+def without_symptoms(launch: Launch, findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings, the better work of each without its symptoms, too."""
+    found = list(findings)
+    return [
+        replace(
+            cause,
+            better=least(
+                launch.work, cause.better, [one.better for one in found if cause.explains(one)]
+            ),
+        )
+        for cause in found
+    ]
+
+
+# What is added up in `Work`.
+_AMOUNTS = (
+    *("dram_bytes", "l2_bytes", "l1_wavefronts", "tensor_s", "atomic_s"),
+    *("awaited_dram_bytes", "awaited_l2_bytes", "request_s"),
+)
+
+
+def least(work: Work, better: Work, others: Iterable[Work]) -> Work:
+    """Return better work without what is also gone in others, as they overlap.
+
+    Args:
+        work: the work as it is.
+        better: the work without a cause.
+        others: the work without each of the cause's symptoms.
+    """
+    for other in others:
+        amounts = {
+            name: min(getattr(better, name), getattr(other, name))
+            for name in _AMOUNTS
+            if getattr(other, name) < getattr(work, name)
+        }
+        pipes = {
+            pipe: min(count, other.pipes.get(pipe, 0.0)) for pipe, count in better.pipes.items()
+        }
+        left = {(w.cause, w.frame, w.op_id): w.cycles for w in other.waits}
+        waits = (
+            replace(w, cycles=min(w.cycles, left.get((w.cause, w.frame, w.op_id), 0.0)))
+            for w in better.waits
+        )
+        better = replace(
+            better,
+            **amounts,
+            pipes=pipes,
+            waits=tuple(wait for wait in waits if wait.cycles),
+            blocks=max(better.blocks, other.blocks),
+            warps=max(better.warps, other.warps),
+        )
+    return better
+
+
 def accesses_by_line(
     launch: Launch, kind_of: Callable[[AccessFacts], bool]
 ) -> Mapping[tuple[Frame, str], list[AccessFacts]]:
@@ -82,6 +146,20 @@ def of_tensors(*accesses: AccessFacts) -> str:
     """Names of their tensors, as a message has them."""
     tensors = dict.fromkeys(f"`{a.tensor}`" for a in accesses if a.tensor)
     return f" of {' and '.join(tensors)}" if tensors else ""
+
+
+# Lines that a message lists.
+_MOST_LINES = 4
+
+
+def also_in(frames: Iterable[Frame], named: Frame) -> str:
+    """The text of other lines that have the same cause; "" if there are none."""
+    numbers = sorted({frame.line for frame in frames} - {named.line})
+    if not numbers:
+        return ""
+    shown = ", ".join(map(str, numbers[:_MOST_LINES]))
+    more = f" and {len(numbers) - _MOST_LINES} more" if len(numbers) > _MOST_LINES else ""
+    return f" (also in line{'s' if len(numbers) > 1 else ''} {shown}{more})"
 
 
 def share_of_program(launch: Launch, better: Work) -> float:

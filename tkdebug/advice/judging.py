@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tkdebug.advice.facts import KernelFacts
-from tkdebug.advice.findings import Finding, Launch
+from tkdebug.advice.findings import Finding, Launch, without_symptoms
 from tkdebug.advice.line_times import line_shares
 from tkdebug.advice.machines import (
     MACHINES,
@@ -167,18 +167,39 @@ def judge(facts: KernelFacts, machine: Machine, launch_id: int) -> Verdict:
     """The verdict on one launch."""
     launch = look_at(facts, machine)
     now = Times(grid_s(launch.work, machine), steady_s(launch.work, machine))
-    remarks = [
-        remark
-        for rule in RULES
-        for finding in rule(launch)
-        if (remark := _remark(launch, finding, now, launch_id)) is not None
-    ]
+    findings = without_symptoms(launch, (found for rule in RULES for found in rule(launch)))
+    remarks = _causes_first(
+        [
+            (finding, remark)
+            for finding in findings
+            if (remark := _remark(launch, finding, now, launch_id)) is not None
+        ]
+    )
     remarks += [
         _of_grid(launch, finding, before_s, after_s, now, launch_id)
         for finding, before_s, after_s in grid_findings(launch)
     ]
     lines: list[LineCost | LineTime] = [*_lines(facts, launch_id), *_times(launch, launch_id)]
     return Verdict(_cost(launch, now, launch_id), tuple(lines), tuple(ranked(remarks)))
+
+
+def _causes_first(found: list[tuple[Finding, Remark]]) -> list[Remark]:
+    """Return remarks whose gains rank each symptom after its cause."""
+    return [
+        replace(
+            remark,
+            better_ns=max([remark.better_ns, *(_MORE * r.better_ns for r in causes)]),
+            filled_better_ns=max(
+                [remark.filled_better_ns, *(_MORE * r.filled_better_ns for r in causes)]
+            ),
+        )
+        for finding, remark in found
+        for causes in [[r for cause, r in found if cause.explains(finding)]]
+    ]
+
+
+# A little more time, so that what would be equal is not.
+_MORE = 1 + 1e-9
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def l2_bytes(access: AccessFacts) -> float:
 
     Sectors without their neighbours cost more: measured on columns of a matrix.
     """
-    alone = access.sectors > 2 * access.needed_sectors
+    alone = access.program_sectors > 2 * access.needed_sectors
     scale = _LONE_SECTOR if alone else 1
     return access.executions * access.program_sectors * SECTOR_BYTES * scale
 
@@ -144,6 +144,22 @@ def l2_bytes(access: AccessFacts) -> float:
 def dram_bytes(access: AccessFacts) -> float:
     """Return the bytes of the sectors that an access touches in the launch, each once."""
     return access.footprint_bytes + access.overfetch_bytes
+
+
+def reread_bytes(access: AccessFacts, facts: KernelFacts, machine: Machine) -> float:
+    """Return the bytes that an access reads from memory again, since no cache has kept them.
+
+    Programs that run at the same time keep in the second-level cache what each has read before.
+    """
+    first = next((a for a in facts.accesses if a.op_id == access.loaded_by), None)
+    if first is None or first is access:
+        return 0.0
+    running = min(facts.programs, machine.sms * max(1, facts.occupancy.blocks))
+    kept = running * first.footprint_bytes / facts.programs
+    if kept <= machine.l2_bytes:
+        return 0.0
+    moved = access.executions * access.program_sectors * SECTOR_BYTES
+    return moved * (1 - machine.l2_bytes / kept)
 
 
 def latency_s(access: AccessFacts, machine: Machine) -> float:
@@ -207,7 +223,8 @@ def work_of(facts: KernelFacts, machine: Machine) -> Work:
     local = sum(facts.local_lines.values())
     direct = [a for a in facts.accesses if a.path != "bulk"]
     awaited = awaited_loads(facts, machine)
-    tensors = tensor_dram_bytes(facts)
+    again = sum(reread_bytes(a, facts, machine) for a in facts.accesses)
+    tensors = tensor_dram_bytes(facts) + again
     return Work(
         dram_bytes=tensors + local_dram_bytes(facts, machine),
         l2_bytes=sum(map(l2_bytes, facts.accesses)) + local_l2_bytes(facts, machine),
@@ -216,7 +233,7 @@ def work_of(facts: KernelFacts, machine: Machine) -> Work:
         tensor_s=tensor_seconds(facts, machine),
         atomic_s=atomic_seconds(facts, machine),
         waits=facts.waits,
-        awaited_dram_bytes=min(tensors, sum(map(dram_bytes, awaited))),
+        awaited_dram_bytes=min(tensors, again + sum(map(dram_bytes, awaited))),
         awaited_l2_bytes=sum(map(l2_bytes, awaited)),
         request_s=sum(request_s(a, machine) for a in direct if a.path == "registers"),
         blocks=max(1, facts.occupancy.blocks),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tkdebug.advice.facts import AccessFacts, DotFacts, KernelFacts
-from tkdebug.advice.findings import Finding, Launch, without
+from tkdebug.advice.findings import Finding, Launch, also_in, without
 from tkdebug.advice.machines import TENSOR_SHARE, TF32_BITS
 from tkdebug.advice.model import ON_CHIP, Work, l2_bytes, without_waits
 from tkdebug.errors import Frame
@@ -15,6 +15,8 @@ from tkdebug.errors import Frame
 _LEAST_SIDE, _LEAST_SUM = 16, 16
 # Tiles with such sides ask little of the second-level cache for their products.
 _LARGE_SIDE = 128
+# Causes that are a product's operands in shared memory.
+_OF_SHARED = ("bank-conflict", "layout-conversion")
 # Warpgroup instructions take so many rows. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix".
 _WGMMA_ROWS = 64
 
@@ -72,42 +74,54 @@ def _operand_frames(facts: KernelFacts, dots: list[DotFacts]) -> set[Frame]:
 
 def upcasts(launch: Launch) -> Iterator[Finding]:
     """Products whose operands are cast to fp32 first, and had fit tensor cores as they were."""
-    facts, machine = launch.facts, launch.machine
-    for frame, dots in _dots_by_line(facts).items():
-        dot = max(dots, key=lambda d: d.flops)
-        if not dot.widened or dot.operands != "f32" or not dot.flops:
-            continue
-        flops = sum(d.flops * d.passes for d in dots)
-        # Operands that are cast have a type of 16 bits at most; fp8 may lack a product of its own.
-        best = flops / (machine.tensor_flops[16] * machine.mma_share * TENSOR_SHARE)
-        now, pipes = 0.0, launch.work.pipes
+    facts = launch.facts
+    dots = [d for d in facts.dots if d.widened and d.operands == "f32" and d.flops]
+    if not dots:
+        return
+    dot = max(dots, key=lambda d: d.flops)
+    unit = "FMA units" if dot.unit == "fma" else "tensor cores as tf32"
+    message = (
+        f"dot: its operands are fp32, cast from {_NAMES.get(dot.widened, dot.widened)}, "
+        f"and computed by {unit}; tl.dot of the type that was loaded adds up in fp32, "
+        "too, at twice the rate and with half of the shared memory"
+        f"{also_in((d.frame for d in dots), dot.frame)}"
+    )
+    frames = frozenset(_operand_frames(facts, dots))
+    symptoms: dict[str, frozenset[Frame] | None] = dict.fromkeys(_OF_SHARED, frames)
+    symptoms |= dict.fromkeys(("spill", "low-occupancy-shared"))
+    symptoms["no-wgmma"] = frozenset(d.frame for d in dots)
+    yield Finding(dot.frame, "upcast-operands", message, _as_loaded(launch, dots), 0.0, symptoms)
+
+
+def _as_loaded(launch: Launch, dots: list[DotFacts]) -> Work:
+    """The work if products took their operands as they were loaded.
+
+    Operands then bypass the registers to shared memory, as half the bytes.
+    """
+    facts, machine, work = launch.facts, launch.machine, launch.work
+    # Operands that are cast have a type of 16 bits at most; fp8 may lack a product of its own.
+    rate = machine.tensor_flops[16] * machine.mma_share * TENSOR_SHARE
+    tensor_s, pipes = work.tensor_s, work.pipes
+    for dot in dots:
+        flops = dot.flops * dot.passes
         if dot.unit == "fma":
             pipes = without(pipes, {"fp32": flops / 64, "issue": flops / 64})
-        else:
-            peak = machine.tensor_flops.get(dot.bits, machine.tensor_flops[16])
-            share = 1.0 if dot.unit == "wgmma" else machine.mma_share
-            now = flops / (peak * share * TENSOR_SHARE)
-        # Without the cast, operands bypass the registers to shared memory, as half the bytes.
-        frames = _operand_frames(facts, dots)
-        shared = sum(s.wavefronts - s.needed / 2 for s in facts.shared if s.frame in frames)
-        moves = sum(_shared_loads(facts, one) for one in frames) / 2
-        work = without_waits(
-            launch.work,
-            lambda w: 0.5 if w.frame in frames and w.cause in ON_CHIP else 0.0,  # noqa: B023
-        )
-        work = replace(
-            work,
-            tensor_s=max(0.0, work.tensor_s - now) + min(best, now or best),
-            pipes=without(pipes, {"lsu": moves, "issue": moves}),
-            l1_wavefronts=max(0.0, work.l1_wavefronts - shared),
-        )
-        unit = "FMA units" if dot.unit == "fma" else "tensor cores as tf32"
-        message = (
-            f"dot: its operands are cast from {_NAMES.get(dot.widened, dot.widened)} to fp32, "
-            f"and computed by {unit}; tl.dot of the operands as they were loaded adds up in fp32, "
-            "too, at twice the rate and with half of the shared memory"
-        )
-        yield Finding(frame, "upcast-operands", message, work)
+            tensor_s += flops / rate
+            continue
+        peak = machine.tensor_flops.get(dot.bits, machine.tensor_flops[16])
+        share = 1.0 if dot.unit == "wgmma" else machine.mma_share
+        now = flops / (peak * share * TENSOR_SHARE)
+        tensor_s += min(flops / rate, now) - now
+    frames = _operand_frames(facts, dots)
+    shared = sum(s.wavefronts - s.needed / 2 for s in facts.shared if s.frame in frames)
+    moves = sum(_shared_loads(facts, one) for one in frames) / 2
+    work = without_waits(work, lambda w: 0.5 if w.frame in frames and w.cause in ON_CHIP else 0.0)
+    return replace(
+        work,
+        tensor_s=max(0.0, tensor_s),
+        pipes=without(pipes, {"lsu": moves, "issue": moves}),
+        l1_wavefronts=max(0.0, work.l1_wavefronts - shared),
+    )
 
 
 _NAMES = {"f16": "fp16", "bf16": "bf16"}
@@ -168,7 +182,11 @@ def broadcasting(launch: Launch) -> Iterator[Finding]:
             "computed by FMA units, because only tl.dot uses tensor cores; "
             f"tl.dot of the two tiles{longer}, computes it"
         )
-        yield Finding(found.frame, "no-tensor-cores", message, work)
+        symptoms: dict[str, frozenset[Frame] | None] = dict.fromkeys(
+            ("spill", "low-occupancy-registers", "not-pipelined", "barriers")
+        )
+        symptoms |= dict.fromkeys(("reduction-in-loop", *_OF_SHARED), frozenset(found.frames))
+        yield Finding(found.frame, "no-tensor-cores", message, work, 0.0, symptoms)
 
 
 def small_products(launch: Launch) -> Iterator[Finding]:

@@ -18,7 +18,15 @@ from tkdebug.advice.code_rules import (
     spills,
 )
 from tkdebug.advice.facts import AccessFacts, KernelFacts
-from tkdebug.advice.findings import Finding, Launch, Rule, accesses_by_line, of_tensors, without
+from tkdebug.advice.findings import (
+    Finding,
+    Launch,
+    Rule,
+    accesses_by_line,
+    also_in,
+    of_tensors,
+    without,
+)
 from tkdebug.advice.machines import SECTOR_BYTES, Machine
 from tkdebug.advice.model import ON_CHIP, request_s, without_waits, work_of
 from tkdebug.advice.product_rules import broadcasting, small_products, tensor_cores, upcasts
@@ -39,13 +47,19 @@ _SEVERAL = (
 
 
 def coalescing(launch: Launch) -> Iterator[Finding]:
-    """Requests that touch more sectors than their bytes need."""
+    """Requests that touch more sectors than their bytes need: tiles of one form together."""
 
     def wastes(access: AccessFacts) -> bool:
-        return access.sectors > 1.5 * access.needed_sectors and not _is_split(access)
+        return access.sectors > 1.5 * access.needed_sectors and not access.is_split
 
-    for (frame, verb), accesses in accesses_by_line(launch, wastes).items():
+    by_form: dict[tuple[object, ...], list[AccessFacts]] = {}
+    for access in filter(wastes, launch.facts.accesses):
+        if access.executions:
+            form = access.tile_elems, access.element_bytes, access.sectors, access.is_gather
+            by_form.setdefault(form, []).append(access)
+    for accesses in by_form.values():
         worst = max(accesses, key=lambda a: a.executions * a.sectors)
+        verb = " and ".join(dict.fromkeys(a.kind for a in accesses))
         per = worst.sectors / worst.requests
         ideal = max(1.0, worst.needed_sectors / worst.requests)
         gather = worst.is_gather
@@ -54,9 +68,11 @@ def coalescing(launch: Launch) -> Iterator[Finding]:
         message = (
             f"{verb}{of_tensors(*accesses)}: a warp's request touches {per:.3g} sectors of "
             f"{SECTOR_BYTES} bytes where {ideal:.2g} would do, because {what}; {help_}"
+            f"{also_in((a.frame for a in accesses), worst.frame)}"
         )
         work = launch.with_accesses(map(_without_gaps, accesses))
-        yield Finding(frame, "gather" if gather else "uncoalesced", message, work)
+        kind = "gather" if gather else "uncoalesced"
+        yield Finding(worst.frame, kind, message, work)
 
 
 def _without_gaps(access: AccessFacts) -> AccessFacts:
@@ -70,17 +86,6 @@ def _without_gaps(access: AccessFacts) -> AccessFacts:
     )
 
 
-def _is_split(access: AccessFacts) -> bool:
-    """Whether neighbours in memory are a thread's own, and loaded one by one.
-
-    Each of its requests then leaves gaps that the next ones fill.
-    """
-    return (
-        access.width_bytes < min(4, access.thread_bytes)
-        and access.program_sectors <= 1.5 * access.needed_sectors
-    )
-
-
 def narrow_accesses(launch: Launch) -> Iterator[Finding]:
     """Accesses of a thread that could be wider."""
 
@@ -88,23 +93,28 @@ def narrow_accesses(launch: Launch) -> Iterator[Finding]:
         return (
             access.path == "registers"
             and access.kind != "atomic"
-            and access.width_bytes < min(4, access.possible_bytes)
-            and (
-                access.sectors <= 1.5 * access.needed_sectors + access.requests or _is_split(access)
-            )
             and access.tile_elems >= 128
+            and (access.is_split or (is_small(access) and is_dense(access)))
         )
+
+    def is_small(access: AccessFacts) -> bool:
+        return access.width_bytes < min(4, access.possible_bytes)
+
+    def is_dense(access: AccessFacts) -> bool:
+        return access.sectors <= 1.5 * access.needed_sectors + access.requests
 
     for (frame, verb), accesses in accesses_by_line(launch, is_narrow).items():
         access = accesses[0]
-        wide = access.possible_bytes / access.width_bytes
+        # Only neighbours in memory can be accessed together.
+        may_widen = not access.is_split or access.thread_bytes > access.width_bytes
+        wide = access.possible_bytes / access.width_bytes if may_widen else 1.0
         count = sum(a.requests * a.executions for a in accesses)
         fewer = count * (1 - 1 / wide)
         # Wide ones fill the lines that they touch; split ones come back to each line.
         again = sum(
-            max(0.0, a.lines - a.needed_sectors / 4) * a.executions
+            max(0.0, a.lines - max(a.needed_sectors / 4, a.requests / wide)) * a.executions
             for a in accesses
-            if _is_split(a)
+            if a.is_split
         )
         work = replace(
             launch.work,
@@ -152,7 +162,8 @@ def small_tiles(launch: Launch) -> Iterator[Finding]:
         f"a program has {holds} for its {threads} threads, so most of them repeat what others do "
         f"or do nothing; a larger block, or several rows a program{fewer} gives each its own"
     )
-    yield Finding(facts.frame, "small-tiles", message, better)
+    symptoms = ("narrow-access", "barriers", "reduction-in-loop", "not-pipelined")
+    yield Finding(facts.frame, "small-tiles", message, better, 0.0, dict.fromkeys(symptoms))
 
 
 def masked_off(launch: Launch) -> Iterator[Finding]:
@@ -176,7 +187,8 @@ def masked_off(launch: Launch) -> Iterator[Finding]:
                 f"{widest.tile_elems} elements; a smaller block, or a loop or grid that ends "
                 "where the data does, does no work for the others"
             )
-            yield Finding(widest.frame, "masked-off", message, less)
+            full = ("spill", "low-occupancy-registers", "barriers")
+            yield Finding(widest.frame, "masked-off", message, less, 0.0, dict.fromkeys(full))
     for discarded in facts.discarded:
         if discarded.share < 0.1:
             continue

@@ -10,6 +10,7 @@ from tkdebug.advice.findings import (
     Finding,
     Launch,
     accesses_by_line,
+    also_in,
     of_program,
     of_tensors,
     share_of_program,
@@ -48,40 +49,57 @@ _SHORT_S = 2e-6
 
 def pipelining(launch: Launch) -> Iterator[Finding]:
     """Loads in loops that nothing runs ahead of."""
-    facts = launch.facts
     yield from _waiting_products(launch)
-    seen: set[Frame] = set()
-    for access in facts.accesses:
-        is_load = access.in_loop and access.kind == "load" and access.path == "registers"
-        if not is_load or access.frame in seen:
-            continue
-        reason = facts.why_not_pipelined.get(access.op_id)
-        if access.loop_depends:
-            seen.add(access.frame)
-            yield _dependent(launch, access)
-            continue
-        if facts.dots and reason is not None:
-            continue
-        if reason is None and not facts.dots:
-            reason = (
-                "only loads for tl.dot run ahead by themselves; "
-                "tl.range(…, num_stages=3) asks for others"
-            )
-        if reason is None:
-            continue
-        seen.add(access.frame)
-        work = _ahead(launch, [access], 1 - 1 / max(_USUAL_AHEAD, facts.num_stages - 1))
-        message = f"load{of_tensors(access)}: each round of the loop waits for it, because {reason}"
-        yield Finding(
-            access.frame, "not-pipelined", message, _widened(work, access, launch.machine)
-        )
+    yield from _dependent_loads(launch)
+    if not launch.facts.dots:
+        yield from _waiting_loops(launch)
 
 
-def _dependent(launch: Launch, access: AccessFacts) -> Finding:
-    """A load whose address the same loop loads: two waits in each round, one after the other."""
+def _waiting_loops(launch: Launch) -> Iterator[Finding]:
+    """Report loops without products whose loads do not run ahead, each once for each reason."""
     facts = launch.facts
+    together: dict[tuple[int, str], list[AccessFacts]] = {}
+    for access in facts.accesses:
+        if not access.loop_depends and _is_waited_for(access):
+            loop = next((n for n, one in enumerate(facts.loops) if access.op_id in one.op_ids), -1)
+            reason = facts.why_not_pipelined.get(access.op_id, _NOT_ASKED)
+            together.setdefault((loop, reason), []).append(access)
+    for (_, reason), loads in together.items():
+        work = _ahead(launch, loads, 1 - 1 / max(_USUAL_AHEAD, facts.num_stages - 1))
+        for access in loads:
+            work = _widened(work, access, launch.machine)
+        message = (
+            f"load{of_tensors(*loads)}: each round of the loop waits for it, because {reason}"
+            f"{also_in((a.frame for a in loads), loads[0].frame)}"
+        )
+        yield Finding(loads[0].frame, "not-pipelined", message, work)
+
+
+_NOT_ASKED = (
+    "only loads for tl.dot run ahead by themselves; tl.range(…, num_stages=3) asks for others"
+)
+
+
+def _is_waited_for(access: AccessFacts) -> bool:
+    return access.in_loop and access.kind == "load" and access.path == "registers"
+
+
+def _dependent_loads(launch: Launch) -> Iterator[Finding]:
+    """Report loads whose addresses the same loop loads: those of the same indices together."""
+    together: dict[tuple[int, ...], list[AccessFacts]] = {}
+    for access in launch.facts.accesses:
+        if access.loop_depends and _is_waited_for(access):
+            together.setdefault(access.address_loads, []).append(access)
+    for loads in together.values():
+        yield _dependent(launch, loads)
+
+
+def _dependent(launch: Launch, loads: list[AccessFacts]) -> Finding:
+    """Loads whose address the same loop loads: two waits in each round, one after the other."""
+    facts, access = launch.facts, loads[0]
     by_id = {a.op_id: a for a in facts.accesses if a.in_loop and a.kind == "load"}
     indices = [by_id[i] for i in access.address_loads if i in by_id and i != access.op_id]
+    symptoms = {"not-pipelined": frozenset(a.frame for a in indices)}
     if not indices or access.op_id in access.address_loads:
         work = _ahead(launch, [access], 1 - 1 / 4)
         message = (
@@ -91,22 +109,28 @@ def _dependent(launch: Launch, access: AccessFacts) -> Finding:
         )
     else:
         work = _ahead(launch, indices, 1.0)
-        work = _ahead(replace(launch, work=work), [access], 1 - 1 / _USUAL_AHEAD)
+        work = _ahead(replace(launch, work=work), loads, 1 - 1 / _USUAL_AHEAD)
         lines = " and ".join(sorted({str(a.frame.line) for a in indices}))
         message = (
-            f"load{of_tensors(access)}: its address comes from the load{of_tensors(*indices)} in "
+            f"load{of_tensors(*loads)}: its address comes from the load{of_tensors(*indices)} in "
             f"line {lines}, so each round waits twice, once after the other; load the indices of "
             "all rounds, or of the next one, ahead of the round that needs them"
         )
     share = share_of_program(launch, work)
-    return Finding(access.frame, "dependent-loads", message + of_program(share), work, share)
+    message += also_in((a.frame for a in loads), access.frame) + of_program(share)
+    return Finding(access.frame, "dependent-loads", message, work, share, symptoms)
 
 
 def _waiting_products(launch: Launch) -> Iterator[Finding]:
     """Report loops with products whose loads do not run ahead, once for each reason."""
     facts = launch.facts
-    loads = [a for a in _waited_for(facts) if not a.loop_depends]
-    reasons = {a.op_id: facts.why_not_pipelined[a.op_id] for a in loads}
+    reasons = {
+        a.op_id: reason
+        for a in facts.accesses
+        if facts.dots and _is_waited_for(a) and not a.loop_depends
+        if (reason := _why_waited_for(facts, a))
+    }
+    loads = [a for a in facts.accesses if a.op_id in reasons]
     for reason in dict.fromkeys(reasons.values()):
         alike = [a for a in loads if reasons[a.op_id] == reason]
         rounds = max(a.executions for a in alike) / facts.programs
@@ -123,17 +147,12 @@ def _waiting_products(launch: Launch) -> Iterator[Finding]:
         yield Finding(alike[0].frame, "not-pipelined", message, work)
 
 
-def _waited_for(facts: KernelFacts) -> list[AccessFacts]:
-    """Loads in loops with products for which a pass reports why they do not run ahead."""
-    return [
-        a
-        for a in facts.accesses
-        if facts.dots
-        and a.kind == "load"
-        and a.in_loop
-        and a.path == "registers"
-        and a.op_id in facts.why_not_pipelined
-    ]
+def _why_waited_for(facts: KernelFacts, access: AccessFacts) -> str:
+    """Return why a load in a loop does not run ahead of products; "" if unknown."""
+    loop = next((one for one in facts.loops if access.op_id in one.op_ids), None)
+    if loop is not None and not loop.is_counted:
+        return "the rounds of a `while` are not known ahead; `for` over a range has them"
+    return facts.why_not_pipelined.get(access.op_id, "")
 
 
 def _ahead(launch: Launch, loads: list[AccessFacts], share: float) -> Work:
@@ -202,7 +221,9 @@ def serial_loops(launch: Launch) -> Iterator[Finding]:
             "at once as a tile (tl.associative_scan, or a product for each chunk), and carry the "
             "state from tile to tile"
         )
-        yield Finding(loop.needs_before, "serial-loop", message, work)
+        lines = frozenset(load.frame for load in loads)
+        symptoms = {"not-pipelined": lines, "reduction-in-loop": None, "barriers": None}
+        yield Finding(loop.needs_before, "serial-loop", message, work, 0.0, symptoms)
 
 
 def occupancy(launch: Launch) -> Iterator[Finding]:
@@ -225,7 +246,7 @@ def occupancy(launch: Launch) -> Iterator[Finding]:
     is_of_registers = by[0] == "registers"
     if is_of_registers and facts.spill_bytes:
         return  # one cause, which the remark on spills names
-    if facts.dots and not facts.spill_bytes:
+    if facts.dots:
         # A product's sums are best kept in registers, and its stages in shared memory.
         faster = steady_s(launch.work, launch.machine) / steady_s(work, launch.machine)
         if is_of_registers or faster < _LEAST_OF_PRODUCTS:

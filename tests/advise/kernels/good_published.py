@@ -9,7 +9,9 @@ DEVICE = "cuda"
 
 # Rows of tokens of an expert are gathered, by indices that are loaded before the loop.
 @triton.jit
-def expert_product(x, w, ids, experts, out, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+def expert_product(
+    x, w, ids, experts, out, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr
+):
     m, rn = tl.program_id(0), tl.program_id(1) * N + tl.arange(0, N)
     token = tl.load(ids + m * M + tl.arange(0, M))
     e = tl.load(experts + m).to(tl.int64)
@@ -54,7 +56,9 @@ def norms_of_rows(size):
 
 # A tall product, with its sum divided over programs.
 @triton.jit
-def split_product(a, b, c, n, k, PART: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+def split_product(
+    a, b, c, n, k, PART: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr
+):
     rm, rn = tl.program_id(0) * M + tl.arange(0, M), tl.program_id(1) * N + tl.arange(0, N)
     rk = tl.program_id(2) * PART + tl.arange(0, K)
     acc = tl.zeros((M, N), tl.float32)

@@ -1,4 +1,4 @@
-"""Slow kernels like those of public issues, lectures and guides, one cause each; 4096 is a real size.
+"""Slow kernels like those of public issues and lectures, one cause each; 4096 is a real size.
 
 Sources: issues and pull requests of Triton, PyTorch, vLLM, SGLang, Liger, FLA and Mamba; GPU MODE
 lectures; Nsight Compute's guide to kernel profiling. Each was written before advice was asked.
@@ -142,7 +142,9 @@ def depthwise(x, w, out, height, width, sh, sw, TAPS: tl.constexpr, BLOCK: tl.co
             r = row + i - TAPS // 2
             c = col + j - TAPS // 2
             inside = (r >= 0) & (r < height) & (c >= 0) & (c < width)  # <- int64-arithmetic
-            v = tl.load(x + plane * sh * height + r * sh + c * sw, mask=inside, other=0.0)  # <- int64-arithmetic
+            v = tl.load(
+                x + plane * sh * height + r * sh + c * sw, mask=inside, other=0.0
+            )  # <- int64-arithmetic
             acc += v * tl.load(w + plane * TAPS * TAPS + i * TAPS + j)
     tl.store(out + plane * sh * height + row * sh + col * sw, acc, mask=col < width)
 
@@ -150,9 +152,7 @@ def depthwise(x, w, out, height, width, sh, sw, TAPS: tl.constexpr, BLOCK: tl.co
 def filtered(form, size):
     side, planes = 512, max(1, size // 64)
     x, out, w = _ones(planes, side, side), _ones(planes, side, side), _ones(planes, 25)
-    return lambda: depthwise[(side, planes)](
-        x, w, out, side, side, side, 1, TAPS=5, BLOCK=512
-    )
+    return lambda: depthwise[(side, planes)](x, w, out, side, side, side, 1, TAPS=5, BLOCK=512)
 
 
 # Attention whose operands are all cast to fp32.
@@ -235,7 +235,9 @@ def selective_scan(u, delta, a, b, c, y, L, D, N: tl.constexpr, BLOCK: tl.conste
         at = (batch * L + t) * D + d
         dt, v = tl.load(delta + at), tl.load(u + at)
         bt, ct = tl.load(b + (batch * L + t) * N + n), tl.load(c + (batch * L + t) * N + n)
-        state = tl.exp(dt[:, None] * rate) * state + (dt * v)[:, None] * bt[None, :]  # <- serial-loop
+        state = (
+            tl.exp(dt[:, None] * rate) * state + (dt * v)[:, None] * bt[None, :]
+        )  # <- serial-loop
         tl.store(y + at, tl.sum(state * ct[None, :], 1))
 
 
@@ -255,7 +257,9 @@ def low_rank(x, down, out, tokens, dim, R: tl.constexpr, BT: tl.constexpr, BK: t
         k = first + tl.arange(0, BK)
         a = tl.load(x + t[:, None] * dim + k[None, :], mask=k[None, :] < dim, other=0.0)
         w = tl.load(down + r[:, None] * dim + k[None, :], mask=k[None, :] < dim, other=0.0)
-        acc += tl.sum(a[:, None, :].to(tl.float32) * w[None, :, :].to(tl.float32), 2)  # <- no-tensor-cores
+        acc += tl.sum(
+            a[:, None, :].to(tl.float32) * w[None, :, :].to(tl.float32), 2
+        )  # <- no-tensor-cores
     tl.store(out + t[:, None] * R + r[None, :], acc)
 
 
@@ -307,7 +311,9 @@ def norms_of_keys(k, out, T, sd, st, D: tl.constexpr, BT: tl.constexpr):
     t = tl.program_id(0) * BT + tl.arange(0, BT)
     acc = tl.zeros((BT,), tl.float32)
     for d in range(0, D):
-        v = tl.load(k + h * T * D + t * st + d * sd, mask=t < T, other=0.0).to(tl.float32)  # <- uncoalesced
+        v = tl.load(k + h * T * D + t * st + d * sd, mask=t < T, other=0.0).to(
+            tl.float32
+        )  # <- uncoalesced
         acc += v * v
     tl.store(out + h * T + t, tl.sqrt(acc), mask=t < T)
 
@@ -362,7 +368,9 @@ def cross_entropies(form, size):
 
 # A product with a long sum and few tiles.
 @triton.jit
-def tall_product(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # <- small-grid
+def tall_product(
+    a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # <- small-grid
     rm, rn = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
     rk = tl.arange(0, BK)
     acc = tl.zeros((BM, BN), tl.float32)
@@ -488,9 +496,13 @@ def head_norms(form, size):
 def sinusoids(out, dim, D: tl.constexpr, ROWS: tl.constexpr):
     pos = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     d = tl.arange(0, D)
-    rate = libdevice.pow(10000.0 + pos[:, None] * 0.0, -(d // 2 * 2)[None, :] / dim)  # <- slow-function
+    rate = libdevice.pow(
+        10000.0 + pos[:, None] * 0.0, -(d // 2 * 2)[None, :] / dim
+    )  # <- slow-function
     angle = pos[:, None] * rate
-    y = tl.where(d[None, :] % 2 == 0, libdevice.sin(angle), libdevice.cos(angle))  # <- slow-function
+    y = tl.where(
+        d[None, :] % 2 == 0, libdevice.sin(angle), libdevice.cos(angle)
+    )  # <- slow-function
     tl.store(out + pos[:, None] * D + d[None, :], y)
 
 
@@ -574,12 +586,16 @@ def layer_norm_passes(x, w, b, y, cols, eps, BLOCK: tl.constexpr):
     square = tl.zeros((BLOCK,), tl.float32)
     for first in range(0, cols, BLOCK):
         c = first + tl.arange(0, BLOCK)
-        v = tl.load(x + row * cols + c, mask=c < cols, other=0.0).to(tl.float32) - mean  # <- redundant-load
+        v = (
+            tl.load(x + row * cols + c, mask=c < cols, other=0.0).to(tl.float32) - mean
+        )  # <- redundant-load
         square += tl.where(c < cols, v * v, 0.0)
     rstd = 1 / tl.sqrt(tl.sum(square, 0) / cols + eps)
     for first in range(0, cols, BLOCK):
         c = first + tl.arange(0, BLOCK)
-        v = tl.load(x + row * cols + c, mask=c < cols, other=0.0).to(tl.float32)  # <- redundant-load
+        v = tl.load(x + row * cols + c, mask=c < cols, other=0.0).to(
+            tl.float32
+        )  # <- redundant-load
         g, s = tl.load(w + c, mask=c < cols), tl.load(b + c, mask=c < cols)
         tl.store(y + row * cols + c, ((v - mean) * rstd * g + s).to(tl.float16), mask=c < cols)
 

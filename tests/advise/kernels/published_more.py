@@ -11,45 +11,6 @@ from triton.language.extra import libdevice
 DEVICE = "cuda"
 
 
-# Grouped queries over a paged cache, by products: each token's block comes from the table.
-@triton.jit
-def grouped_paged(q_ptr, k_ptr, v_ptr, table, lens, o_ptr, blocks, scale,
-                  G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, BS: tl.constexpr):  # fmt: skip
-    b, h, heads = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
-    g, d, t = tl.arange(0, G), tl.arange(0, D), tl.arange(0, N)
-    q = tl.load(q_ptr + ((b * heads + h) * G + g[:, None]) * D + d[None, :])
-    n = tl.load(lens + b)
-    m, total = tl.full((G,), -float("inf"), tl.float32), tl.zeros((G,), tl.float32)
-    acc = tl.zeros((G, D), tl.float32)
-    for start in range(0, n, N):
-        pos = start + t
-        inside = pos < n
-        bn = tl.load(table + b * blocks + pos // BS, mask=inside, other=0)
-        slot = bn * BS + pos % BS
-        k = tl.load(k_ptr + (slot[None, :] * heads + h) * D + d[:, None],  # <- dependent-loads
-                    mask=inside[None, :], other=0.0)  # fmt: skip
-        s = tl.where(inside[None, :], tl.dot(q, k) * scale, -float("inf"))
-        new = tl.maximum(m, tl.max(s, 1))
-        p, r = tl.exp2(s - new[:, None]), tl.exp2(m - new)
-        v = tl.load(v_ptr + (slot[:, None] * heads + h) * D + d[None, :],  # <- dependent-loads
-                    mask=inside[:, None], other=0.0)  # fmt: skip
-        acc = acc * r[:, None] + tl.dot(p.to(v.dtype), v)
-        total, m = total * r + tl.sum(p, 1), new
-    tl.store(o_ptr + ((b * heads + h) * G + g[:, None]) * D + d[None, :], acc / total[:, None])
-
-
-def paged_groups(form, size):
-    seqs, heads, tokens = 32, 8, size
-    blocks = tokens // 16
-    k, v = _halves(seqs * tokens, heads, 64), _halves(seqs * tokens, heads, 64)
-    q, o = _halves(seqs, heads, 16, 64), _ones(seqs, heads, 16, 64)
-    table = torch.randperm(seqs * blocks, device=DEVICE).to(torch.int32)
-    lens = torch.full((seqs,), tokens, dtype=torch.int32, device=DEVICE)
-    return lambda: grouped_paged[(seqs, heads)](
-        q, k, v, table, lens, o, blocks, 0.18, G=16, D=64, N=32, BS=16
-    )
-
-
 # A sparse matrix by rows, times a vector.
 @triton.jit
 def sparse_rows(begin, column, value, x, y, BLOCK: tl.constexpr):
@@ -123,7 +84,7 @@ def channel_stats(x, mean, var, N, C, HW, BLOCK: tl.constexpr):  # <- small-grid
 
 
 def channel_statistics(form, size):
-    n, c, hw = size // 64, 32, 56 * 56
+    n, c, hw = size // 16, 32, 56 * 56
     x, mean, var = _halves(n, c, hw), _ones(c), _ones(c)
     return lambda: channel_stats[(c,)](x, mean, var, n, c, hw, BLOCK=1024, num_warps=8)
 
@@ -147,9 +108,7 @@ def norms_backward(form, size):
     rows, cols = 2 * size, 2048
     dy, x, dx = _halves(rows, cols), _halves(rows, cols), _halves(rows, cols)
     w, rstd, dw = _ones(cols), _ones(rows), torch.zeros(cols, device=DEVICE)
-    return lambda: norm_backward[(rows,)](
-        dy, x, w, rstd, dx, dw, cols, BLOCK=2048, num_warps=8
-    )
+    return lambda: norm_backward[(rows,)](dy, x, w, rstd, dx, dw, cols, BLOCK=2048, num_warps=8)
 
 
 # The gradient of an embedding, where most tokens are the padding.
@@ -171,11 +130,11 @@ def embeddings_backward(form, size):
 
 # A running sum, number by number.
 @triton.jit
-def cumulative(x, y, n):
+def cumulative(x, y, n):  # <- small-tiles
     row = tl.program_id(0)
     total = 0.0
     for i in range(n):
-        total += tl.load(x + row * n + i)  # <- serial-loop|small-tiles
+        total += tl.load(x + row * n + i)  # <- serial-loop
         tl.store(y + row * n + i, total)
 
 
@@ -253,19 +212,29 @@ def padded_attention(q, k, v, lens, o, longest, scale,
     n = tl.load(lens + b)
     r, c, d = start * M + tl.arange(0, M), tl.arange(0, N), tl.arange(0, D)
     base = b * longest * D
-    x = tl.load(q + base + r[:, None] * D + d[None, :], mask=r[:, None] < n, other=0.0)  # <- masked-off
+    x = tl.load(
+        q + base + r[:, None] * D + d[None, :], mask=r[:, None] < n, other=0.0
+    )  # <- masked-off
     top, total = tl.full((M,), -1e30, tl.float32), tl.zeros((M,), tl.float32)
     acc = tl.zeros((M, D), tl.float32)
     for first in range(0, longest, N):
         inside = first + c < n
-        y = tl.load(k + base + (first + c)[None, :] * D + d[:, None], mask=inside[None, :], other=0.0)  # <- masked-off
+        y = tl.load(
+            k + base + (first + c)[None, :] * D + d[:, None], mask=inside[None, :], other=0.0
+        )  # <- masked-off
         s = tl.where(inside[None, :], tl.dot(x, y) * scale, -1e30)  # <- masked-off
         new = tl.maximum(top, tl.max(s, 1))
         p, e = tl.exp2(s - new[:, None]), tl.exp2(top - new)
-        z = tl.load(v + base + (first + c)[:, None] * D + d[None, :], mask=inside[:, None], other=0.0)  # <- masked-off
+        z = tl.load(
+            v + base + (first + c)[:, None] * D + d[None, :], mask=inside[:, None], other=0.0
+        )  # <- masked-off
         acc = tl.dot(p.to(tl.float16), z, acc * e[:, None])
         total, top = total * e + tl.sum(p, 1), new
-    tl.store(o + base + r[:, None] * D + d[None, :], (acc / total[:, None]).to(tl.float16), mask=r[:, None] < n)  # <- masked-off
+    tl.store(
+        o + base + r[:, None] * D + d[None, :],
+        (acc / total[:, None]).to(tl.float16),
+        mask=r[:, None] < n,
+    )  # <- masked-off
 
 
 def padded(form, size):
@@ -289,11 +258,15 @@ def softmax_passes(x, y, V, BLOCK: tl.constexpr):
     m = tl.max(top, 0)
     total = tl.zeros((BLOCK,), tl.float32)
     for first in range(0, V, BLOCK):
-        v = tl.load(x + row * V + first + c, mask=first + c < V, other=-float("inf"))  # <- redundant-load
+        v = tl.load(
+            x + row * V + first + c, mask=first + c < V, other=-float("inf")
+        )  # <- redundant-load
         total += tl.exp(v - m)
     z = tl.sum(total, 0)
     for first in range(0, V, BLOCK):
-        v = tl.load(x + row * V + first + c, mask=first + c < V, other=-float("inf"))  # <- redundant-load
+        v = tl.load(
+            x + row * V + first + c, mask=first + c < V, other=-float("inf")
+        )  # <- redundant-load
         tl.store(y + row * V + first + c, tl.exp(v - m) / z, mask=first + c < V)
 
 
@@ -351,11 +324,11 @@ def products_by_while(form, size):
 @triton.jit
 def wide_product(a, b, c, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     rm, rn = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
-    rk = tl.arange(0, BK)
-    acc = tl.zeros((BM, BN), tl.float32)
-    for first in range(0, k, BK):
-        x = tl.load(a + rm[:, None] * k + (first + rk)[None, :])
-        y = tl.load(b + (first + rk)[:, None] * n + rn[None, :])
+    rk = tl.arange(0, BK)  # <- spill
+    acc = tl.zeros((BM, BN), tl.float32)  # <- spill
+    for first in range(0, k, BK):  # <- spill
+        x = tl.load(a + rm[:, None] * k + (first + rk)[None, :])  # <- spill
+        y = tl.load(b + (first + rk)[:, None] * n + rn[None, :])  # <- spill
         acc = tl.dot(x, y, acc)  # <- spill
     tl.store(c + rm[:, None] * n + rn[None, :], acc.to(tl.float16))  # <- spill
 
@@ -385,7 +358,9 @@ def wide_heads(q, k, v, o, n, scale, M: tl.constexpr, N: tl.constexpr, D: tl.con
         z = tl.load(v + base + (first + c)[:, None] * D + d[None, :])  # <- spill
         acc = acc * e[:, None] + tl.dot(p.to(tl.float16), z)  # <- spill
         total, top = total * e + tl.sum(p, 1), new  # <- spill
-    tl.store(o + base + r[:, None] * D + d[None, :], (acc / total[:, None]).to(tl.float16))  # <- spill
+    tl.store(
+        o + base + r[:, None] * D + d[None, :], (acc / total[:, None]).to(tl.float16)
+    )  # <- spill
 
 
 def attention_of_wide_heads(form, size):
@@ -398,7 +373,9 @@ def attention_of_wide_heads(form, size):
 
 # 144 tiles for 132 multiprocessors.
 @triton.jit
-def a_wave_and_some(a, b, c, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # <- wave-quantisation
+def a_wave_and_some(
+    a, b, c, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # <- wave-quantisation
     rm, rn = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
     rk = tl.arange(0, BK)
     acc = tl.zeros((BM, BN), tl.float32)
@@ -419,7 +396,9 @@ def waves(form, size):
 
 # Decoding one sequence: a program for each of a few heads walks the whole cache.
 @triton.jit
-def decode_heads(q, k, v, o, n, scale, G: tl.constexpr, N: tl.constexpr, D: tl.constexpr):  # <- small-grid
+def decode_heads(
+    q, k, v, o, n, scale, G: tl.constexpr, N: tl.constexpr, D: tl.constexpr
+):  # <- small-grid
     h = tl.program_id(0)
     g, c, d = tl.arange(0, G), tl.arange(0, N), tl.arange(0, D)
     x = tl.load(q + (h * G + g[:, None]) * D + d[None, :])
@@ -450,7 +429,9 @@ def short_runs(x, out, rows, cols, BR: tl.constexpr, BC: tl.constexpr):
     acc = tl.zeros((BC,), tl.float32)
     for first in range(0, rows, BR):
         r = first + tl.arange(0, BR)
-        v = tl.load(x + r[:, None] * cols + c[None, :], mask=r[:, None] < rows, other=0.0)  # <- uncoalesced
+        v = tl.load(
+            x + r[:, None] * cols + c[None, :], mask=r[:, None] < rows, other=0.0
+        )  # <- uncoalesced
         acc += tl.sum(v.to(tl.float32), 0)
     tl.store(out + c, acc / rows)
 
@@ -549,7 +530,6 @@ def _halves(*shape):
 
 
 CASES = {
-    "paged_groups": paged_groups,
     "sparse": sparse,
     "groups_last": groups_last,
     "channel_statistics": channel_statistics,

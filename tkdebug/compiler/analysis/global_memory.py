@@ -252,6 +252,11 @@ def neighbouring_elems(layout: LinearLayout, info: AxisInfo) -> int:
     )
 
 
+def consecutive_elems(layout: LinearLayout) -> int:
+    """The number of consecutive registers that follow each other in the tile."""
+    return max(_together(layout), default=1)
+
+
 def _together(layout: LinearLayout) -> list[int]:
     """The number of consecutive registers that follow each other along each axis."""
     names = layout.out_dims

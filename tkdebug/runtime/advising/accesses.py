@@ -23,6 +23,7 @@ from tkdebug.compiler.analysis.axis_info import analyse
 from tkdebug.compiler.analysis.data_flow import source_of
 from tkdebug.compiler.analysis.global_memory import (
     MAX_ACCESS_BYTES,
+    consecutive_elems,
     mask_of,
     neighbouring_elems,
     vector_elems,
@@ -74,6 +75,7 @@ class _Form:
         vector: elements that one access of a thread takes.
         why: why a thread takes no more elements at once, "" if it takes all that it can.
         neighbours: elements of a thread that follow each other in memory, aligned or not.
+        held: elements of a thread that follow each other in the tile.
         odd: the arguments that keep addresses from being aligned, "" if others do or none.
     """
 
@@ -83,6 +85,7 @@ class _Form:
     why: str
     neighbours: int = 1
     odd: str = ""
+    held: int = 1
 
 
 def access_facts(
@@ -127,7 +130,8 @@ def _form(op: Operation, infos: Mapping[Value, AxisInfo]) -> _Form:
     neighbours = neighbouring_elems(layout, infos[pointer])
     info = infos[pointer]
     odd = _odd_arguments(op, info, infos) if _is_odd(info, vector) else ""
-    return _Form(path, layout, vector, f"{why}: {odd}" if odd else why, neighbours, odd)
+    held = consecutive_elems(layout)
+    return _Form(path, layout, vector, f"{why}: {odd}" if odd else why, neighbours, odd, held)
 
 
 def _why_narrow(op: Operation, vector: int, info: AxisInfo, mask: AxisInfo | None) -> str:
@@ -206,10 +210,12 @@ def _facts(
         width_bytes=MAX_ACCESS_BYTES if form.path == "bulk" else width,
         possible_bytes=min(MAX_ACCESS_BYTES, access.itemsize * elems),
         thread_bytes=access.itemsize * form.neighbours,
+        held_bytes=access.itemsize * form.held,
         in_loop=loops_around(op) > 0,
         reached=reached,
         loop_depends=_depends_on_load_of_loop(op),
         is_gather=_comes_from_memory(op),
+        is_divided=_is_divided(op),
         repeated=access.repeated / access.compared if access.compared else 0.0,
         again=repeated.rounds(op),
         address_loads=tuple(dict.fromkeys(o.id for o in _slice(op) if tt.Load.matches(o))),
@@ -341,6 +347,14 @@ def _sources(op: Operation) -> dict[Value, list[Value]]:
 def _comes_from_memory(op: Operation) -> bool:
     """Whether elements of a tile are addressed by loaded tiles."""
     return any(tt.Load.matches(maker) and shape_of(maker.result.type) != () for maker in _slice(op))
+
+
+def _is_divided(op: Operation) -> bool:
+    """Whether elements of a tile are addressed by quotients or remainders."""
+    return any(
+        arith.IntegerDivision.matches(maker) and shape_of(maker.result.type) != ()
+        for maker in _slice(op)
+    )
 
 
 def _depends_on_load_of_loop(op: Operation) -> bool:

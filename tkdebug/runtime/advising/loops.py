@@ -147,6 +147,7 @@ def loops(tile: Module, executions: Executions) -> Iterator[LoopFacts]:
             entries=entered,
             rounds=executions.rounds_of_tile(loop) / entered,
             needs_before=_needs_before(loop),
+            is_counted=scf.For.matches(loop),
         )
 
 
@@ -177,9 +178,22 @@ def _is_recurrence(carried: IterArg) -> bool:
     users = list(carried.argument.uses)
     if not users:
         return False
+    inner = _carried_on(carried)
+    if inner is not None:
+        return _is_recurrence(inner)
     is_combined = users == [maker] and maker.name in _COMBINES
     used_after = [user for user in carried.yielded.uses if not scf.Yield.matches(user)]
     return not is_combined or bool(used_after)
+
+
+def _carried_on(carried: IterArg) -> IterArg | None:
+    """Return the value of a loop inside by which alone a carried value changes, or None."""
+    inner = carried.yielded.defining_op
+    if inner is None or not scf.For.matches(inner) or list(carried.argument.uses) != [inner]:
+        return None
+    number = inner.results.index(carried.yielded)
+    found = list(iter_args(inner))[number]
+    return found if found.initial is carried.argument else None
 
 
 def _is_float(value: Value) -> bool:

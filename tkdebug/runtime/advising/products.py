@@ -18,6 +18,7 @@ from tkdebug.runtime.advising.executions import Executions
 
 # Between a load and the product of what it loads: casts, views, scales.
 _MOST_STEPS = 8
+_NARROW_BITS = 16
 _SPREADS = names_of(tt.Broadcast, tt.ExpandDims)
 _FORMS = _SPREADS | arith.FloatCast.names
 _ELEMENTWISE = names_of(tt.Load, tt.AddPtr, tt.Hint, tt.FpToFp, tt.Bitcast)
@@ -57,11 +58,35 @@ def dots_of(
 
 
 def _widened(dot: Operation | None) -> str:
-    """Return the type from which both operands of a dot were cast to fp32, or ""."""
+    """Return the type from which an operand of a dot was cast to fp32, or "".
+
+    The other operand has to be computed from data that are no wider, such as the weights of
+    attention.
+    """
     if dot is None:
         return ""
-    types = {widened_from(tt.Dot(dot).a), widened_from(tt.Dot(dot).b)}
-    return types.pop() if len(types) == 1 else ""
+    operands = tt.Dot(dot).a, tt.Dot(dot).b
+    types = list(filter(None, map(widened_from, operands)))
+    return types[0] if types and all(map(_is_of_narrow_data, operands)) else ""
+
+
+def _is_of_narrow_data(value: Value) -> bool:
+    """Whether all tiles of floats that a value is computed from are loaded as 16 bits or less."""
+    left, seen = [value], set[Value]()
+    while left:
+        value = left.pop()
+        maker = value.defining_op
+        if value in seen or maker is None:
+            continue
+        seen.add(value)
+        element = element_of(value.type)
+        is_float = isinstance(element, ScalarType) and element.name.startswith(("f", "bf"))
+        if tt.Load.matches(maker) or tt.DescriptorLoad.matches(maker):
+            if is_float and element.bits > _NARROW_BITS and len(shape_of(value.type)) > 1:
+                return False
+        else:
+            left += maker.operands
+    return True
 
 
 def _loads_of(dot: Operation | None) -> tuple[int | None, int | None]:
@@ -97,11 +122,19 @@ def widened_from(value: Value) -> str:
         if arith.ExtF.matches(maker):
             (source,) = maker.operands
             return str(element_of(source.type))
-        tiles = [v for v in maker.operands if isinstance(v.type, TensorType)]
+        tiles = [v for v in maker.operands if isinstance(v.type, TensorType) and not _is_spread(v)]
         if len(tiles) != 1:
             return ""
         value = tiles[0]
     return ""
+
+
+def _is_spread(value: Value) -> bool:
+    """Whether a tile is a number, a row or a column, spread over it, such as a scale."""
+    maker = value.defining_op
+    return maker is not None and (
+        tt.Splat.matches(maker) or tt.Broadcast.matches(maker) or arith.Constant.matches(maker)
+    )
 
 
 def broadcast_products(tile: Module, executions: Executions) -> Iterator[BroadcastFacts]:
