@@ -10,7 +10,8 @@ SOME = (
     *("pages", "decays", "norms_by_parts", "rotations", "grams", "upcasts"),
     *("outer_products", "first_of_eight", "tile_product", "windowed"),
 )
-GOOD = ("rope", "store_kv", "layer_norm_grad", "matmul", "attention")
+PUBLISHED = ("low_ranks", "cumulatives")
+GOOD = ("rope", "store_kv", "lookups", "layer_norm_grad", "matmul", "attention")
 SMALL, REAL = 256, 4096
 
 pytestmark = pytest.mark.skipif(
@@ -29,12 +30,32 @@ def runs(files, quick):
                 yield pytest.param(file, case, size, marks=marks, id=f"{case}-{size}")
 
 
+def published():
+    """A parameter for each case at a real size, which is slow, and for some at a small one."""
+    for file in corpus.PUBLISHED:
+        for case in set(corpus.cases(file)) - set(MISSED):
+            yield pytest.param(file, case, REAL, marks=pytest.mark.slow, id=f"{case}-{REAL}")
+            if case in PUBLISHED:
+                yield pytest.param(file, case, SMALL, id=f"{case}-{SMALL}")
+
+
 @pytest.mark.parametrize(("file", "case", "size"), [*runs(corpus.STORIES, SOME)])
 def test_what_was_reported_ranks_first_at_its_line(file, case, size):
     told = corpus.run(file, case, size)
     line, kind = corpus.planted_at(file, told.cost.kernel)
     found = [(remark.kind, remark.line) for remark in told.remarks]
     assert found[:1] == [(kind, line)]
+
+
+# Of two the model says something else: loads of shifted rows are split, and programs are short.
+MISSED = ("filtered", "cached")
+
+
+@pytest.mark.parametrize(("file", "case", "size"), [*published()])
+def test_what_was_published_ranks_first(file, case, size):
+    told = corpus.run(file, case, size)
+    found = [(remark.line, remark.kind) for remark in told.remarks]
+    assert set(found[:1]) & corpus.planted_in(file, told.cost.kernel)
 
 
 @pytest.mark.parametrize("case", corpus.cases(corpus.SMALL_STORIES))
@@ -44,6 +65,8 @@ def test_few_programs_and_rounds_show_it_too(case):
     assert [(remark.kind, remark.line) for remark in told.remarks][:1] == [(kind, line)]
 
 
-@pytest.mark.parametrize(("file", "case", "size"), [*runs(("good_stories",), GOOD)])
+@pytest.mark.parametrize(
+    ("file", "case", "size"), [*runs(("good_stories", "good_published"), GOOD)]
+)
 def test_nothing_is_said_of_kernels_as_libraries_have_them(file, case, size):
     assert corpus.run(file, case, size).remarks == ()

@@ -253,7 +253,7 @@ def loads_again(launch: Launch) -> Iterator[Finding]:
 
 
 def _of_loads(loads: list[AccessFacts]) -> Mapping[str, frozenset[Frame]]:
-    """What is gone with loads, at their lines."""
+    """Kinds of findings that are gone with loads, at their lines."""
     kinds = ("not-pipelined", "uncoalesced", "narrow-access", "gather", "repeated-work")
     return dict.fromkeys(kinds, frozenset(load.frame for load in loads))
 

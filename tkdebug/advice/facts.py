@@ -115,7 +115,7 @@ class AccessFacts:
         """
         return (
             self.width_bytes < self.held_bytes
-            and self.program_sectors <= _FILLED * self.needed_sectors
+            and self.program_sectors <= _FILLED * self.needed_sectors < self.sectors
         )
 
 

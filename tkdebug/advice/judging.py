@@ -94,8 +94,8 @@ def _split(launch: Launch, parts: float) -> Work:
     return replace(work, programs=max(1, round(work.programs * parts)))
 
 
-# A remark promises at least so much; more, where the model is least sure of the cause, and less
-# where the cause is certain and seldom alone.
+# A remark promises at least so much; more, where good kernels have what it is about, too, and less
+# where the cause is certain and seldom alone. Work that is done again is in no good kernel.
 LEAST_SPEEDUP = 1.07
 _LEAST_OF_KIND = {
     "slow-function": 1.2,
@@ -103,9 +103,6 @@ _LEAST_OF_KIND = {
     "low-occupancy-registers": 1.15,
     "low-occupancy-shared": 1.25,
     "bank-conflict": 1.4,
-    "redundant-load": 1.15,
-    "repeated-work": 1.15,
-    "reduction-in-loop": 1.15,
     "layout-conversion": 1.25,
     "barriers": 1.15,
     "not-pipelined": 1.1,

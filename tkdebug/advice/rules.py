@@ -35,6 +35,8 @@ from tkdebug.advice.waiting_rules import atomics, barriers, occupancy, pipelinin
 # A next power of two may leave up to half of a tile masked off.
 _MASKED_SHARE = 0.5
 _WARP = 32
+# The sectors of neighbours, of those that their bytes need: they may begin and end anywhere.
+_DENSE = 1.1
 # Programs, each of several small ones put together, that make small tiles worth a remark.
 _FEWEST_TOGETHER = 16
 
@@ -106,7 +108,7 @@ def narrow_accesses(launch: Launch) -> Iterator[Finding]:
     for (frame, verb), accesses in accesses_by_line(launch, is_narrow).items():
         access = accesses[0]
         # Only neighbours in memory can be accessed together.
-        may_widen = not access.is_split or access.thread_bytes > access.width_bytes
+        may_widen = access.program_sectors <= _DENSE * access.needed_sectors + 1
         wide = access.possible_bytes / access.width_bytes if may_widen else 1.0
         count = sum(a.requests * a.executions for a in accesses)
         fewer = count * (1 - 1 / wide)

@@ -89,7 +89,7 @@ def chunked_recurrence(x, a, out, ends, C, T: tl.constexpr, B: tl.constexpr):
     t, c = tl.arange(0, T), tl.program_id(0) * B + tl.arange(0, B)
     at = (tl.program_id(1) * T + t[:, None]) * C + c[None, :]
     rate = tl.load(a + at).to(tl.float32)
-    p, h = tl.associative_scan((rate, tl.load(x + at).to(tl.float32)), 0, _decay)
+    _, h = tl.associative_scan((rate, tl.load(x + at).to(tl.float32)), 0, _decay)
     tl.store(out + at, h.to(tl.float16))
 
 

@@ -460,25 +460,6 @@ def exact_products(form, size):
     return lambda: exact_after_cast[(n // 64, n // 64)](a, b, c, n, n, BM=64, BN=64, BK=32)
 
 
-# Sums of parts of rows, across warps in each round.
-@triton.jit
-def weighed_rows(x, w, out, cols, R: tl.constexpr, BLOCK: tl.constexpr):
-    r = tl.program_id(0) * R + tl.arange(0, R)
-    acc = tl.zeros((R,), tl.float32)
-    for first in range(0, cols, BLOCK):
-        c = first + tl.arange(0, BLOCK)
-        v = tl.load(x + r[:, None] * cols + c[None, :]).to(tl.float32)
-        g = tl.load(w + c).to(tl.float32)
-        acc += tl.sum(tl.abs(v) * g[None, :], 1)  # <- reduction-in-loop
-    tl.store(out + r, acc)
-
-
-def rows_weighed(form, size):
-    rows, cols = size, 4 * size
-    x, w, out = _halves(rows, cols), _halves(cols), _ones(rows)
-    return lambda: weighed_rows[(rows // 4,)](x, w, out, cols, R=4, BLOCK=256, num_warps=8)
-
-
 # The scores' decay is computed for each block of keys, from a slope that is loaded there.
 @triton.jit
 def decayed_scores(q, k, slopes, out, tokens, heads, B: tl.constexpr, D: tl.constexpr):
@@ -549,7 +530,6 @@ CASES = {
     "decoding": decoding,
     "runs_of_four": runs_of_four,
     "exact_products": exact_products,
-    "rows_weighed": rows_weighed,
     "decayed": decayed,
     "flipped": flipped,
 }

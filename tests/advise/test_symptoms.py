@@ -1,0 +1,100 @@
+"""Causes with symptoms: how they are judged, and which of them ranks first."""
+
+from dataclasses import replace
+
+import pytest
+from made_facts import DEF, LOAD, STORE, streaming
+
+from tkdebug.advice.facts import LineCode
+from tkdebug.advice.findings import Finding, Launch, least, without_symptoms
+from tkdebug.advice.judging import judge
+from tkdebug.advice.machines import MACHINES
+from tkdebug.advice.model import reread_bytes, work_of
+
+H100 = MACHINES["sm_90a"]
+
+
+def launch_of(facts):
+    return Launch(facts, H100, work_of(facts, H100))
+
+
+def kinds(facts):
+    return [(remark.kind, remark.line) for remark in judge(facts, H100, 1).remarks]
+
+
+def split(facts, is_divided):
+    """The facts with loads of 1 byte, of which a thread has 16 side by side."""
+    (load,) = facts.accesses
+    one_by_one = replace(
+        load,
+        element_bytes=1,
+        width_bytes=1,
+        held_bytes=16,
+        requests=512.0,
+        sectors=16 * load.sectors,
+        lines=16 * load.lines,
+        is_divided=is_divided,
+    )
+    return replace(facts, accesses=(one_by_one,))
+
+
+def with_divisions(facts, instructions):
+    pipes = {"issue": instructions, "alu": instructions}
+    line = LineCode(STORE, pipes, {"integer-division": pipes}, {"integer-division": 20.0})
+    return replace(facts, code=(*facts.code, line))
+
+
+def test_accesses_that_divisions_make_narrow_are_a_symptom_of_them():
+    facts = split(with_divisions(streaming(2640, blocks=8), 1e7), is_divided=True)
+    assert kinds(facts)[:2] == [("integer-division", STORE.line), ("narrow-access", LOAD.line)]
+
+
+def test_accesses_that_are_narrow_for_another_reason_rank_by_their_own_gain():
+    facts = split(with_divisions(streaming(2640, blocks=8), 1e7), is_divided=False)
+    assert kinds(facts)[:1] == [("narrow-access", LOAD.line)]
+
+
+def test_a_cause_is_judged_without_its_symptoms_which_are_not_counted_twice():
+    launch = launch_of(streaming(2640))
+    work = launch.work
+    less = replace(work, l2_bytes=0.6 * work.l2_bytes, tensor_s=1.0)
+    symptom = Finding(LOAD, "spill", "", replace(work, l2_bytes=0.5 * work.l2_bytes, blocks=4))
+    cause = Finding(DEF, "masked-off", "", less, symptoms={"spill": frozenset({LOAD})})
+    elsewhere = replace(symptom, frame=STORE, better=replace(work, l2_bytes=0.0))
+    better = without_symptoms(launch, [cause, symptom, elsewhere])[0].better
+    assert better.l2_bytes == pytest.approx(0.5 * work.l2_bytes)
+    assert (better.blocks, better.tensor_s) == (4, 1.0)
+    assert better.waits == least(work, work, []).waits
+
+
+def test_loads_again_of_one_tensor_are_one_remark_at_the_first():
+    facts = streaming(2640, blocks=8)
+    (load,) = facts.accesses
+    again = [replace(load, op_id=n, frame=f, loaded_by=1) for n, f in ((5, STORE), (6, DEF))]
+    facts = replace(facts, accesses=(load, *again))
+    found = judge(facts, H100, 1).remarks
+    (one,) = (remark for remark in found if remark.kind == "redundant-load")
+    assert one.line == STORE.line
+    assert f"(also in line {DEF.line})" in one.message
+
+
+@pytest.mark.parametrize(("rounds", "is_kept"), [(2, True), (128, False)])
+def test_rows_that_the_cache_does_not_hold_are_read_from_memory_again(rounds, is_kept):
+    facts = streaming(2640, rounds=rounds, blocks=8)
+    (load,) = facts.accesses
+    again = replace(load, op_id=5, frame=STORE, loaded_by=1)
+    facts = replace(facts, accesses=(load, again))
+    assert (reread_bytes(again, facts, H100) == 0) == is_kept
+    assert reread_bytes(load, facts, H100) == 0
+
+
+def test_tiles_of_one_form_with_gaps_are_one_remark():
+    facts = streaming(2640, blocks=8)
+    (load,) = facts.accesses
+    wide = replace(load, sectors=4096.0, program_sectors=4096.0, lines=4096.0)
+    store = replace(wide, op_id=5, frame=STORE, kind="store", tensor="y", executions=1)
+    found = judge(replace(facts, accesses=(wide, store)), H100, 1).remarks
+    (one,) = (remark for remark in found if remark.kind == "uncoalesced")
+    assert one.line == LOAD.line
+    assert "load and store of `x` and `y`" in one.message
+    assert f"(also in line {STORE.line})" in one.message
