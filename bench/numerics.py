@@ -2,8 +2,8 @@
 
     python bench/numerics.py
 
-Per kernel: a launch as it is interpreted; the launch with some of its programs looked at, and with all
-of them, as multiples of that.
+Per kernel: a launch as it is interpreted; the launch with some of its programs looked at, and with
+all of them, as multiples of that.
 """
 
 from __future__ import annotations
