@@ -108,7 +108,7 @@ def _zeros(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
     return torch.where(normal > 0.5, 0.0, torch.where(normal < -0.5, -0.0, normal))
 
 
-def _with(special: Sequence[float], most: int = 3) -> Callable[..., Tensor]:
+def _with(special: Sequence[float], most: int = 2) -> Callable[..., Tensor]:
     def made(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
         flat = normal.reshape(-1).clone()
         count = min(most, flat.numel() // 2)

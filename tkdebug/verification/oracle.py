@@ -11,6 +11,7 @@ Algorithms, chapters 3 and 4; D. S. Parker, Monte Carlo Arithmetic, for the way.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tkdebug.interpreter.memory.host_views import host_view
 
 MANY_RUNS = 32
+_MOST_RESULTS = 1 << 19
+_MOST_BY_NUMBER = 1000.0
 # Errors of a run are this many units; deviations count twice. Another order of operations, or
 # another formula for the same, has errors of that size.
 _UNITS = {torch.float16: 1.0, torch.bfloat16: 1.0}
@@ -60,8 +63,18 @@ _COMPOSITES = frozenset(
 )
 
 
+# They give their result, the mean and the reciprocal of the deviation.
+_NORMS = frozenset(
+    "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit".split()
+)
+
+
 class NotRunnableError(Exception):
     """A reference cannot run on some inputs."""
+
+
+class DearError(NotRunnableError):
+    """A reference takes long, or gives much: for so large inputs there is no time."""
 
 
 @dataclass
@@ -100,7 +113,15 @@ class Rounding:
         return self.units * self.sum_unit * (2.0 * math.sqrt(max(terms, 1)) + 2.0)
 
 
-class Lifted(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode that torch's compiler is not loaded for, which takes seconds."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class Lifted(Mode):  # type: ignore[no-untyped-call]
     """Has ops make fp64 where they would make narrower floats; and rounding errors if asked for.
 
     Args:
@@ -134,11 +155,12 @@ class Lifted(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 relative = max(relative, rounding.units * rounding.unit)
             args = [_off(one, relative, rounding) if _is_wide(one) else one for one in args]
             out = func(*args, **kwargs)
-            return _each(out, lambda t: _off(t, relative, rounding))
+            out = _each(out, lambda t: _off(t, relative, rounding))
+            return _shifted(name, out, args, relative, rounding)
         out = func(*args, **kwargs)
         if name in _SUMS:
             return self._sum_off(func, name, args, kwargs, out, rounding)
-        relative = rounding.units * rounding.unit
+        relative = rounding.units * rounding.unit * _of_numbers(args[1:], kwargs)
         return _each(out, lambda t: _off(t, relative, rounding, in_place=name.endswith("_")))
 
     def _sum_off(
@@ -171,6 +193,30 @@ def _each(out: Any, change: Callable[[Tensor], Tensor]) -> Any:
 def _off(tensor: Tensor, relative: float, rounding: Rounding, in_place: bool = False) -> Tensor:
     factors = 1.0 + relative * rounding.errors(tensor)
     return tensor.mul_(factors) if in_place else tensor * factors
+
+
+def _shifted(name: str, out: Any, args: Sequence[Any], relative: float, rounding: Rounding) -> Any:
+    """Return a norm's result with a rounding error of the mean that it subtracts."""
+    if name not in _NORMS or not out[1].numel():
+        return out
+    result, mean, rstd = out[:3]
+    weights = [one for one in args[1:3] if isinstance(one, Tensor)]
+    weight = float(weights[0].abs().max()) if weights and weights[0].numel() else 1.0
+    shift = rounding.errors(mean) * relative * mean.abs() * rstd * weight
+    if name == "native_group_norm":
+        parts = result.reshape(*mean.shape, -1) + shift.unsqueeze(-1)
+        result = parts.reshape(result.shape)
+    elif name == "native_layer_norm":
+        result = result + shift
+    else:
+        result = result + shift.reshape(1, -1, *[1] * (result.dim() - 2))
+    return (result, *out[1:])
+
+
+def _of_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
+    """Return how much larger errors are by numbers such as 0.001, computed as 1 - 0.999."""
+    numbers = [abs(n) for n in (*args, *kwargs.values()) if isinstance(n, float)]
+    return max((min(1.0 / n, _MOST_BY_NUMBER) for n in numbers if 0.0 < n < 1.0), default=1.0)
 
 
 def _terms(name: str, args: Sequence[Any]) -> int:
@@ -237,9 +283,8 @@ class Expected:
         native: in the types of the inputs; None where it does not run so.
         tolerance: how far a result may be, by element; inf where nothing is said.
         has_ties: elements of integers of which several are right: bool.
-        free: elements that need not be NaN or Inf as they do not depend on such an input; None for
-            none.
-        replaced: what these are where such inputs are numbers.
+        free: elements that need not be NaN or Inf, as they do not depend on some inputs that are;
+            with what they are where those are numbers.
     """
 
     name: str
@@ -247,8 +292,7 @@ class Expected:
     native: Tensor | None
     tolerance: Tensor
     has_ties: Tensor
-    free: Tensor | None = None
-    replaced: Tensor | None = None
+    free: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
 
 @dataclass
@@ -292,9 +336,10 @@ def ask(
     before: Sequence[Tensor],
     seed: int,
     *,
-    special: Run | None = None,
+    special: Sequence[Run] = (),
     lowered: float | None = None,
     runs: int = RUNS,
+    most_s: float = math.inf,
 ) -> Oracle:
     """Return what a reference says.
 
@@ -302,15 +347,21 @@ def ask(
         run: called with `is_wide` and `lift` (a `Lifted`, or None for a native run).
         before: the tensors among the inputs.
         seed: of the errors' signs.
-        special: the same with other numbers for NaNs and infinities of the inputs, called with
-            `is_wide`, `lift` and `draw`, a number; None where there are none.
+        special: runs with other numbers for some NaNs and infinities of the inputs; each is called
+            with `is_wide`, `lift` and `draw`, a number.
         lowered: the rounding error of each op and of sums, where it is not that of the types.
         runs: with rounding errors, an even number.
+        most_s: processor time that a native run may take.
 
     Raises:
         NotRunnableError: it does not run, natively or in fp64, on these inputs.
+        DearError: it takes longer, or gives too much.
     """
+    begun = time.process_time()
     native, changed = _native(run, before)
+    elements = sum(tensor.numel() for _, tensor in native or ())
+    if time.process_time() - begun > most_s or (elements > _MOST_RESULTS and most_s < math.inf):
+        raise DearError("it takes too long on these inputs")
     exact_mode = Lifted()
     exact = _flat(*run(is_wide=True, lift=exact_mode), changed)
     floats = [t.dtype for t in before if t.is_floating_point()]
@@ -336,8 +387,8 @@ def ask(
             raise NotRunnableError(f"in fp64 the reference gives another shape: {shapes}")
         others = [one[place][1] for one in rounded]
         expected.append(_expected(name, tensor, own, others, unit))
-    if special is not None:
-        _free(expected, special, changed)
+    for other in special:
+        _free(expected, other, changed)
     text = str(dtype).removeprefix("torch.")
     return Oracle(expected, changed, exact_mode.ops, longest, unit, text)
 
@@ -430,8 +481,9 @@ def _free(expected: Sequence[Expected], special: Run, changed: Sequence[int]) ->
             continue
         a, b = (draw[place][1] for draw in draws)
         if a.shape == one.exact.shape:
-            one.free = ~one.exact.isfinite() & (a == b) & a.isfinite()
-            one.replaced = a
+            free = ~one.exact.isfinite() & (a == b)
+            if bool(free.any()):
+                one.free.append((free, a))
 
 
 @dataclass(frozen=True)
@@ -498,9 +550,9 @@ def wrong_elements(got: Tensor, one: Expected) -> Tensor:
         # Beyond the largest number of its type a result may be infinite.
         most = torch.finfo(dtype).max
         right |= (b.abs() + one.tolerance >= most) & (a.abs() >= most / 2) & (a.sign() == b.sign())
-    if one.free is not None and one.replaced is not None:
-        near = (a - one.replaced).abs() <= _MARGIN * _like(one.tolerance, one.replaced)
-        right |= one.free & near
+    for free, replaced in one.free:
+        near = (a - replaced).abs() <= _MARGIN * _like(one.tolerance, replaced)
+        right |= free & (near | (a == replaced))
     return ~right
 
 

@@ -6,6 +6,7 @@ that does not end loses nothing.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from tkdebug.verification.launches import Seen, Watcher, tuners_in
 from tkdebug.verification.oracle import (
     MANY_RUNS,
     RUNS,
+    DearError,
     NotRunnableError,
     Oracle,
     Wrong,
@@ -45,14 +47,16 @@ from tkdebug.verification.problem import (
 )
 from tkdebug.verification.records import Answer, Case, Finding, Request
 
-Status = Literal["right", "wrong", "refused", "no-inputs", "raises"]
+Status = Literal["right", "wrong", "refused", "no-inputs", "dear", "raises"]
 # Shares of the time: of cases, and of making a failing one smaller.
 _SEARCH_SHARE = 0.6
 _SHRINK_SHARE = 0.2
 _LARGE_SHARE = 0.25
 _DEAR_SHARE = 0.12
 _DEAR_S = 0.3
+_REFERENCE_SHARE = 0.005
 _LARGE_ELEMENTS = 2048
+_MOST_SPECIALS = 4
 _MOST_SHRINKS = 60
 _BIG_ELEMENTS = 1 << 16
 
@@ -129,6 +133,7 @@ class Runner:
         tensors: Sequence[Tensor],
         lowered: float | None = None,
         runs: int = RUNS,
+        most_s: float = math.inf,
     ) -> Oracle:
         """Return what the reference says of a case.
 
@@ -136,33 +141,45 @@ class Runner:
             NotRunnableError: it does not run.
         """
         run = references(self.problem, case, tensors, lambda: placed(tensors, case, "cpu"))
-        special = None
+        special: list[Callable[..., Any]] = []
         if case.values in SPECIAL_VALUES:
-            special = self._replacing(case, tensors)
-        return ask(run, tensors, case.seed + 7, special=special, lowered=lowered, runs=runs)
+            special = [self._replacing(case, tensors, some) for some in _specials(tensors)]
+        return ask(
+            run,
+            tensors,
+            case.seed + 7,
+            special=special,
+            lowered=lowered,
+            runs=runs,
+            most_s=most_s,
+        )
 
-    def _replacing(self, case: Case, tensors: Sequence[Tensor]) -> Callable[..., Any]:
-        """Return what runs the reference with numbers for NaNs and infinities."""
+    def _replacing(
+        self, case: Case, tensors: Sequence[Tensor], some: Sequence[Tensor]
+    ) -> Callable[..., Any]:
+        """Return what runs the reference with other numbers where `some`, masks, say so."""
 
         def run(is_wide: bool, lift: Any, draw: int) -> Any:
             rng = torch.Generator().manual_seed(draw)
             replaced = []
-            for tensor in tensors:
-                if tensor.is_floating_point():
+            for tensor, mask in zip(tensors, some, strict=True):
+                if bool(mask.any()):
                     drawn = torch.randn(tuple(tensor.shape), generator=rng).to(tensor.dtype)
-                    tensor = torch.where(tensor.isfinite(), tensor, drawn)
+                    tensor = torch.where(mask, drawn, tensor)
                 replaced.append(tensor)
             laid = references(self.problem, case, replaced, lambda: placed(replaced, case, "cpu"))
             return laid(is_wide=is_wide, lift=lift)
 
         return run
 
-    def run(self, case: Case) -> Outcome:
-        """Call the candidate on a case, and compare."""
+    def run(self, case: Case, most_s: float = math.inf) -> Outcome:
+        """Call the candidate on a case, and compare; not if the reference alone takes longer."""
         self._at(case)
         tensors = dense_values(self.problem.example, case)
         try:
-            oracle = self.oracle(case, tensors)
+            oracle = self.oracle(case, tensors, most_s=most_s)
+        except DearError as error:
+            return Outcome(case, "dear", Seen(), text=str(error))
         except NotRunnableError as error:
             return Outcome(case, "no-inputs", Seen(), text=str(error))
         given = placed(tensors, case, self.problem.device)
@@ -398,9 +415,9 @@ class Search:
         self.take(out)
         return out.status in ("right", "wrong")
 
-    def _timed(self, case: Case) -> Outcome:
+    def _timed(self, case: Case, most_s: float = math.inf) -> Outcome:
         begun = time.process_time()
-        out = self.runner.run(case)
+        out = self.runner.run(case, most_s)
         self._cost_s = time.process_time() - begun
         if size_elems(case) >= _LARGE_ELEMENTS:  # of small ones the compiler takes most
             cost = size_elems(case), self._cost_s
@@ -422,7 +439,7 @@ class Search:
                 if self.share() > _SEARCH_SHARE:
                     return
                 continue
-            self.take(self._timed(case))
+            self.take(self._timed(case, self.request.seconds * _REFERENCE_SHARE))
             if self._is_wrong():
                 return
 
@@ -436,8 +453,9 @@ class Search:
         """Add an outcome to the answer."""
         answer, case = self.answer, out.case
         covered = answer.covered
-        if out.status == "no-inputs":
-            covered.no_inputs += 1
+        if out.status in ("no-inputs", "dear"):
+            covered.no_inputs += out.status == "no-inputs"
+            covered.left += out.status == "dear"
             return
         covered.launches += out.seen.launches
         covered.kernels += [name for name in out.seen.kernels if name not in covered.kernels]
@@ -508,6 +526,24 @@ class Search:
         """Add a finding."""
         self.answer.findings.append(finding)
         self._report(self.answer)
+
+
+def _specials(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Return masks of NaNs and infinities: each alone, those of each tensor, and all."""
+    found = [
+        ~t.isfinite() if t.is_floating_point() else torch.zeros_like(t, dtype=torch.bool)
+        for t in tensors
+    ]
+    nothing = [torch.zeros_like(mask) for mask in found]
+    sets = [found]
+    for number, mask in enumerate(found):
+        places = mask.reshape(-1).nonzero().reshape(-1).tolist()[:_MOST_SPECIALS]
+        for some in [places, *([place] for place in places)] if len(places) > 1 else [places]:
+            if some:
+                chosen = torch.zeros_like(mask)
+                chosen.reshape(-1)[torch.tensor(some)] = True
+                sets.append([*nothing[:number], chosen, *nothing[number + 1 :]])
+    return sets
 
 
 def _is_index(tensor: Tensor) -> bool:

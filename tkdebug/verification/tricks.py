@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tkdebug.process.tracebacks import is_own_file
 from tkdebug.verification.inputs import dense_values, placed
 from tkdebug.verification.launches import Seen
-from tkdebug.verification.oracle import NotRunnableError, note_op
+from tkdebug.verification.oracle import Mode, NotRunnableError, note_op
 from tkdebug.verification.records import Case, Finding
 
 if TYPE_CHECKING:
@@ -209,7 +208,7 @@ def _without_kernels(search: Search, case: Case) -> None:
         )
 
 
-class _OpsOfTorch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _OpsOfTorch(Mode):  # type: ignore[no-untyped-call]
     """Notes the ops of torch that a candidate calls; the interpreter's own are not seen."""
 
     def __init__(self) -> None:
