@@ -1,6 +1,6 @@
 """Dialogues of an agent with the server, as they were recorded.
 
-python tests/mcp_server/dialogues.py records them again.
+python tests/mcp_server/dialogues.py [NAME…] records them again.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -101,6 +102,85 @@ def get_inputs():
 SCRIPTS["doubled_again.py"] = SCRIPTS["doubled.py"].replace("x_ptr + i)", "x_ptr + i, mask=i < n)")
 # A budget that no machine uses up, so that the number of cases is the same on all.
 _VERIFIED = {"reference": "reference:double", "cases": 4, "budget": 300}
+_BOUNDS = (
+    _HEAD
+    + """@triton.jit
+def halved(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i <= n)
+    tl.store(out_ptr + i, x / 2, mask=i < n)
+
+
+x = torch.arange(100, dtype=torch.float32, device="cuda")
+out = torch.empty_like(x)
+halved[(4,)](x, out, 100, BLOCK=32)
+"""
+)
+_NORM = (
+    _HEAD
+    + """@triton.jit
+def scaled(x_ptr, out_ptr, N: tl.constexpr):
+    i = tl.program_id(0) * N + tl.arange(0, N)
+    x = tl.load(x_ptr + i)
+    total = tl.sum(x)
+    share = x / total
+    tl.store(out_ptr + i, share)
+
+
+x = torch.ones(8, 16, device="cuda")
+x[5] = 0
+out = torch.empty_like(x)
+scaled[(8,)](x, out, N=16)
+"""
+)
+_COUNT = (
+    _HEAD
+    + """@triton.jit
+def count(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.program_id(0))
+    tl.store(out_ptr + x, tl.load(out_ptr + x) + 1)
+
+
+x = torch.arange(16, device="cuda") % 4
+out = torch.zeros(4, dtype=torch.int32, device="cuda")
+count[(16,)](x, out)
+"""
+)
+_SUM = (
+    _HEAD
+    + """@triton.jit
+def total(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    acc = 0.0
+    for start in range(0, n, BLOCK):
+        acc += tl.sum(tl.load(x_ptr + start + tl.arange(0, BLOCK)))
+    tl.store(out_ptr, acc)
+
+
+x = torch.ones(1 << 14, device="cuda")
+out = torch.empty(1, device="cuda")
+total[(1,)](x, out, 1 << 14, BLOCK=1024)
+"""
+)
+SCRIPTS |= {
+    "rows_fixed.py": SCRIPTS["rows.py"].replace(
+        "m[:, None] * stride_n + n[None, :] * stride_m)",
+        "m[:, None] * stride_m + n[None, :] * stride_n)",
+        1,
+    ),
+    "bounds.py": _BOUNDS,
+    "bounds_fixed.py": _BOUNDS.replace("i <= n", "i < n"),
+    "norm.py": _NORM,
+    "norm_fixed.py": _NORM.replace("x / total", "x / tl.maximum(total, 1)"),
+    "count.py": _COUNT,
+    "count_fixed.py": _COUNT.replace(
+        "tl.store(out_ptr + x, tl.load(out_ptr + x) + 1)", "tl.atomic_add(out_ptr + x, 1)"
+    ),
+    "sum.py": _SUM,
+    "sum_split.py": _SUM.replace("(0, n, BLOCK)", "(tl.program_id(0) * BLOCK, n, 16 * BLOCK)")
+    .replace("tl.store(out_ptr, acc)", "tl.atomic_add(out_ptr, acc)")
+    .replace("torch.empty", "torch.zeros")
+    .replace("total[(1,)]", "total[(16,)]"),
+}
 DIALOGUES = {
     "bug_to_cause": [
         ("run", {"script": "rows.py", "mode": "interpret"}),
@@ -133,8 +213,51 @@ DIALOGUES = {
         ("debug", {"action": "step"}),
     ],
 }
+DIALOGUES |= {
+    # From a fault to a short script of it, to the script without it.
+    "bounds_to_fix": [
+        ("run", {"script": "bounds.py", "mode": "interpret"}),
+        ("reproduce", {"target": ".tkdebug/bounds.tkd", "fault": 0}),
+        ("run", {"script": "bounds_fixed.py", "mode": "interpret"}),
+        ("compare", {"before": ".tkdebug/bounds.tkd", "after": ".tkdebug/bounds_fixed.tkd"}),
+    ],
+    "nan_to_its_birth": [
+        ("run", {"script": "norm.py", "mode": "interpret"}),
+        ("why", {"script": "norm.py", "what": "out[5, 3]", "question": "nan"}),
+        ("run", {"script": "norm_fixed.py", "mode": "interpret"}),
+    ],
+    "race_to_atomic": [
+        ("run", {"script": "count.py", "check": ["race"]}),
+        ("explain", {"kind": "race", "limit": 1024}),
+        ("more", {"cursor": "CURSOR", "limit": 1024}),
+        ("run", {"script": "count_fixed.py", "check": ["race"]}),
+    ],
+    # Goes on after "bug_to_cause": the edit is made, and checked.
+    "edit_and_check": [
+        ("run", {"script": "rows_fixed.py", "mode": "interpret"}),
+        ("compare", {"before": ".tkdebug/rows.tkd", "after": ".tkdebug/rows_fixed.tkd"}),
+    ],
+    "one_program_to_many": [
+        ("advise", {"target": "sum.py"}),
+        ("advise", {"target": "sum_split.py"}),
+    ],
+    "changes_of_a_pass": [
+        ("passes", {"target": "slow.py", "number": 1, "limit": 1024}),
+    ],
+    "mistakes": [
+        ("run", {"script": "nothing.py"}),
+        ("faults", {"session": "rows.py"}),
+        ("reproduce", {"target": "bounds_fixed.py"}),
+        ("explain", {"kind": "oob-lode"}),
+        ("more", {"cursor": "page-99"}),
+    ],
+}
+# These talk to a server over stdio in tests, which starts commands anew; the others' commands come
+# of one process that has imported what they import.
+OVER_STDIO = ("stepping",)
 # What another machine or another source of tkdebug changes.
-_VARYING = ("variant", "time_ns", "tried")
+_TIMES = ("total_ns", "mean_ns", "min_ns", "max_ns", "mean_ratio", "min_ratio")
+_VARYING = ("variant", "time_ns", "tried", "cursor", *_TIMES)
 
 
 def server_in(folder: Path) -> StdioServerParameters:
@@ -150,12 +273,17 @@ def write_scripts(folder: Path) -> None:
 
 async def spoken(client: Client, name: str, folder: Path) -> list[dict[str, object]]:
     """Return a dialogue as it goes now."""
-    found = []
+    found, cursor = [], ""
     for tool, arguments in DIALOGUES[name]:
-        result = await client.call_tool(tool, arguments)
+        given = arguments
+        if arguments.get("cursor") == "CURSOR":
+            given = {**arguments, "cursor": cursor}
+        result = await client.call_tool(tool, given)
         (content,) = result.content
         assert len(content.text) <= arguments.get("limit", 4096)
-        answer = stable(json.loads(content.text), str(folder))
+        page = json.loads(content.text)
+        cursor = page.get("cursor", "")
+        answer = stable(page, str(folder))
         found.append({"tool": tool, "arguments": arguments, "answer": answer})
     return found
 
@@ -176,15 +304,15 @@ def _is_of_the_machine(item: object) -> bool:
     return isinstance(item, dict) and "stderr" in item
 
 
-async def _record() -> None:
+async def _record(names: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(os.path.realpath(name))
         write_scripts(folder)
         async with Client(server_in(folder)) as client:
-            for each in DIALOGUES:
+            for each in names:
                 text = json.dumps(await spoken(client, each, folder), indent=1, ensure_ascii=False)
                 (GOLDEN / f"{each}.json").write_text(text + "\n", "utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(anyio.run(_record))
+    sys.exit(anyio.run(_record, sys.argv[1:] or list(DIALOGUES)))

@@ -17,11 +17,14 @@ if os.name != "posix":
 
 import anyio
 import anyio.to_thread
-from dialogues import DIALOGUES, GOLDEN, server_in, spoken, write_scripts
+from dialogues import DIALOGUES, GOLDEN, OVER_STDIO, server_in, spoken, write_scripts
 from jsonschema import Draft202012Validator
 from mcp import Client
+from warm_python import run_module
 
 from tkdebug.cli.command_line import parse
+from tkdebug.cli.script.execution import command_in_a_process
+from tkdebug.mcp_server.children import Finished
 from tkdebug.mcp_server.server import desk_of, server_of
 from tkdebug.mcp_server.tools import TOOLS
 from tkdebug.runtime.device.driver import has_real_gpu
@@ -63,15 +66,42 @@ async def begins(folder):
             await anyio.sleep(0.05)
 
 
+def warmed(children):
+    """Have commands run in processes that are forked from one that has imported a lot."""
+
+    async def run(words, progress, seconds, keeps_all=True):
+        def command():
+            return run_module("tkdebug", *words, cwd=children.root)
+
+        done = await anyio.to_thread.run_sync(command)
+        return Finished(tuple(words), done.returncode, done.stdout.encode(), done.stderr)
+
+    return run
+
+
 @pytest.mark.skipif(has_real_gpu(), reason="recorded where there is no GPU")
-def test_dialogues_are_as_recorded_and_a_cancelled_call_ends_all_that_it_started(folder):
+def test_dialogues_are_as_recorded(folder):
+    async def main():
+        async with desk_of(folder, command_in_a_process) as desk, Client(server_of(desk)) as client:
+            desk.children.run = warmed(desk.children)
+            for name in DIALOGUES:
+                if name not in OVER_STDIO:
+                    assert await spoken(client, name, folder) == recorded(name)
+
+    anyio.run(main)
+
+
+def recorded(name):
+    """Return a dialogue as `python tests/mcp_server/dialogues.py` has recorded it."""
+    return json.loads((GOLDEN / f"{name}.json").read_text("utf-8"))
+
+
+@pytest.mark.skipif(has_real_gpu(), reason="recorded where there is no GPU")
+def test_dialogue_over_stdio_is_as_recorded_and_a_cancelled_call_ends_all_that_it_started(folder):
     async def main():
         async with Client(server_in(folder)) as client:
-            for name in DIALOGUES:
-                recorded = json.loads((GOLDEN / f"{name}.json").read_text("utf-8"))
-                assert await spoken(client, name, folder) == recorded, (
-                    "python tests/mcp_server/dialogues.py"
-                )
+            for name in OVER_STDIO:
+                assert await spoken(client, name, folder) == recorded(name)
             listed = (await client.list_tools()).tools
             assert [tool.name for tool in listed] == [tool.name for tool in TOOLS]
             for tool in listed:

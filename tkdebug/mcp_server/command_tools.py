@@ -1,4 +1,4 @@
-"""Tools that run a command: `run`, `why`, `passes`, `lines`, `advise`, `compare`."""
+"""Tools that run a command: `run`, `why`, `reproduce`, `passes`, `lines`, `advise`, `compare`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tkdebug.findings.fault_kinds import fault_kinds
 from tkdebug.knobs.values import MODE_NAMES
 from tkdebug.mcp_server.answers import Answer, Basis, Item
 from tkdebug.mcp_server.children import Finished, replay_of
-from tkdebug.mcp_server.desk import Call, Desk, script_words, target_words
+from tkdebug.mcp_server.desk import USUAL_SECONDS, Call, Desk, script_words, target_words
 from tkdebug.mcp_server.parameters import Parameter
 from tkdebug.mcp_server.recorded_tools import basis_of, fault_item, run_facts
 
@@ -31,6 +31,13 @@ TARGET = Parameter(
 )
 KERNEL = Parameter("kernel", "only kernels of that name or pattern")
 LINE = Parameter("line", "only that source line, [FILE:]N", pattern=_PLACE, example="a.py:20")
+CHECK = Parameter(
+    "check",
+    "checks beside the usual ones: race, uninitialised-read, undefined-value, all",
+    "words",
+    pattern=r"[\w-]+",
+    example="race",
+)
 RUN = (
     SCRIPT,
     ARGS,
@@ -39,13 +46,7 @@ RUN = (
         "how kernels run; native where there is a GPU, else interpret",
         choices=MODE_NAMES,
     ),
-    Parameter(
-        "check",
-        "checks beside the usual ones: race, uninitialised-read, undefined-value, all",
-        "words",
-        pattern=r"[\w-]+",
-        example="race",
-    ),
+    CHECK,
     Parameter(
         "watch",
         "values to record, each FILE:LINE:NAME",
@@ -105,6 +106,19 @@ PASSES = (
 )
 LINES = (TARGET, ARGS, KERNEL, LINE, SECONDS)
 ADVISE = (TARGET, ARGS, KERNEL, SECONDS)
+REPRODUCE = (
+    TARGET,
+    ARGS,
+    Parameter(
+        "fault",
+        "the number of the fault, as `faults` has it; by default the first that fails the run",
+        "integer",
+        low=0,
+        high=10**6,
+    ),
+    CHECK,
+    SECONDS,
+)
 COMPARE = (
     Parameter("before", "a recorded run", "file", is_required=True),
     Parameter("after", "a later one", "file", is_required=True),
@@ -208,6 +222,40 @@ async def why(desk: Desk, call: Call) -> Answer:
     facts = {"what": found.get("what"), "program": found.get("program")}
     items: list[Item] = [{"text": line} for line in found["text"]]
     return Answer("interpreted", replay_of(shown), evidence, facts, items)
+
+
+async def reproduce(desk: Desk, call: Call) -> Answer:
+    """Answer `reproduce`."""
+    target, fault = call.given["target"], call.given.get("fault")
+    end = target_words(desk, call)
+    if target.suffix == ".tkd":
+        run_of = (await desk.model(call, target))["run"]
+        _refuse_elsewhere(desk, str(run_of.get("script") or ""))
+    short = desk.folder.inside(f"{_FOLDER}/{target.stem}_short.py")
+    short.parent.mkdir(exist_ok=True)
+    seconds = call.given.get("seconds", USUAL_SECONDS)
+    words = ["reproduce", "--errors=json", "--format=json", f"--output={desk.folder.word(short)}"]
+    words += [f"--budget={max(1, seconds // 3)}", *call.words_of("check")]
+    words += [] if fault is None else [f"--fault={fault + 1}"]
+    data = await _json_of(desk, call, [*words, *end])
+    names = ("kind", "kernel", "statement", "lines", "kept", "is_whole", "data_file")
+    facts = {name: data[name] for name in names}
+    facts["file"] = desk.folder.word(short)
+    evidence = _target_of(desk, call) | {"from": data["from"], "to": data["to"]}
+    items: list[Item] = [{"text": line} for line in short.read_text("utf-8").splitlines()]
+    return Answer("interpreted", data["command"], evidence, facts, items)
+
+
+def _refuse_elsewhere(desk: Desk, script: str) -> None:
+    """Refuse a recorded run whose script would be run from elsewhere.
+
+    Raises:
+        UsageError: it lies outside of the folder.
+    """
+    try:
+        desk.folder.inside(desk.folder.shown(script))
+    except UsageError as error:
+        raise UsageError(f"target: its script: {error}") from None
 
 
 async def passes(desk: Desk, call: Call) -> Answer:

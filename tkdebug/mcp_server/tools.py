@@ -46,6 +46,14 @@ TOOLS: tuple[Tool, ...] = (
         recorded.cause,
     ),
     Tool(
+        "reproduce",
+        "Write a script of at most 40 lines that shows a fault, mismatch or crash again: its "
+        "kernel, launch and tensors, without what it does not need. The script that has it is run.",
+        commands.REPRODUCE,
+        commands.reproduce,
+        runs_scripts=True,
+    ),
+    Tool(
         "source",
         "Show a kernel's source lines with all that a recorded run knows of each: faults, advice, "
         "share of the time, accesses, instructions, spills, stalls, watched names.",
