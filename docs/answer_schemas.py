@@ -263,6 +263,21 @@ ANSWERS: Mapping[str, Mapping[str, object]] = {
         "watched_values": [_CHANGED_VALUE],
     },
     "numerics": {"schema": 1, "lines": [_FINDING], "kernels": [_NUMERICS]},
+    "shards": {
+        "schema": 1,
+        "fails": "flag",
+        "runs": [
+            {
+                "file": "text",
+                "script": "text",
+                "argv": ["text"],
+                "mode": "text",
+                "exit_status": "integer?",
+                "launches": "integer",
+            }
+        ],
+        "faults": [{**_FAULT, "count": "integer", "launches": "integer", "runs": ["text"]}],
+    },
     "ranks": {"schema": 1, "ranks": [_RANK], "kernels": [_SPREAD]},
     "crash": {
         "schema": 1,

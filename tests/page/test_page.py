@@ -142,12 +142,6 @@ def test_report_of_two_runs_has_both_and_what_differs(tmp_path, capfd):
     assert kernel["verdict"] == "unknown"
 
 
-def test_report_of_two_runs_has_no_other_format(tmp_path, capfd):
-    path = record(tmp_path / "run.tkd", tmp_path / "k.py")
-    assert main(["report", str(path), str(path), "--format", "json"]) == 2
-    assert "tkdebug compare" in capfd.readouterr().err
-
-
 def test_a_run_without_launches_has_a_page(tmp_path):
     from tkdebug.instrument.recorder import Recorder
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class ReportCommand(Command):
     """Prints the report of a session, or of a folder of them, or writes it into a file."""
 
-    help = "print the report of a run"
+    help = "print the report of a run, or of several"
     description = (
         "Print the report of a recorded run: launches and times by kernel, and each fault with its "
         "line. The JSON's keys are described in docs/json.md."
@@ -43,11 +43,13 @@ class ReportCommand(Command):
             help=f"{SESSION_HELP}; of a folder of such runs, its ranks side by side",
         )
         parser.add_argument(
-            "after",
+            "others",
             type=Path,
-            nargs="?",
-            metavar="after.tkd",
-            help="a later run, to show both beside each other; of the format html",
+            nargs="*",
+            metavar="other.tkd",
+            help="further runs, such as those of jobs among which tests were split: one answer "
+            "about the faults of all, as text, json, sarif or junit; of the format html two, side "
+            "by side",
         )
         parser.add_argument(
             "--format",
@@ -61,8 +63,8 @@ class ReportCommand(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Report the session; the result is the exit status."""
         path, output = options.session, options.output
-        if options.after is not None:
-            return _report_two(path, options.after, output, options.format)
+        if options.others:
+            return _report_several([path, *options.others], output, options.format, options.kernel)
         # `os.path` takes what cannot be looked at, such as a name of 300 letters, for no folder.
         if os.path.isdir(path):
             return _report_ranks(path, output, options.format, options.kernel)
@@ -99,22 +101,33 @@ def report_session(
         write_report(session, output, asked or _format_of(output))
 
 
-def _report_two(before: Path, after: Path, output: Path | None, asked: str | None) -> int:
-    """Report two runs on one page."""
+def _report_several(
+    paths: Sequence[Path], output: Path | None, asked: str | None, kernel: str | None
+) -> int:
+    """Report several runs: two of them on one page, or the faults of all."""
     from tkdebug.cli.places import check_writable, put_out
+    from tkdebug.instrument.renderers.joined import render_joined
     from tkdebug.instrument.renderers.page import render_comparison
     from tkdebug.instrument.session import Session
 
     format_name = asked or ("text" if output is None else _format_of(output))
-    if format_name != "html":
+    if any(path.suffix == ".json" for path in paths):
         raise UsageError(
-            f"--format {format_name}: two runs are shown as html; "
-            f"`tkdebug compare {before} {after}` has text and json"
+            f"{' '.join(map(str, paths))}: expected recorded runs (run.tkd); "
+            "`tkdebug verify --join` joins answers of verify"
         )
+    if len({os.path.realpath(path) for path in paths}) < len(paths):
+        raise UsageError(f"{' '.join(map(str, paths))}: a run is given twice; name each once")
     if output is not None:
-        check_writable("-o", output, {"the session": before, "the later session": after})
-    with Session.open(before) as earlier, Session.open(after) as later:
-        put_out(render_comparison(earlier, later), output)
+        check_writable("-o", output, {f"the session {path}": path for path in paths})
+    with contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(Session.open(path)) for path in paths]
+        if kernel is not None:
+            _narrow(sessions, kernel)
+        if format_name == "html" and len(sessions) == 2:
+            put_out(render_comparison(*sessions), output)
+        else:
+            put_out(render_joined(sessions, format_name), output)
     return 0
 
 

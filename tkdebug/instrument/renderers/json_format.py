@@ -52,7 +52,7 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     variants = Variants.of(session)
     launches = (_launch(fields, variants) for fields in session.launch_fields(_LAUNCH_FIELDS))
     yield from _listed("launches", launches)
-    yield from _listed("faults", (_fault(session, variants, group) for group in faults))
+    yield from _listed("faults", (fault_data(session, variants, group) for group in faults))
     yield from _listed("tunings", map(_tuning, recorded_tunings(session)))
     yield from _listed("others", map(_other, session.other_totals()[1]))
     yield from _listed("origins", map(_origin, origin_totals(session)))
@@ -207,7 +207,7 @@ def _launch(fields: tuple[object, ...], variants: Variants) -> dict[str, object]
     }
 
 
-def _fault(session: Session, variants: Variants, group: FaultGroup) -> dict[str, object]:
+def fault_data(session: Session, variants: Variants, group: FaultGroup) -> dict[str, object]:
     """A fault with the launch that had it first."""
     launch = session.launch_of(group.first.process, group.fault.launch_id)
     extent = group.fault.extent

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from xml.sax.saxutils import escape, quoteattr
 
@@ -24,33 +25,82 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     """The report in pieces of text."""
-    run = session.run()
-    failures = [group for group in faults if group.fault.fails]
-    warnings: dict[str, list[FaultGroup]] = defaultdict(list)
-    for group in faults:
-        if not group.fault.fails:
-            warnings[group.fault.kernel].append(group)
-    failed = {group.fault.kernel for group in failures}
-    summaries = {summary.kernel: summary for summary in session.kernel_summaries()}
-    sound = [name for name in dict.fromkeys((*summaries, *warnings)) if name not in failed]
-    counts = {
-        "tests": 1 + len(sound) + len(failures),
-        "failures": len(failures),
-        "errors": int(run.exit_status != 0),
-        "skipped": 0,
-        "time": _seconds(0 if run.end_ns is None else run.end_ns - run.start_ns),
+    return render_runs([(session, faults)])
+
+
+def render_runs(pairs: Sequence[tuple[Session, tuple[FaultGroup, ...]]]) -> Iterator[str]:
+    """Yield the report of several runs, a suite for each, with its faults."""
+    suites = [_Suite.of(session, faults) for session, faults in pairs]
+    total = {
+        name: sum(suite.counts[name] for suite in suites)
+        for name in ("tests", "failures", "errors", "skipped")
     }
-    start = datetime.fromtimestamp(run.start_ns // 10**9, timezone.utc).replace(tzinfo=None)
-    suite = {"name": run.script, **counts, "timestamp": start.isoformat(), "hostname": run.host}
+    time = _seconds(sum(suite.time_ns for suite in suites))
     yield '<?xml version="1.0" encoding="utf-8"?>\n'
-    yield f"<testsuites{attributes({'name': 'tkdebug', **counts})}>\n"
-    yield f"<testsuite{attributes(suite)}>\n"
-    yield from _script(run)
-    for name in sound:
-        yield from _kernel(session, run, name, summaries.get(name), warnings[name])
-    for group in failures:
-        yield from _failure(session, run, group)
-    yield "</testsuite>\n</testsuites>\n"
+    yield f"<testsuites{attributes({'name': 'tkdebug', **total, 'time': time})}>\n"
+    for suite in suites:
+        yield from suite.render()
+    yield "</testsuites>\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Suite:
+    """A run as a suite of cases.
+
+    Attributes:
+        failures: faults by which it fails.
+        warnings: the others, by kernel.
+        sound: kernels without a failure.
+    """
+
+    session: Session
+    run: RunInfo
+    failures: Sequence[FaultGroup]
+    warnings: Mapping[str, list[FaultGroup]]
+    summaries: Mapping[str, KernelSummary]
+    sound: Sequence[str]
+
+    @staticmethod
+    def of(session: Session, faults: tuple[FaultGroup, ...]) -> _Suite:
+        """Return the suite of a run."""
+        failures = [group for group in faults if group.fault.fails]
+        warnings: dict[str, list[FaultGroup]] = defaultdict(list)
+        for group in faults:
+            if not group.fault.fails:
+                warnings[group.fault.kernel].append(group)
+        failed = {group.fault.kernel for group in failures}
+        summaries = {summary.kernel: summary for summary in session.kernel_summaries()}
+        sound = [name for name in dict.fromkeys((*summaries, *warnings)) if name not in failed]
+        return _Suite(session, session.run(), failures, warnings, summaries, sound)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Its cases, as attributes count them."""
+        return {
+            "tests": 1 + len(self.sound) + len(self.failures),
+            "failures": len(self.failures),
+            "errors": int(self.run.exit_status != 0),
+            "skipped": 0,
+        }
+
+    @property
+    def time_ns(self) -> int:
+        """The time of the run; 0 while it is not known."""
+        return 0 if self.run.end_ns is None else self.run.end_ns - self.run.start_ns
+
+    def render(self) -> Iterator[str]:
+        """Yield its element."""
+        run, counts = self.run, {**self.counts, "time": _seconds(self.time_ns)}
+        start = datetime.fromtimestamp(run.start_ns // 10**9, timezone.utc).replace(tzinfo=None)
+        suite = {"name": run.script, **counts, "timestamp": start.isoformat(), "hostname": run.host}
+        yield f"<testsuite{attributes(suite)}>\n"
+        yield from _script(run)
+        for name in self.sound:
+            warnings = self.warnings.get(name, [])
+            yield from _kernel(self.session, run, name, self.summaries.get(name), warnings)
+        for group in self.failures:
+            yield from _failure(self.session, run, group)
+        yield "</testsuite>\n"
 
 
 def _script(run: RunInfo) -> Iterator[str]:

@@ -71,6 +71,19 @@ DESCRIPTIONS: Mapping[str, str] = {
 
 def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     """The log in pieces of text; a result is a line."""
+    return render_runs([(session, faults)])
+
+
+def render_runs(pairs: Sequence[tuple[Session, tuple[FaultGroup, ...]]]) -> Iterator[str]:
+    """Yield the log of several runs, each with its faults."""
+    yield json.dumps({"$schema": SCHEMA, "version": "2.1.0"})[:-1] + ', "runs": [\n'
+    for number, (session, faults) in enumerate(pairs):
+        yield ",\n" if number else ""
+        yield from _run(session, faults)
+    yield "]}\n"
+
+
+def _run(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     run = session.run()
     kinds = list(dict.fromkeys(group.fault.kind for group in faults))
     head: dict[str, object] = {
@@ -82,7 +95,6 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     root = start_folder()
     if root is not None:
         head["originalUriBaseIds"] = {_ROOT: {"uri": f"{Path(root).as_uri().rstrip('/')}/"}}
-    yield json.dumps({"$schema": SCHEMA, "version": "2.1.0"})[:-1] + ', "runs": [\n'
     yield json.dumps(head)[:-1] + ',\n"results": ['
     separator = "\n"
     states = _baseline_states(session, faults)
@@ -94,7 +106,7 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
             result["baselineState"] = states[group]
         yield separator + json.dumps(result)
         separator = ",\n"
-    yield "]}]}\n"
+    yield "]}"
 
 
 def _driver(run: RunInfo, kinds: Sequence[str]) -> dict[str, object]:
