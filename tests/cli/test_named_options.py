@@ -45,6 +45,7 @@ PLACES = {
     "instrument/passes_report.py": ("passes",),
     "instrument/recording/": ("run",),
     "instrument/renderers/formats.py": ("report", *ASKED, "ceilings"),
+    "instrument/renderers/joined.py": ("report",),
     "instrument/renderers/passes_": ("passes",),
     "instrument/report.py": ("report",),
     "instrument/session.py": ("report", *ASKED),

@@ -252,8 +252,8 @@ DIALOGUES |= {
         ("more", {"cursor": "page-99"}),
     ],
 }
-# These talk to a server over stdio in tests, which starts commands anew; the others' commands come
-# of one process that has imported what they import.
+# In tests these talk to a server over stdio, whose commands begin in new processes; those of the
+# others are forked from one process that has imported what they import.
 OVER_STDIO = ("stepping",)
 # What another machine or another source of tkdebug changes.
 _TIMES = ("total_ns", "mean_ns", "min_ns", "max_ns", "mean_ratio", "min_ratio")
