@@ -309,11 +309,22 @@ def second(y_ptr, z_ptr, n):
 def inplace(z_ptr):
     tl.store(z_ptr, tl.load(z_ptr) + 1)
 
+@triton.jit
+def narrow(o_ptr, n):
+    acc = tl.full((), 0.0, tl.bfloat16)
+    exact = 0.0
+    for k in range(n):
+        acc = (acc + 1.0).to(tl.bfloat16)
+        exact += 1.0
+    tl.store(o_ptr, acc.to(tl.float32))
+    tl.store(o_ptr + 1, exact)
+
 x, y, z = torch.tensor([1.0, 2, 3, 4, 5, -6, 7, 8]), torch.zeros(8), torch.zeros(1)
 first[(2,)](x, y)
 second[(1,)](y, z, 8)
 inplace[(1,)](z)
 inplace[(1,)](z)
+narrow[(1,)](torch.zeros(2), 300)
 """
 
 
@@ -322,6 +333,14 @@ def test_values_by_round_and_the_round_they_went_wrong_in(rounds):
     assert "acc = nan in the last of 16 rounds: 0.693147" in out
     assert "; not finite from round 5.0 on" in out
     assert "k = 7 in the last of 8 rounds: 0, 1, 2, 3, 4, 5, 6, 7\n" in out
+
+
+def test_round_from_which_on_a_sum_is_off_fp64_is_named(rounds):
+    out = rounds("b end narrow", "c", "why o[0]", "why o[1]", "q")
+    off, exact = out.split("(tkdebug) why o[1]")
+    wanted = "acc = 256 in the last of 300 rounds: 1, 2, 3, 4, …, 256, 256, 256, 256; more than 1 %"
+    assert f"{wanted} off fp64 from round 258 on, where it ends as 300\n" in off
+    assert "exact = 300 in the last of 300 rounds: 1, 2, 3, 4, …, 297, 298, 299, 300\n" in exact
 
 
 def test_why_goes_on_into_the_launches_that_wrote_what_was_loaded(rounds):

@@ -9,7 +9,7 @@ the same values, up to the first assignment that was undone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.state import EvaluatorState
 
 _MOST_PASSED = 200_000
+_EXACT_SECONDS = 5.0
 _Beside = TypeVar("_Beside", bound=Observer)
 
 
@@ -282,6 +283,23 @@ class Execution(Observer):
         """Run another IR of the kernel with the launch's arguments; nothing is reported."""
         faults = FaultLog(self.faults.kernel, 0, self.grid, False, self.faults.arguments)
         self._run(module, faults, Observer())
+
+    def exact_values(
+        self, program: int, wanted: frozenset[Value]
+    ) -> Mapping[Value, Sequence[Tensor]]:
+        """Return what floats of a program would be in fp64, as the launch began; {} if unknown.
+
+        Args:
+            program: linear number.
+            wanted: the floats.
+        """
+        # Only `why` asks, for values of loops.
+        from tkdebug.precision.looking import exact_values
+
+        with self.as_it_began():
+            values = values_for(self.code.module, self._values)
+            module = self.code.module
+            return exact_values(module, wanted, values, self.grid, program, _EXACT_SECONDS)
 
     @property
     def written_bytes(self) -> int:

@@ -19,17 +19,20 @@ from torch import Tensor
 from tkdebug.causes.rerun import Budget, Deadline, OutOfTimeError, on_one_thread
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import DotLike
-from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.errors import TkError
 from tkdebug.interpreter.arguments import Arguments, device_of
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.launch import Batches
 from tkdebug.interpreter.memory.host_views import host_view, memory_of
 from tkdebug.interpreter.memory_usage import live_bytes_per_program, written_arguments
+from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.plan import Prepared
 from tkdebug.interpreter.replay import read_arguments
 from tkdebug.interpreter.scheduler import spin_loops
+from tkdebug.interpreter.tiles.side_by_side import sides_of
 from tkdebug.interpreter.torch_state import apart_from_the_script
 from tkdebug.precision.beside import Beside, is_float
 from tkdebug.precision.findings import kernel_numerics
@@ -41,6 +44,8 @@ from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
 if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.tiles.values import TileValue
     from tkdebug.records.events import LaunchRecord
     from tkdebug.runtime.launch.grid import Grid
 
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
 SAMPLED, _FEWEST, _SAMPLED_BYTES = 8, 3, 3 << 18
 # Live bytes of programs that run at once, where not all do.
 _SMALL_BYTES = 4 << 20
+_EXACT_BYTES = 256 << 20
 # Lines of which it is measured what they would do in fp32.
 _MOST_TRIED = 6
 
@@ -154,6 +160,86 @@ def look(
         [*notes, *look_at.left_out()],
         time.thread_time() - begun,
     )
+
+
+class _ExactValues(Observer):
+    """Notes some floats of one program as they would be in fp64.
+
+    Args:
+        wanted: the values of the IR that are noted.
+
+    Attributes:
+        found: by value, the tile of each time that it was computed.
+        is_whole: whether all found room.
+    """
+
+    is_passive = True
+    needs_intermediates = True
+
+    def __init__(self, wanted: frozenset[Value]) -> None:
+        self._wanted = wanted
+        self._left = _EXACT_BYTES
+        self.found: dict[Value, list[Tensor]] = {}
+        self.is_whole = True
+
+    def moments(self, op: Operation) -> Moments:
+        """After ops that give the values."""
+        gives = any(value in self._wanted for value in op.results)
+        return Moments.AFTER if gives else Moments.NEVER
+
+    def after(
+        self,
+        run: Evaluator,
+        op: Operation,
+        operands: Sequence[TileValue],
+        results: Sequence[TileValue],
+    ) -> Sequence[TileValue]:
+        """Note the results."""
+        if run.active is None or bool(run.active[0]):
+            for value, result in zip(op.results, results, strict=True):
+                if value in self._wanted:
+                    tile = sides_of(result).in_fp64(run, value.type)[0]
+                    self._left -= tile.numel() * tile.element_size()
+                    self.is_whole = self._left >= 0
+                    if self.is_whole:
+                        tile = tile.expand(ir.shape_of(value.type))
+                        self.found.setdefault(value, []).append(tile)
+        return results
+
+
+def exact_values(
+    module: Module,
+    wanted: frozenset[Value],
+    values: Sequence[Any],
+    grid: Grid,
+    program: int,
+    seconds: float,
+) -> dict[Value, list[Tensor]]:
+    """Return what floats of one program would be in fp64; {} where that is not known.
+
+    Args:
+        module: Tile IR of the kernel.
+        wanted: the floats, of ops of it that are no loops or branches.
+        values: as the interpreter takes them; what they hold is left as it is.
+        grid: programs along x, y, z.
+        program: linear number.
+        seconds: of processor time.
+    """
+    if _obstacle(module):
+        return {}
+    exact, accesses = _ExactValues(wanted), Accesses()
+    observers = [accesses, Deadline(Budget(seconds)), exact]
+    with on_one_thread(), apart_from_the_script(device_of(values)):
+        moved, keys = _on_copies(module, values)
+        log = FaultLog("", 0, grid, is_reported=False)
+        launch = Batches(module, moved, grid, log, None, observers)
+        beside = Beside(module, OpErrors(), MemoryBeside(accesses, keys))
+        launch.plan, launch.fusion = beside.plan(observers), Fusion()
+        try:
+            launch.run_chosen([program])
+        except (OutOfTimeError, TkError):
+            return {}
+    return exact.found if exact.is_whole and not beside.unfollowed else {}
 
 
 def _obstacle(module: Module) -> str:

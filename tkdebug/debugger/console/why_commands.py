@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Values by round: in a line, and in JSON.
 _MOST_ROUNDS = 8
+# The relative error from which on a number is said to be off.
+_OFF = 0.01
 _MOST_DATA = 1024
 
 
@@ -112,7 +114,8 @@ def _say_lines(console: Console, lines: Iterable[Line]) -> None:
                 console.say(f"         stored by {line.stored[name]}")
         for name, values in line.values.items():
             if name not in line.loads:
-                console.say(f"         {name}{_held(values)}{_rounds(values, line.rounds[name])}")
+                rounds = _rounds(values, line.rounds[name], line.exact.get(name, ()))
+                console.say(f"         {name}{_held(values)}{rounds}")
 
 
 def _held(values: list[Tensor]) -> str:
@@ -132,12 +135,17 @@ def _held(values: list[Tensor]) -> str:
     return f": {last.numel()} elements, {', '.join(parts)}{rounds}"
 
 
-def _rounds(values: Sequence[Tensor], rounds: Sequence[tuple[int, ...]]) -> str:
-    """Return the values by round, and the round from which on they are not finite or the same.
+def _rounds(
+    values: Sequence[Tensor], rounds: Sequence[tuple[int, ...]], exact: Sequence[Tensor]
+) -> str:
+    """Return the values by round, and the round from which on they are wrong.
+
+    That is: not finite, far from what they would be in fp64, or always the same.
 
     Args:
         values: for each time, the last one first.
         rounds: the rounds of the loops at these times.
+        exact: what they would be in fp64; () where that is not known.
     """
     if len(values) < 2 or not all(each.numel() for each in values):
         return ""
@@ -152,12 +160,25 @@ def _rounds(values: Sequence[Tensor], rounds: Sequence[tuple[int, ...]]) -> str:
     is_good = [bool(each.isfinite().all()) for each in map(_wide, told)]
     if is_good[0] and not all(is_good):
         return f"{shown}; not finite from round {_round(rounds, is_good.index(False))} on"
+    off, least = 0, max((abs(float(each)) for each in exact), default=0.0) * _OFF
+    while off < len(exact) and _is_off(values[off], exact[off], least):
+        off += 1
+    if off:
+        last = element_text(exact[0])
+        first = _round(rounds, len(told) - off)
+        return f"{shown}; more than 1 % off fp64 from round {first} on, where it ends as {last}"
     same = len(told) - 1
     while same and torch.equal(told[same - 1], told[-1]):
         same -= 1
     if 0 < same < len(told) - 1:
         return f"{shown}; the same from round {_round(rounds, same)} on"
     return shown
+
+
+def _is_off(value: Tensor, exact: Tensor, least: float) -> bool:
+    """Whether a number is far from another one, which counts as no smaller than `least`."""
+    wide = float(_wide(value))
+    return abs(wide - float(exact)) > _OFF * max(abs(float(exact)), least)
 
 
 def _wide(data: Tensor) -> Tensor:
@@ -214,5 +235,9 @@ def _line_data(line: Line) -> dict[str, Any]:
             name: [each.reshape(-1)[0].item() for each in values[::-1][:_MOST_DATA]]
             for name, values in line.values.items()
             if len(values) > 1 and all(each.numel() == 1 for each in values)
+        },
+        "in_fp64": {
+            name: [float(each) for each in exact[::-1][:_MOST_DATA]]
+            for name, exact in line.exact.items()
         },
     }

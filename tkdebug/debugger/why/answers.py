@@ -8,6 +8,7 @@ before the launch, the answer says so. For a NaN, the slice goes back to the op 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -267,6 +268,8 @@ def sliced(
     known = {line.frames for line in computed}
     addressed = [line for line in places.sorted() if line.frames not in known]
     inputs = dict.fromkeys([*values.inputs, *places.inputs])
+    if not only_nan:
+        _add_exact(inspection, tracer, program, computed)
     loads = _Loads.of(inspection, [*computed, *addressed], until)
     earlier = []
     if following is not None and following.left:
@@ -282,6 +285,37 @@ def sliced(
         tuple(sources),
         tuple(earlier),
     )
+
+
+def _add_exact(inspection: Inspection, tracer: Tracer, program: int, lines: Sequence[Line]) -> None:
+    """Note what numbers that are computed by rounds would be in fp64."""
+    execution = inspection.execution
+    instances = [each for line in lines for name in line.sums for each, _ in line.taken[name]]
+    wanted = frozenset(
+        each.value
+        for each in instances
+        if each.value is not None and each.value.defining_op is each.op
+    )
+    if execution.has_assignments or not wanted or not execution.code.stage.is_front_end:
+        return
+    known = execution.exact_values(program, wanted)
+    visits: dict[int, int] = {}
+    counts: Counter[Value] = Counter()
+    for instance in tracer.instances:
+        if instance.value is not None:
+            visits[instance.number] = counts[instance.value]
+            counts[instance.value] += 1
+    for line in lines:
+        for name in line.sums:
+            found = []
+            for instance, mask in line.taken[name]:
+                assert instance.value is not None
+                times = known.get(instance.value, ())
+                if visits[instance.number] < len(times):
+                    tile = times[visits[instance.number]]
+                    found.append(tile.reshape(mask.shape)[mask])
+            if len(found) == len(line.values[name]):
+                line.exact[name] = found
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,24 +28,39 @@ class Line:
             that it ran, the last time first. An op that is bound to no variable has the text of
             its expression as its name.
         rounds: the rounds of the loops around it at each of these times, outermost loop first.
+        exact: what it would be in fp64 at each of these times, where that is known.
         loads: the elements that it loaded, by the name of the tensor: offsets and values.
         stored: who stored what it loaded, by the name of the tensor, as far as that is known.
         last: the number of ops that had begun when it ran last.
+        taken: the instances of `values`, with the elements of them that took part.
         births: the ops of it whose result is NaN though no operand is.
     """
 
     frames: tuple[Frame, ...]
     values: dict[str, list[Tensor]] = field(default_factory=dict)
     rounds: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
+    exact: dict[str, list[Tensor]] = field(default_factory=dict)
+    taken: dict[str, list[tuple[Instance, Tensor]]] = field(default_factory=dict)
     loads: dict[str, tuple[Buffer, list[Tensor], list[Tensor]]] = field(default_factory=dict)
     stored: dict[str, str] = field(default_factory=dict)
     last: int = 0
     births: list[str] = field(default_factory=list)
 
-    def add(self, name: str, data: Tensor, instance: Instance) -> None:
-        """Add the elements that took part one more time."""
-        self.values.setdefault(name, []).append(data)
+    def add(self, name: str, data: Tensor, mask: Tensor, instance: Instance) -> None:
+        """Add the elements of a tile, at a mask, that took part one more time."""
+        self.values.setdefault(name, []).append(data[mask])
         self.rounds.setdefault(name, []).append(instance.rounds)
+        self.taken.setdefault(name, []).append((instance, mask))
+
+    @property
+    def sums(self) -> list[str]:
+        """The names whose single float was computed in several rounds."""
+        return [
+            name
+            for name, values in self.values.items()
+            if len(values) > 1
+            and all(each.numel() == 1 and each.is_floating_point() for each in values)
+        ]
 
     @property
     def place(self) -> Frame:
@@ -210,7 +225,7 @@ class Slice:
         data, keeps = data.reshape(mask.shape), mask & block.keeps
         _add_loads(line, block.buffer, block.offsets[keeps], data[keeps])
         if instance.value is not None and instance.value.name is not None:
-            line.add(instance.value.name, data[mask], instance)
+            line.add(instance.value.name, data, mask, instance)
 
     def _note_coordinates(self, op: Operation, instance: Instance) -> Line:
         """The line of an access through a descriptor; its coordinates are followed as addresses."""
@@ -256,7 +271,7 @@ class Slice:
         if name is None and self._names_ops and not tt.Load.matches(op):
             name = self._tracer.text_of(value)
         if name is not None and instance.buffer is None and not (is_copy or instance.is_pending):
-            line.add(name, data[mask], instance)
+            line.add(name, data, mask, instance)
 
 
 def _add_loads(line: Line, buffer: Buffer, offsets: Tensor, values: Tensor) -> None:
