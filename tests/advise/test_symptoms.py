@@ -68,14 +68,25 @@ def test_a_cause_is_judged_without_its_symptoms_which_are_not_counted_twice():
 
 
 def test_loads_again_of_one_tensor_are_one_remark_at_the_first():
-    facts = streaming(2640, blocks=8)
-    (load,) = facts.accesses
-    again = [replace(load, op_id=n, frame=f, loaded_by=1) for n, f in ((5, STORE), (6, DEF))]
-    facts = replace(facts, accesses=(load, *again))
-    found = judge(facts, H100, 1).remarks
-    (one,) = (remark for remark in found if remark.kind == "redundant-load")
+    (one,) = of_loads_again(4, STORE, DEF)
     assert one.line == STORE.line
     assert f"(also in line {DEF.line})" in one.message
+
+
+@pytest.mark.parametrize(("rounds", "is_named"), [(4, True), (128, False)])
+def test_what_no_program_holds_may_be_loaded_twice(rounds, is_named):
+    assert bool(of_loads_again(rounds, STORE)) == is_named
+    assert of_loads_again(rounds, STORE, DEF)
+
+
+def of_loads_again(rounds, *frames):
+    """Remarks on rows that are loaded again at some lines."""
+    facts = streaming(2640, rounds=rounds, blocks=8)
+    (load,) = facts.accesses
+    again = [replace(load, op_id=n, frame=f, loaded_by=1) for n, f in enumerate(frames, 5)]
+    facts = replace(facts, accesses=(load, *again))
+    found = judge(facts, H100, 1).remarks
+    return [remark for remark in found if remark.kind == "redundant-load"]
 
 
 @pytest.mark.parametrize(("rounds", "is_kept"), [(2, True), (128, False)])

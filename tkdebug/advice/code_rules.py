@@ -241,13 +241,19 @@ def loads_again(launch: Launch) -> Iterator[Finding]:
         first = by_id.get(access.loaded_by) if access.loaded_by is not None else None
         if first is not None and first is not access and first.frame != access.frame:
             again.setdefault(first.op_id, []).append(access)
-    for op_id, loads in again.items():
+    for op_id, made in again.items():
+        first = by_id[op_id]
+        kept = first.footprint_bytes / first.element_bytes / launch.facts.programs
+        # What no program holds has to be loaded twice, if all of it decides what is done with it.
+        loads = made if kept <= _MOST_KEPT else made[:-1]
+        if not loads:
+            continue
         work = _without_loads(launch, launch.work, {a.op_id: _ALL for a in loads})
         load = loads[0]
         message = (
             f"load{of_tensors(load)}: a program loads here again what line "
-            f"{by_id[op_id].frame.line} has loaded{also_in((a.frame for a in loads), load.frame)}; "
-            "keep the tile, or compute what needs it in one pass"
+            f"{first.frame.line} has loaded{also_in((a.frame for a in made), load.frame)}; "
+            "keep the tile, or compute what needs it in fewer passes"
         )
         yield Finding(load.frame, "redundant-load", message, work, 0.0, _of_loads(loads))
 
@@ -259,6 +265,8 @@ def _of_loads(loads: list[AccessFacts]) -> Mapping[str, frozenset[Frame]]:
 
 
 _ALL = 1e9
+# Elements that a program may hold as one tile.
+_MOST_KEPT = 32 << 10
 
 
 # Values outside of registers

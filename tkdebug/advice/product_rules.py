@@ -88,7 +88,7 @@ def upcasts(launch: Launch) -> Iterator[Finding]:
     )
     frames = frozenset(_operand_frames(facts, dots))
     symptoms: dict[str, frozenset[Frame] | None] = dict.fromkeys(_OF_SHARED, frames)
-    symptoms |= dict.fromkeys(("spill", "low-occupancy-shared"))
+    symptoms["low-occupancy-shared"] = None
     symptoms["no-wgmma"] = frozenset(d.frame for d in dots)
     yield Finding(dot.frame, "upcast-operands", message, _as_loaded(launch, dots), 0.0, symptoms)
 
