@@ -33,6 +33,7 @@ from rich.text import Text
 from textual.pilot import Pilot
 
 from tkdebug.cli.command_line import parse
+from tkdebug.cli.commands.demo import recorded_demo
 from tkdebug.cli.runs.live import child_command
 from tkdebug.cli.runs.request import run_request
 from tkdebug.debugger.remote.records import Wire
@@ -42,6 +43,7 @@ from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.debug.link import DebugLink
 from tkdebug.tui.debug.source import DebugSource
+from tkdebug.tui.home.pane import HomePane
 from tkdebug.tui.live import DebugEnds
 from tkdebug.tui.script.child import Child
 from tkdebug.tui.session.follow import AwaitedSession
@@ -55,8 +57,8 @@ WRONG = "examples/debugging/softmax_axis.py"
 PAGE_SIZE = {"width": 1320, "height": 800}
 # What is pressed to reach the pane of each picture, and the run that it shows.
 PANES = {
-    # The faults, and from the first one to its line in the kernel.
-    "tui.svg": ("fault", ["2", "enter"]),
+    # Home, at the fault of the product: the first finding is the wrong result.
+    "tui.svg": ("demo", ["0", "n"]),
     # The passes, all of them: the first ones, and what the second one did.
     "passes.svg": ("matmul", ["5", *["down"] * 6]),
     # The kernel, past LLVM IR and PTX to SASS, from the line of the dot.
@@ -93,6 +95,8 @@ async def pane(session: Path, keys: Sequence[str], title: str) -> str:
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
             for key in keys:
+                while app.query_one(HomePane).is_reading:
+                    await pilot.pause(0.1)
                 await pilot.press(key)
                 await settle(pilot)
             return app.export_screenshot(title=title)
@@ -170,8 +174,8 @@ def draw_panes() -> None:
     """Panes of the TUI."""
     interpreted = ("run", "--mode", "interpret")
     with tempfile.TemporaryDirectory() as folder:
-        runs = {name: Path(folder) / f"{name}.tkd" for name in ("fault", "matmul")}
-        tkdebug(*interpreted, "-o", str(runs["fault"]), FAULTY)
+        runs = {name: Path(folder) / f"{name}.tkd" for name in ("demo", "matmul")}
+        runs["demo"].write_bytes(recorded_demo())
         to_sass = ("--quick", "--target", "sm_90a")
         tkdebug(*interpreted, *to_sass, "-o", str(runs["matmul"]), "examples/matmul.py")
         for name, (run, keys) in PANES.items():

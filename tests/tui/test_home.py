@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import tui_sample
 from pilot_support import notified, screen_text, until
+from textual.command import CommandList
 
+from tkdebug.errors import SessionError
 from tkdebug.instrument.session import Session
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.tui.app import TkdebugApp
+from tkdebug.tui.drawing import palette
+from tkdebug.tui.editor import edit_command
 from tkdebug.tui.home.pane import HomePane
 from tkdebug.tui.home.source import HomeSource
+from tkdebug.tui.home.strip import Window, _ticks
+from tkdebug.tui.recent import SessionList, session_row
+from tkdebug.tui.tabs import PaneTabs
 
 
 async def home(pilot) -> HomePane:
@@ -71,3 +80,90 @@ async def test_home_of_a_run_without_launches_says_where_to_look(tmp_path: Path)
             assert "no findings" in text or "nothing found" in text
             await pilot.press("n", "left", "s")
             assert "no findings" in notified(app)
+
+
+async def test_home_of_very_many_faults_is_bounded_and_says_so(tmp_path: Path):
+    def during(file: Path) -> None:
+        for number in range(600):
+            HOOKS.fault(replace(tui_sample.fault(file), tensor=f"t{number}"))
+
+    path = tui_sample.write_run(tmp_path / "run.tkd", faults=False, during=during)
+    with Session.open(path) as session:
+        app = TkdebugApp(session, opens="home")
+        async with app.run_test(size=(120, 35)) as pilot:
+            pane = await home(pilot)
+            assert "600 faults" in screen_text(app)
+            assert "and 492 more faults of this line: 2 lists them" in pane.copied_text()
+            await pilot.press("p")
+            assert line(app) == 9
+
+
+async def test_home_says_why_a_session_cannot_be_read(session, monkeypatch):
+    def refuse(*args: object, **options: object) -> None:
+        raise SessionError("run.tkd: damaged")
+
+    monkeypatch.setattr("tkdebug.instrument.home.model.model_of", refuse)
+    app = TkdebugApp(session, opens="home")
+    async with app.run_test(size=(80, 24)) as pilot:
+        said = "the recording cannot be read: run.tkd: damaged"
+        await until(pilot, lambda: said in screen_text(app), "the sentence")
+
+
+async def test_palette_themes_and_the_way_back(session):
+    app = TkdebugApp(session, opens="home")
+    async with app.run_test(size=(120, 35)) as pilot:
+        pane = await home(pilot)
+        await pilot.press("ctrl+p", *"store(out")
+        await until(pilot, lambda: "kernels.py:18 tl.store(out_ptr" in screen_text(app), "the line")
+        await until(pilot, lambda: app.screen.query_one(CommandList).highlighted == 0, "the list")
+        await pilot.press("enter")
+        await until(pilot, lambda: line(app) == 18, "the line")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.query_one(PaneTabs).active == "kernel", "the kernel")
+        await pilot.press("escape")
+        await until(pilot, lambda: app.query_one(PaneTabs).active == "home", "home")
+        await pilot.press("escape")
+        await until(pilot, lambda: line(app) == 9, "the fault")
+        for name in ("light", "for any colour vision", "without colours"):
+            await pilot.press("t")
+            await until(pilot, lambda name=name: f"colours: {name}" in notified(app), name)
+        assert palette.is_plain(app)
+        await pilot.press("slash", *"pid", "escape")
+        assert line(app) == 14
+        Path(str(pane.source_place()[0])).unlink()
+        await pilot.press("e")
+        await until(pilot, lambda: "no such file" in notified(app)[-1], "what became of e")
+
+
+def test_editor_is_the_users_own_at_the_line(tmp_path, monkeypatch):
+    file = tmp_path / "k.py"
+    file.write_text("")
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    vim = edit_command(str(file), 7, {"EDITOR": "vim -n", "VISUAL": ""})
+    assert vim == ["vim", "-n", "+7", str(file)]
+    code = edit_command(str(file), 7, {"VISUAL": "code --wait", "EDITOR": "vim"})
+    assert code == ["code", "--wait", "--goto", f"{file}:7"]
+    assert edit_command("-c", 7, {"EDITOR": "vim"}) == "-c: no such file on this machine"
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert edit_command(str(file), 7, {}) == "no editor: set VISUAL or EDITOR to one"
+
+
+async def test_sessions_of_a_folder_are_a_list(run_path, tmp_path):
+    damaged = tmp_path / "old.tkd"
+    damaged.write_bytes(b"no database")
+    paths = [run_path, damaged]
+    app = SessionList([session_row(path) for path in paths], paths)
+    async with app.run_test(size=(100, 12)) as pilot:
+        text = screen_text(app)
+        assert "run.tkd" in text
+        assert "train.py --fast" in text
+        assert "✖ 1" in text
+        assert "old.tkd" in text
+        await pilot.press("slash", *"old", "escape", "enter")
+    assert app.return_value == damaged
+
+
+def test_ticks_stand_at_their_times():
+    assert _ticks(Window(0, 10_000), 40).rstrip() == "0                   5 µs"
+    found = _ticks(Window(3e9, 4e9), 60).split()
+    assert found == ["3", "s", "3.2", "s", "3.4", "s", "3.6", "s", "3.8", "s"]

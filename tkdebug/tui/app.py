@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import App, ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.filter import LineFilter
@@ -346,8 +346,12 @@ class TkdebugApp(App[None]):
         if isinstance(command, str):
             self.notify(command, markup=False)
             return
-        with self.suspend():
-            status = subprocess.run(command, check=False).returncode
+        try:
+            with self.suspend():
+                status = subprocess.run(command, check=False).returncode
+        except SuspendNotSupported:
+            self.notify("the editor needs the terminal, which is not tkdebug's to give")
+            return
         if status:
             self.notify(f"{command[0]} ended with status {status}", markup=False)
 

@@ -163,8 +163,8 @@ THEMES: Mapping[str, str] = {
 
 def other_themes() -> Iterator[Theme]:
     """Yield the themes that Textual does not have."""
-    yield Theme("tkdebug-safe", primary="#0072b2", secondary="#56b4e9", warning="#e69f00")
-    yield Theme("tkdebug-plain", primary="#8a8a8a", secondary="#a8a8a8", warning="#c8c8c8")
+    yield Theme("tkdebug-safe", primary="#0072b2", warning="#e69f00", accent="#56b4e9")
+    yield Theme("tkdebug-plain", primary="#8a8a8a", warning="#c8c8c8", accent="#e0e0e0")
 
 
 def filters_of(theme: str, is_dark: bool) -> list[LineFilter]:

@@ -28,11 +28,12 @@ from tkdebug.instrument.home.records import (
 from tkdebug.records.events import Cause
 from tkdebug.tui.drawing import palette
 from tkdebug.tui.drawing.display import count, duration, shown
-from tkdebug.tui.home.pictures import beside, picture_rows
+from tkdebug.tui.home.pictures import MOST_ROWS, beside, picture_rows
 from tkdebug.tui.home.sheet import HEATS, RunIndex, Sheet
 
 _VERBS = {"oob-load": "is read", "oob-store": "is written", "oob-atomic": "is changed"}
 _LEAST_PICTURE = 10
+_LOW_PANEL = 24
 _MOST_EDITS = 4
 _MOST_FAULTS = 8
 _MOST_PASSES = 40
@@ -220,12 +221,15 @@ class _Facts:
             number = max(1, (width + gap) // (_LEAST_PICTURE + gap))
             columns = (width - gap * (number - 1)) // number
         columns = min(columns, 30)
+        is_low = 0 < self._panel.height <= _LOW_PANEL
         rows: list[Text] = []
         for begin in range(0, len(fault.pictures), number):
             drawn = []
             for picture in fault.pictures[begin : begin + number]:
                 title = Text(picture.kind.ljust(columns)[:columns], style=palette.LABEL)
-                drawn.append([title, *picture_rows(picture, columns, self._panel.is_plain)])
+                most = MOST_ROWS // 2 if is_low else MOST_ROWS
+                found = picture_rows(picture, columns, self._panel.is_plain, most)
+                drawn.append([title, *found])
             rows += beside(drawn, gap)
         return rows
 

@@ -247,7 +247,8 @@ def _step(index: RunIndex, step: Step, brevity: int) -> Text:
         text.append(f"{model.remarks[step.number].speedup:.2f}{TIMES}" if brevity == 1 else "")
     else:
         fault = model.faults[step.number]
-        text.append(shown(fault.at or fault.kind, 30) if brevity == 1 else "")
+        is_at = fault.at and step.kind != "mismatch"
+        text.append(shown(fault.at if is_at else fault.kind, 30) if brevity == 1 else "")
     return text
 
 

@@ -81,7 +81,7 @@ class HomePane(Pane):
             height: 1; background: $panel; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis;
         }
         & #home-body { height: 1fr; layout: horizontal; }
-        & Kernels { width: 24; height: 1fr; }
+        & Kernels { width: 22; height: 1fr; }
         & #home-middle { width: 1fr; height: 1fr; }
         & #home-source { height: 1fr; }
         & #home-source > .lines--cursor { background: $primary 30%; text-style: none; }
@@ -426,7 +426,7 @@ class HomePane(Pane):
         if index is None:
             return
         is_row = self.has_class("-one")
-        width = self.size.width if is_row else kernels.size.width or 24
+        width = self.size.width if is_row else kernels.size.width or 22
         kernels.show_index(
             index, self._kernel, self._finding, is_row=is_row, width=width, height=self._height()
         )

@@ -83,13 +83,16 @@ class _Area:
         return (y - self.top) / self.height * self.pixels
 
 
-def picture_rows(picture: Picture, columns: int, is_plain: bool) -> list[RichText]:
+def picture_rows(
+    picture: Picture, columns: int, is_plain: bool, most_rows: int = MOST_ROWS
+) -> list[RichText]:
     """Return a picture in at most so many columns.
 
     Args:
         picture: what to draw.
         columns: cells of each row.
         is_plain: whether to do without colours.
+        most_rows: of its shapes; texts above and below them have their own.
     """
     bounds = _bounds(picture)
     if bounds is None or columns < _LEAST_COLUMNS:
@@ -103,7 +106,7 @@ def picture_rows(picture: Picture, columns: int, is_plain: bool) -> list[RichTex
     room = columns - margin
     # A pixel is as high as it is wide: half a cell.
     wanted = room * (bottom - top) / (right - left)
-    rows = max(1, min(MOST_ROWS, math.ceil(wanted / 2)))
+    rows = max(1, min(most_rows, math.ceil(wanted / 2)))
     area = _Area(left, top, right - left, bottom - top, room, 2 * rows)
     canvas = _Canvas(area)
     for mark in picture.marks:
@@ -255,7 +258,8 @@ class _Labels:
         text = shown(mark.text, 60)
         column = self._column(mark.anchor, self._margin + area.x(mark.x), len(text))
         row = self._row(mark.y, area)
-        is_inside = self._first <= row < self._first + self._rows and column >= self._margin
+        is_inside = self._first <= row < self._first + self._rows
+        is_inside = is_inside and column + len(text) > self._margin
         width = self._margin + self._room
         if is_inside and len(text) > self._room:
             return

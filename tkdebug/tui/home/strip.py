@@ -23,6 +23,7 @@ _ZOOM = 1.6
 _LEAST_WINDOW_NS = 100.0
 # A cell in which less of the time is used is dimmed.
 _LEAST_BUSY = 0.4
+_TICK_CELLS = 12
 
 
 def kernel_style(number: int) -> str:
@@ -151,20 +152,21 @@ class TimeStripView(Widget):
         return Text("\n", no_wrap=True).join(lines)
 
     def _head(self, width: int) -> Text:
+        """Return the times, or the chosen launch in words."""
         window = self.window
-        said = f"{duration(window.begin_ns)} to {duration(window.end_ns)}"
         line = Text(no_wrap=True, overflow="ellipsis")
         if self._label_cells:
+            said = f"{duration(window.span_ns)}  [ ] zoom"
             line.append(f" {said:<{self._label_cells - 1}}", style=palette.MUTED)
+        rest = self._hidden_text()
+        room = width - len(rest)
         if self.launch is not None and self._model is not None:
             launch = self._launch_text(self.launch)
+            launch.truncate(max(0, room), pad=True)
             line.append_text(launch)
-            width -= launch.cell_len
-        rest = self._hidden_text()
-        if rest and width > len(rest):
-            line.append(rest.rjust(width), style=palette.MUTED)
-        elif not self._label_cells and self.launch is None:
-            line.append(said, style=palette.MUTED)
+        else:
+            line.append(_ticks(window, max(0, room)), style=palette.MUTED)
+        line.append(rest, style=palette.MUTED)
         return line
 
     def _hidden_text(self) -> str:
@@ -265,6 +267,31 @@ class TimeStripView(Widget):
         hit = [s for s in spans if s.start_ns < begin + each and s.start_ns + s.duration_ns > begin]
         if hit:
             self.post_message(self.Chosen(max(hit, key=lambda s: s.duration_ns).launch))
+
+
+def _ticks(window: Window, width: int) -> str:
+    """Return times at even steps, each from the cell that it is of."""
+    powers = (10.0**power for power in range(16))
+    steps = sorted(first * power for power in powers for first in (1, 2, 5))
+    least = window.span_ns / max(1, width) * _TICK_CELLS
+    step = next((one for one in steps if one >= least), window.span_ns)
+    text = ""
+    number = math.ceil(window.begin_ns / step)
+    while number * step < window.end_ns:
+        column = round((number * step - window.begin_ns) / window.span_ns * width)
+        said = _tick_text(number * step)
+        if column >= len(text) and column + len(said) <= width:
+            text = text.ljust(column) + said
+        number += 1
+    return text.ljust(width)
+
+
+def _tick_text(time_ns: float) -> str:
+    """A time in its largest unit, without digits that are zero."""
+    for unit, scale in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if time_ns >= scale:
+            return f"{time_ns / scale:.10g} {unit}"
+    return f"{time_ns:.10g} ns" if time_ns else "0"
 
 
 def _inside(span: Span, window: Window) -> float:
