@@ -62,7 +62,7 @@ PANES = {
     # The passes, all of them: the first ones, and what the second one did.
     "passes.svg": ("matmul", ["5", *["down"] * 6]),
     # The kernel, past LLVM IR and PTX to SASS, from the line of the dot.
-    "sass.svg": ("matmul", ["3", "S", ":", "7", "3", "enter", "escape"]),
+    "sass.svg": ("matmul", ["3", "S", ":", "7", "3", "enter"]),
 }
 
 
@@ -91,7 +91,7 @@ def terminal(command: str, text: str) -> str:
 async def pane(session: Path, keys: Sequence[str], title: str) -> str:
     """The TUI on a recorded run after some keys, as SVG."""
     with Session.open(session) as opened:
-        app = TkdebugApp(opened)
+        app = TkdebugApp(opened, opens="home")
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
             for key in keys:
@@ -127,9 +127,15 @@ async def debug_pane(folder: Path, keys: Sequence[str], title: str) -> str:
 
 
 async def settle(pilot: Pilot[None]) -> None:
-    """Give the threads of the app time to read and the panes time to show."""
-    for _ in range(10):
+    """Wait until the app has read and shown what it was asked for."""
+    for _ in range(5):
         await pilot.pause(0.1)
+    # The one that follows the session never ends, nor do those of a script that runs.
+    for _ in range(300):
+        if not any(one.is_running and one.name != "follow" for one in pilot.app.workers):
+            break
+        await pilot.pause(0.1)
+    await pilot.pause(0.1)
 
 
 def write(name: str, svg: str) -> None:
@@ -179,7 +185,8 @@ def draw_panes() -> None:
         to_sass = ("--quick", "--target", "sm_90a")
         tkdebug(*interpreted, *to_sass, "-o", str(runs["matmul"]), "examples/matmul.py")
         for name, (run, keys) in PANES.items():
-            write(name, asyncio.run(pane(runs[run], keys, f"tkdebug view {run}.tkd")))
+            command = "tkdebug demo" if run == "demo" else f"tkdebug view {run}.tkd"
+            write(name, asyncio.run(pane(runs[run], keys, command)))
 
 
 def draw_home() -> None:
