@@ -55,14 +55,14 @@ FAULTY = "examples/missing_mask.py"
 DEBUGGED, DEBUGGED_LINE = "examples/matmul.py", 73
 WRONG = "examples/debugging/softmax_axis.py"
 PAGE_SIZE = {"width": 1320, "height": 800}
-# What is pressed to reach the pane of each picture, and the run that it shows.
+# What is pressed to reach the pane of each picture.
 PANES = {
     # Home, at the fault of the product: the first finding is the wrong result.
     "tui.svg": ("demo", ["0", "n"]),
     # The passes, all of them: the first ones, and what the second one did.
     "passes.svg": ("matmul", ["5", *["down"] * 6]),
     # The kernel, past LLVM IR and PTX to SASS, from the line of the dot.
-    "sass.svg": ("matmul", ["3", "S", ":", "7", "3", "enter"]),
+    "sass.svg": ["3", "S", ":", "5", "1", "enter"],
 }
 
 
@@ -177,16 +177,12 @@ def draw_checks() -> None:
 
 
 def draw_panes() -> None:
-    """Panes of the TUI."""
-    interpreted = ("run", "--mode", "interpret")
+    """Panes of the TUI, on the run that `tkdebug demo` shows."""
     with tempfile.TemporaryDirectory() as folder:
-        runs = {name: Path(folder) / f"{name}.tkd" for name in ("demo", "matmul")}
-        runs["demo"].write_bytes(recorded_demo())
-        to_sass = ("--quick", "--target", "sm_90a")
-        tkdebug(*interpreted, *to_sass, "-o", str(runs["matmul"]), "examples/matmul.py")
-        for name, (run, keys) in PANES.items():
-            command = "tkdebug demo" if run == "demo" else f"tkdebug view {run}.tkd"
-            write(name, asyncio.run(pane(runs[run], keys, command)))
+        path = Path(folder) / "demo.tkd"
+        path.write_bytes(recorded_demo())
+        for name, keys in PANES.items():
+            write(name, asyncio.run(pane(path, keys, "tkdebug demo")))
 
 
 def draw_home() -> None:
