@@ -43,7 +43,6 @@ from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.debug.link import DebugLink
 from tkdebug.tui.debug.source import DebugSource
-from tkdebug.tui.home.pane import HomePane
 from tkdebug.tui.live import DebugEnds
 from tkdebug.tui.script.child import Child
 from tkdebug.tui.session.follow import AwaitedSession
@@ -57,10 +56,10 @@ WRONG = "examples/debugging/softmax_axis.py"
 PAGE_SIZE = {"width": 1320, "height": 800}
 # What is pressed to reach the pane of each picture.
 PANES = {
-    # Home, at the fault of the product: the first finding is the wrong result.
-    "tui.svg": ("demo", ["0", "n"]),
-    # The passes, all of them: the first ones, and what the second one did.
-    "passes.svg": ("matmul", ["5", *["down"] * 6]),
+    # Home, at the fault of the matmul: the finding after the first.
+    "tui.svg": ["n"],
+    # The passes, all of them: the first ones, and what the layouts' one did.
+    "passes.svg": ["5", *["down"] * 6],
     # The kernel, past LLVM IR and PTX to SASS, from the line of the dot.
     "sass.svg": ["3", "S", ":", "5", "1", "enter"],
 }
@@ -95,8 +94,6 @@ async def pane(session: Path, keys: Sequence[str], title: str) -> str:
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
             for key in keys:
-                while app.query_one(HomePane).is_reading:
-                    await pilot.pause(0.1)
                 await pilot.press(key)
                 await settle(pilot)
             return app.export_screenshot(title=title)
