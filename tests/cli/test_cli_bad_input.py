@@ -242,7 +242,7 @@ def test_mistyped_command_lines_show_the_usage(run_main, arguments):
     ("arguments", "said"),
     [
         (("veiw",), "tkdebug: error: veiw is not a command; did you mean view?"),
-        (("fly",), "fly is not a command; there are run, debug, dap, view, report, compare"),
+        (("fly",), "fly is not a command; there are run, debug, dap, view, demo, report, compare"),
         (("train.py",), "train.py is not a command; did you mean `tkdebug run train.py`?"),
         (("run.tkd",), "run.tkd is not a command; did you mean `tkdebug view run.tkd`?"),
         (("run", "--repot", "r.json", "train.py"), "run: error: not understood: --repot; did you"),

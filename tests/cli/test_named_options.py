@@ -56,6 +56,8 @@ PLACES = {
     "runtime/advising/": ("run", "advise"),
     "skills/": ("skills",),
     "tui/": ("run", "debug"),
+    "tui/home/": ("run",),
+    "variations/triton_runs.py": ("diverge",),
     "verification/": ("verify",),
 }
 _, COMMANDS = build_parser()

@@ -11,7 +11,7 @@ from tkdebug.errors import CompileError, TkError
 from tkdebug.terminal.text import visible
 
 # Covers `sys.stdout.write`: what it raises is the stream's doing.
-_TRANSPARENT_FILE = os.path.join("instrument", "recording", "output.py")
+_TRANSPARENT = (os.path.join("instrument", "recorder.py"), "write_and_record")
 # The package, with a separator at the end. It is not imported for that: it names all modules.
 OWN_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _LIBRARY_FOLDER = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
@@ -76,9 +76,10 @@ def _pruned(error: BaseException) -> TracebackType | None:
         return None
     own = _own_steps(steps)
     on_purpose = isinstance(error, (TkError, KeyboardInterrupt, SyntaxError))
-    last_file = steps[-1].tb_frame.f_code.co_filename
+    last = steps[-1].tb_frame.f_code
+    is_transparent = last.co_filename.endswith(_TRANSPARENT[0]) and last.co_name == _TRANSPARENT[1]
     # Raised inside tkdebug and not on purpose: a bug of ours, whose frames a report needs.
-    keep_all = own[-1] and not on_purpose and not last_file.endswith(_TRANSPARENT_FILE)
+    keep_all = own[-1] and not on_purpose and not is_transparent
     first_foreign = own.index(False) if False in own else 0 if keep_all else len(own)
     result: TracebackType | None = None
     for index in range(len(steps) - 1, first_foreign - 1, -1):
