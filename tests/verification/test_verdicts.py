@@ -90,7 +90,7 @@ def test_case_of_an_answer_is_replayed(wrong):
 )
 def test_trick_is_named(function, kind):
     with KNOBS.scope(cause_seconds=0.05):
-        answer = examine(request(function))
+        answer = examine(request(function, cases=2))
     assert answer.verdict == "wrong"
     assert kind in kinds(answer)
 

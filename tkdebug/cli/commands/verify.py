@@ -149,7 +149,8 @@ def _request(options: argparse.Namespace) -> Request:
 
 def _verified(options: argparse.Namespace) -> Answer:
     """Verify in a process of its own."""
-    from tkdebug.errors import UsageError
+    from tkdebug.cli.script.ending import end_by_signal, ending_signals
+    from tkdebug.errors import Terminated, UsageError
     from tkdebug.verification.process import verify
     from tkdebug.verification.records import Case
 
@@ -158,7 +159,12 @@ def _verified(options: argparse.Namespace) -> Answer:
         raise UsageError(f"{request.file}: there is no such file")
     if request.case:
         Case.of_text(request.case)  # what is wrong with it is said before anything runs
-    answer = verify(request)
+    try:
+        with ending_signals():
+            answer = verify(request)
+    except Terminated as error:
+        end_by_signal(error.signal)  # the kernel's process has ended
+        raise
     words = ["tkdebug", "verify", options.kernel[0], "--reference", request.reference]
     words += ["--inputs", request.inputs] if request.inputs else []
     words += ["--seed", str(request.seed)]
