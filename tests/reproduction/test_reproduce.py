@@ -1,7 +1,16 @@
 """`tkdebug reproduce`: short scripts of faults and mismatches, and what is said of bad input."""
 
+import json
+import sys
+
 import pytest
 from short_scripts import reproduced
+
+from tkdebug.errors import Frame
+from tkdebug.instrument.recorder import Recorder
+from tkdebug.records.events import Fault
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.verification.records import Answer, Case, Finding
 
 HEAD = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
 BOUND = (
@@ -97,6 +106,43 @@ def test_recorded_run_is_run_again_for_its_fault(tmp_path, run_main):
     script.unlink()
     status, _, err = run_main("reproduce", "-o", tmp_path / "no.py", session)
     assert (status, "is not here; give the script itself" in err) == (2, True)
+
+
+def test_crash_of_a_gpu_is_the_access_that_the_interpreter_finds(tmp_path):
+    line = BOUND.splitlines().index("    x = tl.load(x_ptr + offs, mask=offs <= n)") + 1
+    recorder = Recorder(tmp_path / "run.tkd", script=str(tmp_path / "bound.py"), output=False)
+    recorder.start()
+    frames = (Frame(str(tmp_path / "bound.py"), line, "add"),)
+    HOOKS.fault(Fault("illegal-address", "add", frames, "access to an illegal address", 1))
+    recorder.stop(1)
+    answer, _ = reproduced(tmp_path, "bound", BOUND, target=str(tmp_path / "run.tkd"))
+    assert (answer["kind"], answer["kernel"], answer["of"]["line"]) == ("oob-load", "add", line)
+
+
+def test_failing_case_of_a_verdict_becomes_a_script(tmp_path, monkeypatch):
+    kernel = ROWS.partition("def scaled")[0].replace("rn[None, :] < N", "rn[None, :] < N - 1")
+    call = """
+def scale(x, s):
+    out = torch.zeros_like(x)
+    scale_rows[(1, 1)](x, s, out, *x.shape, *x.stride(), BM=32, BN=32)
+    return out
+"""
+    (tmp_path / "kernel.py").write_text(kernel + call)
+    reference = "import torch\n\n\ndef scaled(x, s):\n    return x * s[:, None]\n"
+    inputs = "\n\ndef get_inputs():\n    return [torch.rand(8, 8), torch.rand(8)]\n"
+    (tmp_path / "rows_reference.py").write_text(reference + inputs)
+    case = Case("normal", ((8, 8), (8,)), (), ("float32",) * 2, ("contiguous",) * 2, "normal")
+    answer = Answer(str(tmp_path / "kernel.py"), "scale", "rows_reference:scaled", 0)
+    answer.findings.append(Finding("wrong-value", "result[0, 0]", True, case, answer.file))
+    (tmp_path / "answer.json").write_text(json.dumps(answer.as_json()))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    found, text = reproduced(tmp_path, "rows", ROWS, target=str(tmp_path / "answer.json"))
+    assert (found["kind"], found["kernel"], found["lines"] <= 40) == (
+        "mismatch",
+        "scale_rows",
+        True,
+    )
+    assert "torch.testing.assert_close(o[" in text
 
 
 def test_script_without_a_fault_is_refused(tmp_path, run_main):

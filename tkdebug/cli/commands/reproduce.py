@@ -24,18 +24,25 @@ class ReproduceCommand(Command):
     """Writes a script of at most 40 lines that shows the symptom of a run."""
 
     help = "a short script that shows a fault, a mismatch or a crash again"
-    usage = "tkdebug reproduce [options] (script.py | -m module | -c code | run.tkd) [arguments]"
+    usage = (
+        "tkdebug reproduce [options] (script.py | -m module | -c code | run.tkd | answer.json) "
+        "[arguments]"
+    )
     description = (
         "Write a short script that shows a fault again: its kernel, its launch and its tensors, "
         "with what the fault does not need taken out. The script is run for it, interpreted, up to "
-        "the launch; of a recorded run, the script that was recorded. The short script runs under "
-        "tkdebug and under Triton alone."
+        "the launch; of a recorded run, the script that was recorded; of an answer of `tkdebug "
+        "verify --format json`, its failing case. The short script runs under tkdebug and under "
+        "Triton alone."
     )
     epilog = (
         "Everything after the script (or after -m module, -c code) belongs to the script. What it "
         "prints goes to stderr."
     )
-    script = ScriptRule("a script.py, -m module, -c code, or a recorded run.tkd", or_recorded=True)
+    script = ScriptRule(
+        "a script.py, -m module, -c code, a recorded run.tkd, or an answer.json of verify",
+        or_recorded=True,
+    )
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the fault, the time and the file."""

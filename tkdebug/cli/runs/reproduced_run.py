@@ -14,7 +14,7 @@ from tkdebug.cli.command import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.cli.command_line import ScriptWords, check_variables
 from tkdebug.cli.runs.compiled_run import is_session, stdout_to_stderr
 from tkdebug.cli.runs.request import program_of
-from tkdebug.cli.script.execution import Program, loaded, quotable, run_program
+from tkdebug.cli.script.execution import Program, command_program, loaded, quotable, run_program
 from tkdebug.errors import UsageError, shown_path
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
@@ -61,8 +61,8 @@ def reproduced(options: argparse.Namespace) -> tuple[Reproduction, tuple[str, ..
     from tkdebug.causes.rerun import on_one_thread
     from tkdebug.reproduction.reproducing import Reproducer
 
-    script, wanted = _asked(options)
-    program = loaded(program_of(script))
+    program, wanted = _asked(options)
+    program = loaded(program)
     check_variables()
     import_torch()
     caught, begun = _caught(program, wanted, options)
@@ -113,11 +113,13 @@ def _nothing(script: str, catcher: Catcher, wanted: _Wanted, status: int) -> Usa
     )
 
 
-def _asked(options: argparse.Namespace) -> tuple[ScriptWords, _Wanted]:
-    """Return the script to run, and the fault to look for."""
+def _asked(options: argparse.Namespace) -> tuple[Program, _Wanted]:
+    """Return the program to run, and the fault to look for."""
     file = options.script.file
+    if file is not None and file.suffix == ".json":
+        return _asked_case(file)
     if file is None or not is_session(file):
-        return options.script, _numbered(options.fault)
+        return program_of(options.script), _numbered(options.fault)
     if options.script.argv:
         argv = " ".join(options.script.argv)
         raise UsageError(f"{argv}: {file} is a recorded run, whose arguments are recorded")
@@ -130,7 +132,17 @@ def _asked(options: argparse.Namespace) -> tuple[ScriptWords, _Wanted]:
     tell(f"{place}: {fault.kind} in {fault.kernel}: running {script.target} again for it")
     checks = (fault.kind,) if fault.kind in CHECK_NAMES else ()
     text = f"{fault.kind} at {place}"
-    return script, _Wanted(lambda found: _is_same(found, fault), text, checks)
+    return program_of(script), _Wanted(lambda found: _is_same(found, fault), text, checks)
+
+
+def _asked_case(file: Path) -> tuple[Program, _Wanted]:
+    """Return the failing case of an answer of verify, as a program."""
+    from tkdebug.reproduction.verified import CASE_NAME, case_code, failed_finding, is_of
+
+    _, finding = failed_finding(file)
+    checks = (finding.kind,) if finding.kind in CHECK_NAMES else ()
+    wanted = _Wanted(lambda found: is_of(finding, found), finding.kind, checks)
+    return command_program(case_code(file), (), CASE_NAME), wanted
 
 
 def _numbered(number: int | None) -> _Wanted:
