@@ -267,11 +267,9 @@ def test_own_hook_is_called_around_launches_while_its_session_is_active(proton, 
 
 
 def test_launch_that_fails_is_not_counted(proton, kernels, monkeypatch):
-    from tkdebug import interpreter
-
     proton.start("p")
     kernels.copy()
-    monkeypatch.setattr(interpreter, "run_module", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("tkdebug.interpreter.launch.run_module", lambda *a, **k: 1 / 0)
     with contextlib.suppress(ZeroDivisionError):
         kernels.copy()
     proton.finalize()

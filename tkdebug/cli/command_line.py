@@ -39,6 +39,7 @@ _HELP_ORDER = (
     "passes",
     "bisect",
     "diverge",
+    "verify",
     "reproduce",
     "lines",
     "advise",
