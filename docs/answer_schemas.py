@@ -240,7 +240,6 @@ _COVERED = {
     "values": {"*": "integer"},
     "layouts": {"*": "integer"},
     "dtypes": {"*": "integer"},
-    "configurations": {"*": "integer"},
     "left": "integer",
     "notes": ["text"],
 }

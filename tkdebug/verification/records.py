@@ -177,7 +177,6 @@ class Covered:
         kernels: their names.
         ways: how kernels ran, with the number of cases.
         values, layouts, dtypes: with the number of cases.
-        configurations: of tuners that ran, by kernel.
         left: cases that were planned, for which there was no time.
         notes: what was left out, and why.
     """
@@ -192,7 +191,6 @@ class Covered:
     values: dict[str, int] = field(default_factory=dict)
     layouts: dict[str, int] = field(default_factory=dict)
     dtypes: dict[str, int] = field(default_factory=dict)
-    configurations: dict[str, int] = field(default_factory=dict)
     left: int = 0
     notes: list[str] = field(default_factory=list)
 

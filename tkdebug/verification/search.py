@@ -523,8 +523,9 @@ class Search:
             yield one
 
     def keep(self, finding: Finding) -> None:
-        """Add a finding."""
-        self.answer.findings.append(finding)
+        """Add a finding; of remarks one of each kind."""
+        if finding.is_wrong or finding.kind not in [one.kind for one in self.answer.findings]:
+            self.answer.findings.append(finding)
         self._report(self.answer)
 
 
