@@ -98,8 +98,8 @@ def _is_error(faults: Iterable[FaultModel]) -> bool:
     return any(fault.severity == "error" for fault in faults)
 
 
-def line_facts(sheet: Sheet, place: Place, panel: Panel) -> Text:
-    """Return all that is known of a line.
+def line_facts(sheet: Sheet, place: Place, panel: Panel) -> list[Text]:
+    """Return all that is known of a line, in rows that may be longer than the panel is wide.
 
     Args:
         sheet: the specialisation that is shown.
@@ -117,7 +117,7 @@ class _Facts:
         self._index: RunIndex = sheet.index
         self._rows: list[Text] = []
 
-    def made(self) -> Text:
+    def made(self) -> list[Text]:
         sheet, place = self._sheet, self._place
         facts = sheet.lines.get(place)
         source = self._index.text(place).strip()
@@ -135,7 +135,7 @@ class _Facts:
             self._line(facts)
         elif not sheet.faults_at(place) and not sheet.is_def(place):
             self._nothing()
-        return Text("\n").join(self._rows)
+        return self._rows
 
     def _line(self, facts: LineFacts) -> None:
         for watch in facts.watches:

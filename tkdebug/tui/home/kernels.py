@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 from textual import events
-from textual.containers import VerticalScroll
 from textual.message import Message
-from textual.widgets import Static
 
 from tkdebug.instrument.home.pictures import TIMES
 from tkdebug.instrument.home.records import Bucket, KernelModel, RunModel, Step
@@ -17,6 +15,7 @@ from tkdebug.tui.drawing import palette
 from tkdebug.tui.drawing.display import count, duration, shown
 from tkdebug.tui.home.sheet import Finding, FindingKind, RunIndex
 from tkdebug.tui.home.strip import kernel_fill, kernel_style
+from tkdebug.tui.widgets.rows_view import RowsView
 
 _SPARKS = "▁▂▃▄▅▆▇█"
 _KEYS = " ^P palette "
@@ -28,13 +27,8 @@ _STEP_MARKS = {
 }
 
 
-class Kernels(VerticalScroll, can_focus=False):
+class Kernels(RowsView, can_focus=False):
     """The kernels as blocks of rows, or in one row of chips."""
-
-    DEFAULT_CSS = """
-    Kernels { scrollbar-size: 1 1; }
-    Kernels Static { height: auto; }
-    """
 
     class Picked(Message):
         """A kernel, or a finding of the list below them, was clicked."""
@@ -44,8 +38,8 @@ class Kernels(VerticalScroll, can_focus=False):
             super().__init__()
 
     def __init__(self) -> None:
-        super().__init__(Static(), id="home-kernels")
-        self._rows: list[tuple[int, int]] = []
+        super().__init__(id="home-kernels")
+        self._of_rows: list[tuple[int, int]] = []
         self._chips: list[tuple[int, int]] = []
         self._shown: tuple[object, ...] = ()
 
@@ -66,34 +60,34 @@ class Kernels(VerticalScroll, can_focus=False):
         if shown_now == self._shown:
             return
         self._shown = shown_now
-        self._rows, self._chips = [], []
+        self._of_rows, self._chips = [], []
         if is_row:
-            text = self._chip_row(index, kernel, width)
-        else:
-            text = self._blocks(index, kernel, finding, width, height)
-        self.query_one(Static).update(text)
-        at = next((y for y, row in enumerate(self._rows) if row == (kernel, -1)), None)
-        if at is not None and self.is_attached:
-            y = max(0, at - height // 2) if at + 3 > height else 0
-            self.scroll_to(y=y, animate=False, force=True, immediate=True)
+            self.show_rows([self._chip_row(index, kernel, width)])
+            return
+        rows = self._blocks(index, kernel, finding, width, height)
+        at = next((y for y, row in enumerate(self._of_rows) if row == (kernel, -1)), 0)
+        most = max(0, len(rows) - height)
+        self.show_rows(rows, min(most, max(0, at - height // 2)) if at + 3 > height else 0)
 
-    def _blocks(self, index: RunIndex, kernel: int, finding: int, width: int, height: int) -> Text:
+    def _blocks(
+        self, index: RunIndex, kernel: int, finding: int, width: int, height: int
+    ) -> list[Text]:
         model = index.model
         lines = [_title("kernels", model.run.basis, width)]
-        self._rows.append((-1, -1))
+        self._of_rows.append((-1, -1))
         for number, one in enumerate(model.kernels):
             block = list(_block(index, number, one, number == kernel, width))
             lines += block
-            self._rows += [(number, -1)] * len(block)
+            self._of_rows += [(number, -1)] * len(block)
         if index.findings and len(lines) + 4 <= height:
             lines += [Text("─" * width, style=palette.FRAME), _title("findings", "n p", width)]
-            self._rows += [(-1, -1)] * 2
+            self._of_rows += [(-1, -1)] * 2
             room = max(0, height - len(lines))
             begin = max(0, min(finding - room // 2, len(index.findings) - room))
             for number, one_ in enumerate(index.findings[begin : begin + room], begin):
                 lines.append(_finding_row(index, one_, number == finding, width))
-                self._rows.append((-1, number))
-        return Text("\n", no_wrap=True).join(lines)
+                self._of_rows.append((-1, number))
+        return lines
 
     def _chip_row(self, index: RunIndex, kernel: int, width: int) -> Text:
         line = Text(no_wrap=True, overflow="ellipsis")
@@ -118,11 +112,8 @@ class Kernels(VerticalScroll, can_focus=False):
 
     def on_click(self, event: events.Click) -> None:
         """Report what was clicked."""
-        place = event.get_content_offset(self)
-        if place is None:
-            return
-        at = place.x if self._chips else place.y + self.scroll_offset.y
-        found = self._chips or self._rows
+        at = event.x if self._chips else event.y + self.top
+        found = self._chips or self._of_rows
         if 0 <= at < len(found) and found[at] != (-1, -1):
             self.post_message(self.Picked(*found[at]))
 

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical, VerticalScroll
+from textual.containers import Container, Vertical
 from textual.widget import Widget
 from textual.widgets import Static, TabPane
 
@@ -33,6 +33,7 @@ from tkdebug.tui.pane import Pane
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 from tkdebug.tui.widgets.find import FindBar
 from tkdebug.tui.widgets.line_list import LineList
+from tkdebug.tui.widgets.rows_view import RowsView, wrapped
 from tkdebug.tui.widgets.typing_keys import typing_key
 
 # Between two reads of a run that goes on: so many times as long as the last one took, and no less.
@@ -87,8 +88,7 @@ class HomePane(Pane):
         & #home-source > .lines--cursor { background: $primary 30%; text-style: none; }
         & #home-source > .lines--cursor-blurred { background: $primary 18%; }
         & #home-right { width: 40; height: 1fr; border-left: solid $panel-lighten-1; }
-        & #home-facts { height: 3fr; padding: 0 1; scrollbar-size: 1 1; }
-        & #home-facts Static { height: auto; }
+        & #home-facts { height: 3fr; padding: 0 1; }
         & #home-stage-box { height: 2fr; }
         & #home-stage { scrollbar-size-horizontal: 0; }
         & #home-stage > .lines--cursor { background: $primary 30%; text-style: none; }
@@ -96,8 +96,8 @@ class HomePane(Pane):
         &.-large Kernels { width: 30; }
         &.-large #home-right { width: 40%; }
         &.-one #home-body { layout: vertical; }
-        &.-one Kernels { width: 1fr; height: 1; scrollbar-size: 0 0; }
-        &.-one #home-right { width: 1fr; height: 9; border-left: none; }
+        &.-one Kernels { width: 1fr; height: 1; }
+        &.-one #home-right { width: 1fr; height: 36%; min-height: 9; border-left: none; }
         &.-one #home-title { display: none; }
         &.-one #home-stage-box { display: none; height: 1fr; }
         &.-one.-stage #home-stage-box { display: block; }
@@ -185,7 +185,7 @@ class HomePane(Pane):
             Vertical(Static(id="home-title"), HomeSource(), id="home-middle"),
             Vertical(
                 Static(id="home-line"),
-                VerticalScroll(Static(), id="home-facts"),
+                RowsView(id="home-facts"),
                 Vertical(Static(id="home-stage-head"), StageView(), id="home-stage-box"),
                 id="home-right",
             ),
@@ -419,7 +419,7 @@ class HomePane(Pane):
             line.update(Text(""))
             return
         text, self._step_columns = next_steps(self._index, max(40, self.size.width))
-        line.update(text)
+        line.update(text, layout=False)
 
     def _show_kernels(self) -> None:
         index, kernels = self._index, self.query_one(Kernels)
@@ -449,14 +449,13 @@ class HomePane(Pane):
         self._show_title(sheet)
         if place is None:
             return
-        facts = self.query_one("#home-facts", VerticalScroll)
-        width = max(20, facts.size.width - 3)
-        self.query_one("#home-line", Static).update(line_head(sheet, place, width))
+        facts = self.query_one("#home-facts", RowsView)
+        width = max(20, facts.content_size.width)
+        self.query_one("#home-line", Static).update(line_head(sheet, place, width), layout=False)
         has_source = self._source.is_whole and not self.has_class("-all")
         panel = Panel(width, facts.size.height, palette.is_plain(self.app), has_source)
-        text = line_facts(sheet, place, panel)
-        facts.query_one(Static).update(text)
-        facts.scroll_to(0, 0, animate=False, force=True, immediate=True)
+        rows = line_facts(sheet, place, panel)
+        facts.show_rows(wrapped(rows, width, self.app.console))
         self._show_stage(sheet, place)
 
     def _show_stage(self, sheet: Sheet, place: Place) -> None:
@@ -465,7 +464,7 @@ class HomePane(Pane):
         rows = dict(found.rows or {}) if found is not None else {}
         width = self.query_one("#home-stage-head").size.width - 2
         head = stage_head(sheet.code, self._stage, rows, width)
-        self.query_one("#home-stage-head", Static).update(head)
+        self.query_one("#home-stage-head", Static).update(head, layout=False)
         view.empty_text = self._why_no_stage(sheet)
         view.light_place(place)
 
@@ -492,7 +491,7 @@ class HomePane(Pane):
             title.append(display.shown(variant.differs, 80))
         if variant is not None and variant.launches:
             title.append(f"  {display.count(variant.launches)} {TIMES}", style=palette.MUTED)
-        self.query_one("#home-title", Static).update(title)
+        self.query_one("#home-title", Static).update(title, layout=False)
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay out for the size."""
@@ -772,4 +771,5 @@ class HomePane(Pane):
         sheet, place = self.sheet, self._source.place
         if sheet is None or place is None:
             return ""
-        return line_facts(sheet, place, Panel(72, is_plain=True)).plain
+        rows = line_facts(sheet, place, Panel(72, is_plain=True))
+        return "\n".join(row.plain.rstrip() for row in rows)

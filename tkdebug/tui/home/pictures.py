@@ -130,6 +130,7 @@ def beside(pictures: Sequence[list[RichText]], gap: int = 2) -> list[RichText]:
             row = rows[number] if number < len(rows) else RichText("")
             line.append_text(row)
             line.append(" " * (width - row.cell_len + gap))
+        line.rstrip()
         found.append(line)
     return found
 
