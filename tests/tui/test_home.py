@@ -47,6 +47,10 @@ async def test_home_opens_at_the_fault_in_what_is_inlined(session, size):
         code = next(row for row in text.split("\n") if "▌✖" in row and "tl.load" in row)
         assert caret.index("^") == code.index("tl.load")
         assert "✖ oob-load" in text
+        if size[0] >= 200:
+            strips = app.screen._compositor.render_strips()
+            hint = next(seg for strip in strips for seg in strip if "add mask=offsets" in seg.text)
+            assert hint.style.color.name == palette.WARNING
         assert pane.has_class("-one") == (size[0] < 110)
         assert ("%x = tt.load" in text) == (size[0] >= 110)
         await pilot.press("f")

@@ -53,10 +53,16 @@ class RowsView(Widget, can_focus=True):
             said = f"▾ {count(rest)} more rows"
             row = Strip([Segment(said.rjust(width), Style.parse(palette.MUTED))])
         elif 0 <= number < len(self._rows):
-            row = Strip(self._rows[number].render(self.app.console, end="")).crop(0, width)
+            row = Strip(self._segments(self._rows[number])).crop(0, width)
         else:
             return Strip.blank(width, base)
         return row.adjust_cell_length(width, base).apply_style(base)
+
+    def _segments(self, row: Text) -> list[Segment]:
+        console = self.app.console
+        if not row.spans:  # which `Text.render` leaves without the style of the whole
+            return [Segment(row.plain, console.get_style(row.style))]
+        return list(row.render(console, end=""))
 
     def action_scroll_rows(self, step: int) -> None:
         """Show other rows of those that there are."""
