@@ -267,7 +267,9 @@ class _Skipped:
                     drawn = torch.randn(tuple(tensor.shape), generator=self._rng)
                     tensor.copy_(drawn.to(tensor.dtype))
                 else:
-                    tensor.zero_()
+                    most = 2 if tensor.dtype is torch.bool else 100
+                    drawn = torch.randint(most, tuple(tensor.shape), generator=self._rng)
+                    tensor.copy_(drawn.to(tensor.dtype))
         return True
 
 

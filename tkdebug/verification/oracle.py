@@ -87,6 +87,7 @@ class Rounding:
         units: that an error has.
         sign: 1 or -1, by which all errors of a run are multiplied.
         seed: of their signs.
+        breaks_ties: whether zeros of the inputs differ, for results that are indices.
         longest: the longest sum that was seen, and its op.
     """
 
@@ -95,6 +96,7 @@ class Rounding:
     units: float
     sign: int
     seed: int
+    breaks_ties: bool = False
     longest: tuple[int, str] = (1, "")
     _rng: torch.Generator = field(default_factory=torch.Generator)
 
@@ -175,8 +177,8 @@ class Lifted(Mode):  # type: ignore[no-untyped-call]
 
 
 def note_op(ops: dict[str, int], name: str, args: Sequence[Any]) -> None:
-    """Count an op with the largest number of elements of its operands."""
-    sizes = [one.numel() for one in args if isinstance(one, Tensor)]
+    """Count an op on floats with the largest number of elements of its operands."""
+    sizes = [one.numel() for one in args if isinstance(one, Tensor) and one.is_floating_point()]
     ops[name] = max(ops.get(name, 0), *sizes, 0) if sizes else ops.get(name, 0)
 
 
@@ -373,10 +375,11 @@ def ask(
     if lowered is not None:
         unit = sum_unit = lowered
     longest = (1, "")
+    has_indices = any(tensor.dtype is torch.int64 for _, tensor in exact)
     rounded: list[list[tuple[str, Tensor]]] = []
     for number in range(runs):
         sign = 1 if number % 2 == 0 else -1
-        rounding = Rounding(unit, sum_unit, units, sign, seed + number // 2)
+        rounding = Rounding(unit, sum_unit, units, sign, seed + number // 2, has_indices)
         rounded.append(_flat(*run(is_wide=True, lift=Lifted(rounding)), changed))
         longest = max(longest, rounding.longest)
     expected = []

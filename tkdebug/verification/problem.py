@@ -29,6 +29,7 @@ from tkdebug.verification.oracle import Lifted, NotRunnableError, wide
 from tkdebug.verification.records import Case, Request
 
 _WEIGHTS_SEED = 20_000
+_TINY = 1e-30
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 
@@ -137,7 +138,10 @@ def _rounded(arguments: Sequence[Any], lift: Lifted) -> list[Any]:
 def _off(value: Any, relative: float, lift: Lifted) -> Any:
     assert lift.rounding is not None
     if isinstance(value, Tensor) and value.is_floating_point():
-        return value.mul_(1.0 + relative * lift.rounding.errors(value))
+        errors = lift.rounding.errors(value)
+        if lift.rounding.breaks_ties:
+            value += torch.where(value == 0, _TINY * errors, 0.0)
+        return value.mul_(1.0 + relative * errors)
     if isinstance(value, list | tuple):
         items = [_off(one, relative, lift) for one in value]
         return items if isinstance(value, list) else tuple(items)

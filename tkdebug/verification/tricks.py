@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.process.tracebacks import is_own_file
 from tkdebug.verification.inputs import dense_values, placed
 from tkdebug.verification.launches import Seen
@@ -36,6 +37,11 @@ _PLUMBING = frozenset(
     "cat stack sum add add_ constant_pad_nd arange detach alias unbind split split_with_sizes "
     "_local_scalar_dense lift_fresh scalar_tensor equal is_same_size unfold diagonal flatten "
     "set_ resize_ record_stream _reshape_alias movedim view_as_real item is_nonzero".split()
+)
+# Ops by which arguments are checked.
+_CHECKS = frozenset(
+    "abs eq ne lt le gt ge all any isnan isinf isfinite logical_and logical_or logical_not max min "
+    "amax amin".split()
 )
 _PART = 4
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
@@ -63,17 +69,19 @@ def _calls_in_turn(search: Search, case: Case) -> None:
     kept = [t.clone() for _, t in first.result]
     views = [t for _, t in _tensors(first)]
     last = first
+    earlier: list[list[Tensor]] = []
     for name, change in _CHANGES.items():
         again = _called_in_place(search, last, name, change)
         if again is None:
             break
         if again.status == "wrong":
-            _note_kept(search, again, kept)
+            _note_kept(search, again, [kept, *earlier])
             return
         if not _unchanged(views, kept, first):
             text = "the result of a call changes when the kernel is called again"
             search.keep(Finding("shared-result", text, True, case, runner.problem.file))
             return
+        earlier.append([t for _, t in again.result or ()])
         last = again
     search.take(runner.run(case.renamed("the same values in other memory")))
 
@@ -86,8 +94,6 @@ def _tensors(out: Outcome) -> list[tuple[str, Tensor]]:
 
 def _unchanged(views: Sequence[Tensor], kept: Sequence[Tensor], first: Outcome) -> bool:
     """Whether the tensors that a call gave are as they were, but for views of its inputs."""
-    from tkdebug.interpreter.memory.host_views import host_view
-
     inputs = {host_view(t).untyped_storage().data_ptr() for t in first.given}
     for view, before in zip(views, kept, strict=False):
         now = host_view(view.detach())
@@ -138,8 +144,6 @@ def _called_in_place(
 ) -> Outcome | None:
     """Call again with other values in the memory of a call's inputs."""
     runner, case = search.runner, before.case
-    from tkdebug.interpreter.memory.host_views import host_view
-
     tensors = [host_view(t.detach()).cpu().clone() for t in before.given]
     changed = [change(t) if t.is_floating_point() else t for t in tensors]
     try:
@@ -156,24 +160,30 @@ def _called_in_place(
     return out
 
 
-def _note_kept(search: Search, again: Outcome, kept: Sequence[Tensor]) -> None:
-    """Say that a result is kept, where it is that of the call before."""
+def _note_kept(search: Search, again: Outcome, earlier: Sequence[Sequence[Tensor]]) -> None:
+    """Say that a result is kept, where it is that of an earlier call."""
     results = [t for _, t in again.result or ()]
-    is_old = bool(results) and all(
-        a.shape == b.shape and torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
-        for a, b in zip(results, kept, strict=False)
+    is_old = bool(results) and any(
+        all(
+            a.shape == b.shape and torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
+            for a, b in zip(results, kept, strict=False)
+        )
+        for kept in earlier
     )
-    if not is_old and again.finding is not None:
-        fresh = search.runner.run(again.case.renamed("tricks"))
+    runner = search.runner
+    if not is_old and again.oracle is not None:
+        tensors = [host_view(t.detach()).cpu() for t in again.given]
+        given = placed(tensors, again.case, runner.problem.device)
+        fresh = runner.call(again.case, given, again.oracle)
         if fresh.status != "right":
-            search.take(again)
+            search.take(replace(again, finding=_without_case(again)))
             return
     text = (
         f"{again.case.name.partition(': ')[2]}: "
-        f"{'the result is that of the call before' if is_old else 'the result is wrong'}, "
+        f"{'the result is that of an earlier call' if is_old else 'the result is wrong'}, "
         "so that something is kept from call to call"
     )
-    file = search.runner.problem.file
+    file = runner.problem.file
     search.keep(Finding("cached-result", text, True, again.case, file))
 
 
@@ -185,6 +195,11 @@ def look_again(search: Search, plan: Plan) -> None:
     _work_of_torch(search, plan.middle)
     if search.bare and 2 * len(search.bare) > search.answer.covered.cases:
         _work_of_torch(search, search.bare[-1])
+
+
+def _without_case(out: Outcome) -> Finding | None:
+    """Return a finding whose inputs no case makes."""
+    return None if out.finding is None else replace(out.finding, case=None)
 
 
 def _without_kernels(search: Search, case: Case) -> None:
@@ -244,7 +259,7 @@ def _work_of_torch(search: Search, case: Case) -> None:
 
 
 def _plain(names: set[str]) -> set[str]:
-    return {name.rstrip("_") for name in names if name not in _PLUMBING}
+    return {name.rstrip("_") for name in names if name not in _PLUMBING} - _CHECKS
 
 
 def _judge_torch(search: Search, case: Case, seen: Seen, own: set[str], theirs: set[str]) -> None:
