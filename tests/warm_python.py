@@ -24,14 +24,17 @@ from typing import Any, BinaryIO
 
 _SERVER = """\
 import gc, json, os, runpy, select, socket, sys
-import torch, elftools.elf.elffile, multiprocessing.process, numpy.ma, numpy.typing, pdb, pytest
-import importlib, pkgutil
+import contextlib, importlib, pkgutil
+import torch, multiprocessing.process, numpy.ma, numpy.typing, pdb, pytest
+with contextlib.suppress(ImportError):  # a package that is optional
+    import elftools.elf.elffile
 def warm_up(package):
     for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         if module.name not in sys.argv[2:]:
-            imported = importlib.import_module(module.name)
-            if module.ispkg:
-                warm_up(imported)
+            with contextlib.suppress(ImportError):
+                imported = importlib.import_module(module.name)
+                if module.ispkg:
+                    warm_up(imported)
 warm_up(importlib.import_module("tkdebug"))
 server = socket.socket(fileno=int(sys.argv[1]))
 path = os.environ["PYTHONPATH"].split(os.pathsep)
