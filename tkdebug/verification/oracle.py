@@ -69,6 +69,10 @@ _NORMS = frozenset(
 )
 
 
+# Those that are much work.
+SUMMING = (_SUMS | _COMPOSITES) - {"sum"}
+
+
 class NotRunnableError(Exception):
     """A reference cannot run on some inputs."""
 

@@ -11,18 +11,20 @@ import math
 import os
 import threading
 import time
+import timeit
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils.benchmark
 from torch import Tensor
 
 from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.process.tracebacks import is_own_file
 from tkdebug.verification.inputs import dense_values, placed
 from tkdebug.verification.launches import Seen
-from tkdebug.verification.oracle import Mode, NotRunnableError, note_op
+from tkdebug.verification.oracle import SUMMING, Mode, NotRunnableError, note_op
 from tkdebug.verification.records import Case, Finding
 
 if TYPE_CHECKING:
@@ -278,6 +280,10 @@ def _judge_torch(search: Search, case: Case, seen: Seen, own: set[str], theirs: 
     elif work & asked:
         names = ", ".join(sorted(work & asked))
         text = f"torch computes a part of the result ({names})"
+        summing = asked & SUMMING
+        if summing and summing <= work and not search.answer.why:
+            # What is left for the kernels may be right, but is the smaller part.
+            search.answer.why = f"torch computes the products or sums of the reference ({names})"
         search.keep(Finding("torch-part", text, False, case, file))
 
 
@@ -404,6 +410,8 @@ def _functions() -> Iterator[tuple[str, object]]:
         "torch.nn.Module": torch.nn.Module,
         "triton.testing": triton.testing,
         "time": time,
+        "timeit": timeit,
+        "torch.utils.benchmark.Timer": torch.utils.benchmark.Timer,
         "threading.Thread": threading.Thread,
         "builtins": builtins,
     }
