@@ -33,7 +33,7 @@ def runs(files, quick):
 def published():
     """A parameter for each case at a real size, which is slow, and for some at a small one."""
     for file in corpus.PUBLISHED:
-        for case in set(corpus.cases(file)) - set(MISSED):
+        for case in sorted(set(corpus.cases(file)) - set(MISSED)):
             yield pytest.param(file, case, REAL, marks=pytest.mark.slow, id=f"{case}-{REAL}")
             if case in PUBLISHED:
                 yield pytest.param(file, case, SMALL, id=f"{case}-{SMALL}")
