@@ -393,7 +393,7 @@ def test_mistakes_are_said_before_the_script_runs(folder, options, line):
 
 
 def test_plugin_fails_a_test_whose_kernel_triton_refuses(folder):
-    words = ["-q", "-p", "tkdebug.pytest_plugin", "-p", "no:cacheprovider"]
+    words = ["-q", "-c", os.devnull, "-p", "tkdebug.pytest_plugin", "-p", "no:cacheprovider"]
     words += ["--tkdebug-mode", "interpret", "script.py"]
     variables = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     for asked, status in ((), 0), (("--tkdebug-ask-triton", sys.executable), 1):

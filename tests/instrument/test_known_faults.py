@@ -119,7 +119,7 @@ def test_json_has_states_and_what_is_fixed(recorded, script, baseline):
         "kernel": "add_kernel",
         "kind": "oob-load",
         "code": "x=tl.load(p)",
-        "tensor": "mended",
+        "tensor": "fixed",
     }
 
 

@@ -54,7 +54,7 @@ def test_descriptors_of_loaded_addresses_are_made_by_each_program(turned):
     [
         ("", 3, set()),
         ("before", 3, set()),
-        ("made anew", 2, {"the loop that loads by it makes it anew"}),
+        ("made again", 2, {"the loop that loads by it makes it again"}),
         ("read", 2, {AGAIN}),
         ("barrier", 0, {"the kernel has a barrier, which does not order bulk copies"}),
     ],

@@ -70,7 +70,7 @@ def test_many_groups_by_one_worker():
     launched(g, 1, (64, 64, 32))
 
 
-@pytest.mark.parametrize("how", ["", "made anew", "before"])
+@pytest.mark.parametrize("how", ["", "made again", "before"])
 @pytest.mark.parametrize("size", [(128, 64, 96), (72, 56, 80)])
 def test_parts_of_batches(size, how):
     M, N, K = size
