@@ -22,6 +22,7 @@ from tkdebug.tui.widgets.line_list import LineList
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _BAR_CELLS = 4
+_HEAT_CELLS = _BAR_CELLS + 4  # the bar, and per cent
 _CUT = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
 _LEAST_SHARE = 0.005
 _MUTED = Style.parse(palette.MUTED)
@@ -143,7 +144,7 @@ class HomeSource(LineList, inherit_bindings=False):
     @property
     def gutter_width(self) -> int:
         """Cells before the code."""
-        return 4 + _BAR_CELLS + 3 + 1 + self._digits + 1
+        return 4 + _HEAT_CELLS + 1 + self._digits + 1
 
     def render_item(self, index: int, width: int, left: int) -> Strip:
         """Draw one row."""
@@ -189,13 +190,13 @@ class HomeSource(LineList, inherit_bindings=False):
 
     def _heat(self, share: float) -> list[Segment]:
         if share <= 0 or not self._hottest:
-            return [Segment(" " * (_BAR_CELLS + 3))]
+            return [Segment(" " * _HEAT_CELLS)]
         part = share / self._hottest
         level = min(4, math.floor(5 * math.sqrt(part)))
         eighths = max(1, round(part * _BAR_CELLS * 8))
         whole, rest = divmod(eighths, 8)
         bar = ("█" * whole + (_EIGHTHS[rest] if rest else "")).ljust(_BAR_CELLS)
-        number = f"{100 * share:>3.0f}" if share >= _LEAST_SHARE else "   "
+        number = f"{share:>4.0%}" if share >= _LEAST_SHARE else "    "
         return [
             Segment(bar, Style.parse(palette.HEAT[level])),
             Segment(number, _MUTED if level < 3 else Style(bold=True)),
