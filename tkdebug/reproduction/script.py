@@ -1,7 +1,7 @@
 """A script that makes some tensors, launches kernels on them, and compares: as data, and its text.
 
-Invariant: a script imports torch and triton alone, and its data is never changed: whoever shrinks
-it makes another one.
+Invariant: a script imports torch and triton alone, and its data never changes: each step of
+shrinking makes another script.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _SMALL_BELOW = (80, 24)
 
 
 class Position(NamedTuple):
-    """What is looked at, to come back to."""
+    """A place of the pane, to come back to: kernel, variant, line and panel."""
 
     kernel: str
     variant: str

@@ -67,7 +67,7 @@ _RANK = {role: number for number, role in enumerate(_ORDER)}
 
 @dataclass(frozen=True, slots=True)
 class _Area:
-    """Where shapes are: their bounds in the picture, and the pixels for them."""
+    """The bounds of shapes in a picture, and the pixels for them."""
 
     left: float
     top: float
