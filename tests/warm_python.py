@@ -163,6 +163,8 @@ class WarmPython:
         """Whether a process that starts with `environment` would have started as ours did."""
         return (
             hasattr(os, "pidfd_open")
+            # A driver that was asked for its devices does not work in a forked process.
+            and not Path("/dev/nvidiactl").exists()
             and _at_start(environment) == _at_start(self._environment)
             and _folders(self._environment) <= _folders(environment)
             and not any(Path(one, "sitecustomize.py").exists() for one in _folders(environment))

@@ -25,7 +25,7 @@ Dimensions = list[tuple[int, int]]
 class Ranges:
     """The first index and the one after the last along each dimension, largest stride first.
 
-    Each is an int64 vector with one entry for each range; an entry is of one program.
+    Each is an int64 vector of the host with one entry for each range; an entry is of one program.
 
     Attributes:
         programs: the place in the batch of each entry's program.
@@ -39,7 +39,7 @@ class Ranges:
         """Return the ranges of the programs that take part; all without `active`."""
         if active is None:
             return self
-        keep = active[self.programs]
+        keep = active.cpu()[self.programs]
         lows, highs = (tuple(each[keep] for each in ends) for ends in (self.lows, self.highs))
         return Ranges(lows, highs, self.programs[keep])
 
@@ -109,8 +109,8 @@ def _entries(
     Lanes that a box leaves out at the beginning are skipped; entries without lanes are left out.
     """
     rank = len(tile.shape)
-    base = torch.zeros((1,) * (rank + 1), dtype=torch.int64) if tile.base is None else None
-    tensor = base if base is not None else tile.base.tensor  # type: ignore[union-attr]
+    no_base = torch.zeros((1,) * (rank + 1), dtype=torch.int64)
+    tensor = no_base if tile.base is None else tile.base.tensor.cpu()
     spanned = {axis for axis in range(rank) if tensor.shape[axis + 1] > 1}
     for axis in spanned:
         steps = torch.arange(tile.shape[axis]) * tile.coefs[axis]
@@ -133,7 +133,7 @@ def _entries(
 
 
 def _column(bound: int | Tensor, rank: int) -> Tensor:
-    return torch.as_tensor(bound).reshape(-1, *(1,) * rank)
+    return torch.as_tensor(bound).cpu().reshape(-1, *(1,) * rank)
 
 
 def counted(lows: Tensor, highs: Tensor, size: int) -> Tensor:

@@ -367,7 +367,9 @@ class LoadedInfTracker(InfTracker):
             if not bool(hit.any()):
                 continue
             touched = touched.chosen(hit)
-            shadow = torch.zeros(self._ev.programs, prod(touched.shape), dtype=torch.bool)
+            shadow = torch.zeros(
+                self._ev.programs, prod(touched.shape), dtype=torch.bool, device=hit.device
+            )
             shadow[touched.programs - self._ev.first, touched.lanes] = True
             shadow = shadow.reshape(-1, *touched.shape)
             self._foreign[inf.op] = inf

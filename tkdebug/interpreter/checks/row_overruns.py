@@ -143,7 +143,7 @@ class RowOverruns(AccessPatternCheck):
         (row, _), (step, size) = _last_two(buffer)
         (across,) = (axis for axis in lanes if tile.coefs[axis] == step)
         width = tile.shape[across] * step
-        starts = torch.tensor([0]) if tile.base is None else tile.base.tensor.reshape(-1)
+        starts = torch.tensor([0]) if tile.base is None else tile.base.tensor.reshape(-1).cpu()
         starts = starts + tile.const
         # Several rows at once are meant.
         if op in self._found or width < row or not width % row or bool((starts % row).any()):
@@ -152,7 +152,7 @@ class RowOverruns(AccessPatternCheck):
         for axis, coef in enumerate(tile.coefs):
             offsets = offsets + coef * _positions(tile, axis)
         inside = offsets < 1 + sum(stride * (count - 1) for stride, count in buffer.dims)
-        if bool(inside.all()) or not torch.equal(mask.bool().expand_as(inside), inside):
+        if bool(inside.all()) or not torch.equal(mask.cpu().bool().expand_as(inside), inside):
             return
         beyond = inside & (_positions(tile, across) >= size)
         program, *place = (int(at) for at in beyond.nonzero()[0])

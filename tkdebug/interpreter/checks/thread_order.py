@@ -281,7 +281,7 @@ class AccessesOfThreads(Observer):
         codes = (touched.programs << _PLACE_BITS) | touched.places
         found: list[_Open] = []
         for layout in self._order.layouts[op]:
-            threads = _owners(layout)[touched.lanes]
+            threads = _owners(layout).to(touched.lanes.device)[touched.lanes]
             is_shared = not is_store and self._is_shared(op, layout)
             new = _Open.of(access, codes, threads, is_shared, is_store)
             for one in self._open:

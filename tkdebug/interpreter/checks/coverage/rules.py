@@ -74,7 +74,7 @@ class Read:
         if stride not in descriptor.strides or descriptor.base.places != 0:
             return None
         axis = descriptor.strides.index(stride)
-        start = starts[axis].expand(self.count)
+        start = starts[axis].cpu().expand(self.count)
         return start.clamp(0, size), (start + self.shape[axis]).clamp(0, size)
 
     @property
