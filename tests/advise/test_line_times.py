@@ -7,9 +7,8 @@ from made_facts import FACTS, LOAD, STORE, streaming
 
 from tkdebug.advice.facts import LineCode
 from tkdebug.advice.judging import judge
-from tkdebug.advice.line_times import line_shares
 from tkdebug.advice.machines import MACHINES
-from tkdebug.advice.model import work_of
+from tkdebug.advice.model import line_shares, work_of
 from tkdebug.advice.records import LineTime
 
 H100 = MACHINES["sm_90a"]

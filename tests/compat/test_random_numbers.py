@@ -13,7 +13,7 @@ import torch
 
 from tkdebug.compat import cuda_standin
 from tkdebug.compat.cuda_standin import philox
-from tkdebug.compat.cuda_standin.device_record import PROPERTIES
+from tkdebug.compat.cuda_standin.device import PROPERTIES
 
 # Of the H200 that the stand-in's device is.
 THREADS = 132 * 2048

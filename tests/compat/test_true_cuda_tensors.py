@@ -8,7 +8,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tkdebug.compat import cuda_standin
-from tkdebug.compat.around_torch.marked_empties import mark_empties
+from tkdebug.compat.around_torch.unwritten_memory import mark_empties
 from tkdebug.compat.cuda_standin import support
 from tkdebug.errors import UnsupportedError
 

@@ -12,8 +12,7 @@ import torch
 import unwritten_kernels as kernels
 from marked_lines import line_of, only
 
-from tkdebug.compat.around_torch.marked_empties import mark_empties
-from tkdebug.compat.around_torch.watched_gaps import watch_comparisons, watch_gaps
+from tkdebug.compat.around_torch.unwritten_memory import mark_empties, watch_comparisons, watch_gaps
 from tkdebug.instrument import add_hook
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS, HeldGaps
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS

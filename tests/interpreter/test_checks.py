@@ -9,7 +9,7 @@ import torch
 from differential import run
 from marked_lines import line_of, only
 
-from tkdebug.compat.around_torch.marked_empties import mark_empties
+from tkdebug.compat.around_torch.unwritten_memory import mark_empties
 from tkdebug.instrument import add_hook
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS
 from tkdebug.knobs import scope

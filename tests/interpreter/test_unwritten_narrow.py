@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from marked_lines import line_of, only
 
-from tkdebug.compat.around_torch.marked_empties import mark_empties
-from tkdebug.compat.around_torch.watched_gaps import watch_gaps
+from tkdebug.compat.around_torch.unwritten_memory import mark_empties, watch_gaps
 from tkdebug.instrument import add_hook
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
 from tkdebug.interpreter.checks.unwritten.patterns import NarrowPatterns

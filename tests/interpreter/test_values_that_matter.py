@@ -9,7 +9,7 @@ import value_kernels as kernels
 from differential import run
 from marked_lines import line_of
 
-from tkdebug.compat.around_torch.marked_empties import mark_empties
+from tkdebug.compat.around_torch.unwritten_memory import mark_empties
 from tkdebug.knobs import scope
 
 line = partial(line_of, kernels)

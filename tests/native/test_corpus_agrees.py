@@ -20,8 +20,7 @@ from agreeing_corpus import ORDER, Agreement, Rounding, Row, difference, read_ro
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.compat.around_torch.marked_empties import mark_empties
-from tkdebug.compat.around_torch.watched_gaps import watch_gaps
+from tkdebug.compat.around_torch.unwritten_memory import mark_empties, watch_gaps
 from tkdebug.interpreter.launch import run_module
 from tkdebug.runtime.arguments.specialize import runtime_values
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from tkdebug.advice.facts import KernelFacts
 from tkdebug.advice.findings import Finding, Launch, without_symptoms
-from tkdebug.advice.line_times import line_shares
 from tkdebug.advice.machines import (
     MACHINES,
     MEMORY_SHARE,
@@ -21,6 +20,7 @@ from tkdebug.advice.model import (
     Work,
     grid_s,
     grid_seconds,
+    line_shares,
     longest,
     program_time,
     resource_seconds,

@@ -5,6 +5,10 @@ own; they overlap, the largest counts most (a sum of fourth powers). One of them
 time of a program from its begin to its end, over the number of programs that a multiprocessor holds
 at a time. Remarks are made by changing the work that one cause adds, and asking again.
 
+The time is shared out by the resources that make it: each has a share of the sum of fourth powers,
+which goes to lines as they use the resource: bytes, instructions, cycles. What belongs to no line,
+such as a block's setup, is spread as the rest is, so that the lines' times add up to the launch's.
+
 Invariant: the time of a grid that fills the GPU is `steady_s`, that of the grid as it is `grid_s`;
 each is continuous in the number of programs, except at whole waves of them.
 """
@@ -12,17 +16,13 @@ each is continuous in the number of programs, except at whole waves of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tkdebug.advice.facts import AccessFacts, KernelFacts, WaitFacts
-from tkdebug.advice.machines import (
-    LINE_BYTES,
-    MEMORY_SHARE,
-    SECTOR_BYTES,
-    TENSOR_SHARE,
-    Machine,
-)
+from tkdebug.advice.machines import LINE_BYTES, MEMORY_SHARE, SECTOR_BYTES, TENSOR_SHARE, Machine
+from tkdebug.errors import Frame
 
 _POWER = 4
 # Blocks begin and end: registers and shared memory are set up, arguments are read.
@@ -44,6 +44,9 @@ _OFTEN = 0.9
 _OF_MEMORY = ("load", "copy", "atomic")
 # Causes of a warp's waits on its multiprocessor.
 ON_CHIP = ("spill", "shared", "shuffle", "barrier", "special", "tensor", "dependency", "other")
+_T = TypeVar("_T")
+_OF_CODE = " instructions"
+_PIPE_NAMES = {"ALU": "alu", "integer multiply": "imad"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,3 +400,72 @@ def without_waits(work: Work, share: Callable[[WaitFacts], float]) -> Work:
             if kept > 0
         ),
     )
+
+
+# Shares of lines
+
+
+def line_shares(facts: KernelFacts, work: Work, machine: Machine) -> dict[Frame, float]:
+    """Return the share of each line in the launch's predicted time; they add up to 1.
+
+    Empty where the model knows of no line that takes any.
+    """
+    times = grid_seconds(work, machine)
+    largest = max(times.values(), default=0.0)
+    shares: dict[Frame, float] = {}
+    for resource, seconds in times.items():
+        weight = (seconds / largest) ** _POWER if largest else 0.0
+        uses = _uses(resource, facts, machine)
+        total = sum(uses.values())
+        if weight and total:
+            for frame, use in uses.items():
+                shares[frame] = shares.get(frame, 0.0) + weight * use / total
+    whole = sum(shares.values())
+    return {frame: share / whole for frame, share in shares.items()} if whole else {}
+
+
+def _uses(resource: str, facts: KernelFacts, machine: Machine) -> Mapping[Frame, float]:
+    """Return by line how much it uses of a resource, in whatever unit."""
+    match resource:
+        case "memory":
+            return _summed(facts.accesses, lambda one: (one.frame, dram_bytes(one)))
+        case "L2 cache" | "bytes of a multiprocessor":
+            return _summed(facts.accesses, lambda one: (one.frame, l2_bytes(one)))
+        case "L1 and shared memory":
+            uses = _summed(facts.accesses, lambda one: (one.frame, one.executions * one.lines))
+            for shared in facts.shared:
+                uses[shared.frame] = uses.get(shared.frame, 0.0) + shared.wavefronts
+            for frame, lines in facts.local_lines.items():
+                uses[frame] = uses.get(frame, 0.0) + lines
+            return uses
+        case "tensor cores":
+            dots = (dot for dot in facts.dots if dot.unit != "fma")
+            return _summed(dots, lambda dot: (dot.frame, float(dot.flops * dot.passes)))
+        case "atomics":
+            atomics = (one for one in facts.accesses if one.kind == "atomic")
+            return _summed(atomics, lambda one: (one.frame, float(one.elements)))
+        case "requests in flight":
+            return _summed(facts.accesses, lambda one: (one.frame, request_s(one, machine)))
+        case "latency":
+            return _cycles(facts)
+    pipe = resource.removesuffix(_OF_CODE)
+    pipe = _PIPE_NAMES.get(pipe, pipe)
+    return _summed(facts.code, lambda line: (line.frame, line.by_pipe.get(pipe, 0.0)))
+
+
+def _cycles(facts: KernelFacts) -> dict[Frame, float]:
+    """Return the cycles of one program by line: a warp's waits, and what its warps issue."""
+    cycles = _summed(facts.waits, lambda wait: (wait.frame, wait.cycles))
+    warps = max(1, facts.programs * facts.num_warps)
+    for line in facts.code:
+        issued = line.by_pipe.get("issue", 0.0) / warps
+        cycles[line.frame] = cycles.get(line.frame, 0.0) + issued
+    return cycles
+
+
+def _summed(items: Iterable[_T], part: Callable[[_T], tuple[Frame, float]]) -> dict[Frame, float]:
+    sums: dict[Frame, float] = {}
+    for item in items:
+        frame, amount = part(item)
+        sums[frame] = sums.get(frame, 0.0) + amount
+    return sums

@@ -3,34 +3,50 @@
 Nothing is computed before a comparison fails. The launch runs again on the present contents of its
 arguments; if that does not give the same tensor, its inputs have changed, and no cause is looked
 for.
+
+A wrong tensor may be right in fp64; then the lines that lose the difference are the cause. A line's
+loss is measured: the launch in fp64, with the ops of that line alone in their own types.
+
+The consoles' `cause` shows the cause of the last comparison that failed.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from tkdebug.causes import patterns
 from tkdebug.causes.comparison import Comparison, Written, written
 from tkdebug.causes.dependence import facts
+from tkdebug.causes.fp64 import NotLiftableError, rounding_lines
 from tkdebug.causes.launches import GoneError, Launched, RememberedLaunches, address_of
-from tkdebug.causes.precision import losses
 from tkdebug.causes.rerun import Budget, OutOfTimeError, Rerun, Store, on_one_thread
 from tkdebug.causes.search import NOTHING_TRIED, Search, Tried
 from tkdebug.errors import Frame, UsageError
+from tkdebug.fault_printing.text import describe
 from tkdebug.findings.reporting import is_checked, report
 from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.knobs import KNOBS
 from tkdebug.records.events import Cause, Fault, LineLoss, SourceEdit, Verdict
+from tkdebug.records.hook_chain import HOOKS
 
 # Causes that are looked for in a run; each may take `KNOBS.cause_seconds`.
 _MOST_CAUSES = 3
 # Launches of one chain: each wrote what the next one reads.
 _MOST_LAUNCHES = 8
+# Lines that are named, and the least share of one.
+_MOST_LINES = 3
+_LEAST_SHARE = 0.05
+# Of the time that is left, what may go into why lines make errors.
+_MEASURED_PART = 0.3
+CAUSE_HELP = "why the last comparison failed: the edit that fixes the launch, or facts"
+_ELEMENT = re.compile(r"(\w+)\[\s*(-?\d+(?:\s*,\s*-?\d+)*)\s*\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,3 +300,76 @@ def _hint(cause: Cause) -> str | None:
         )
         return f"in fp64 the launch agrees: precision is lost, at {each}"
     return f"no cause was found: {cause.why}" if cause.why else None
+
+
+def losses(comparison: Comparison, rerun: Rerun) -> tuple[LineLoss, ...] | None:
+    """Return the lines that lose most, or None if the tensor is wrong in fp64, too.
+
+    Args:
+        comparison: the one that failed.
+        rerun: the launches that wrote the tensor.
+    """
+    try:
+        exact = rerun.run_in_fp64()
+        if bool(comparison.wrong(exact).any()):
+            return None
+        places = dict.fromkeys(
+            place for launched in rerun.launches for place in rounding_lines(launched.kernel.module)
+        )
+        found = []
+        for place in places:
+            rounded = rerun.run_in_fp64(place)
+            difference = torch.nan_to_num(rounded - exact, nan=float("inf"))
+            error = float(difference.square().mean().sqrt())
+            found.append((place, error, float(rounded.reshape(-1)[comparison.worst])))
+    except (NotLiftableError, OutOfTimeError):
+        return None
+    total = sum(error for _, error, _ in found) or 1.0
+    causes = _causes(rerun)
+    each = [
+        LineLoss(*place, error / total, f"{value:.9g}", causes.get(place, ""))
+        for place, error, value in found
+    ]
+    each.sort(key=lambda loss: loss.share, reverse=True)
+    return tuple(loss for loss in each[:_MOST_LINES] if loss.share >= _LEAST_SHARE)
+
+
+def _causes(rerun: Rerun) -> dict[tuple[str, int], str]:
+    """Return why the last launch's lines make errors, the largest one of each line."""
+    # Only where precision is lost.
+    from tkdebug.precision.looking import look
+
+    last, left = rerun.launches[-1], 1.0 - rerun.budget.used()
+    if left <= 0:
+        return {}
+    seconds = _MEASURED_PART * left * rerun.budget.seconds
+    found = look(last.kernel, last.grid, last.values(), last.id, False, seconds)
+    causes: dict[tuple[str, int], str] = {}
+    for output in found.outputs:
+        for share in output.shares:
+            causes.setdefault((share.file, share.line), share.cause)
+    return causes
+
+
+def cause_text(text: str) -> str:
+    """Return the cause of the last comparison that failed, as `tkdebug run` reports it.
+
+    Args:
+        text: an element to look at, such as `out[35, 7]`; empty for the most wrong one.
+
+    Raises:
+        UsageError: no comparison failed, or the element is not among its wrong ones.
+    """
+    launches = HOOKS.follower
+    if not isinstance(launches, RememberedLaunches) or launches.failed is None:
+        raise UsageError("cause: no comparison of what a launch wrote has failed yet")
+    comparison, fault = launches.failed
+    if text:
+        element = _ELEMENT.fullmatch(text)
+        if element is None:
+            raise UsageError(f"cause: expected an element, such as out[3, 17], got {text}")
+        index = [int(part) for part in element[2].split(",")]
+        chosen = replace(comparison.at(index), raises=True)
+        chosen.__dict__["worst"] = comparison.at(index).worst
+        fault = Mismatches(launches).fault(chosen) or fault
+    return describe(fault)

@@ -111,11 +111,11 @@ def _report_mismatches() -> Callable[[], None]:
 def _mark_memory(undo: ExitStack, mode: ModeName, checks: tuple[str, ...]) -> None:
     """Mark fresh memory for the checks of uninitialised reads and of gaps in outputs."""
     if MARKING_CHECKS.intersection(checks):
-        from tkdebug.compat.around_torch.marked_empties import mark_empties
+        from tkdebug.compat.around_torch.unwritten_memory import mark_empties
 
         undo.callback(mark_empties())
     if mode != "native" and "unwritten-output" in checks:
-        from tkdebug.compat.around_torch.watched_gaps import watch_gaps
+        from tkdebug.compat.around_torch.unwritten_memory import watch_gaps
 
         undo.callback(watch_gaps())
 

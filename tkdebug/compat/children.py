@@ -114,14 +114,14 @@ def _announce_cuda() -> None:
 
 
 def _mark_empties() -> None:
-    from tkdebug.compat.around_torch.marked_empties import mark_empties
+    from tkdebug.compat.around_torch.unwritten_memory import mark_empties
 
     if os.environ.get("TKDEBUG_MODE") != "native":
         mark_empties()
 
 
 def _watch_gaps() -> None:
-    from tkdebug.compat.around_torch.watched_gaps import watch_gaps
+    from tkdebug.compat.around_torch.unwritten_memory import watch_gaps
 
     if os.environ.get("TKDEBUG_MODE") != "native":
         watch_gaps()

@@ -23,7 +23,7 @@ from torch import Tensor
 from tkdebug.causes.comparison import Comparison, tolerances_of
 from tkdebug.causes.expectations import REFERENCE
 from tkdebug.compat.after_torch import after_import
-from tkdebug.compat.around_torch.watched_gaps import OF_NUMPY, OF_TESTING
+from tkdebug.compat.around_torch.unwritten_memory import OF_NUMPY, OF_TESTING
 from tkdebug.compat.replacements import Replacements
 from tkdebug.errors import Frame
 from tkdebug.interpreter.memory.host_views import host_view

@@ -16,7 +16,7 @@ import torch.export
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
-from tkdebug.compat.around_torch.watched_gaps import WatchReads
+from tkdebug.compat.around_torch.unwritten_memory import WatchReads
 from tkdebug.compat.replacements import Replacements, set_option
 from tkdebug.errors import Frame
 from tkdebug.runtime.jit.function import JITFunction
@@ -61,7 +61,7 @@ def compile_for_stand_in(patches: Replacements) -> None:
 def _prepare(patches: Replacements) -> str:
     """Patch torch's compiler; why that is not possible, "" if it is."""
     # Of no use to scripts that compile nothing.
-    from tkdebug.compat.inductor.generated_code import forget_triton, note_lines
+    from tkdebug.compat.inductor.model_lines import forget_triton, note_lines
     from tkdebug.compat.inductor.user_kernels import analyse_user_kernels
 
     forget_triton()

@@ -12,8 +12,13 @@ from typing import Any
 import torch
 
 from tkdebug.compat.cuda_standin import graphs, streams
-from tkdebug.compat.cuda_standin.device_memory import MEMORY, mem_get_info
-from tkdebug.compat.cuda_standin.device_record import CAPABILITY, PROPERTIES, DeviceProperties
+from tkdebug.compat.cuda_standin.device import (
+    CAPABILITY,
+    MEMORY,
+    PROPERTIES,
+    DeviceProperties,
+    mem_get_info,
+)
 from tkdebug.compat.cuda_standin.generators import GENERATOR
 from tkdebug.compat.cuda_standin.gpu_alerts import get_sync_debug_mode, set_sync_debug_mode
 from tkdebug.compat.cuda_standin.tensors import announce, is_cuda_device

@@ -19,8 +19,7 @@ from typing import Any, NoReturn
 import torch
 
 from tkdebug.compat.cuda_standin import streams
-from tkdebug.compat.cuda_standin.capture import Capture
-from tkdebug.compat.cuda_standin.recorded import Step, run_steps
+from tkdebug.compat.cuda_standin.capture import Capture, Step, run_steps
 from tkdebug.errors import UnsupportedError
 from tkdebug.runtime.launch.graph_capture import (
     CaptureError,

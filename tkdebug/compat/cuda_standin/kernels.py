@@ -16,10 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tkdebug.compat.cuda_standin.device_memory import is_out_of_memory, out_of_memory
+from tkdebug.compat.cuda_standin.device import is_out_of_memory, out_of_memory
 from tkdebug.compat.cuda_standin.generators import with_random_numbers
 from tkdebug.compat.cuda_standin.gpu_alerts import deterministic, refusing, waiting
-from tkdebug.compat.cuda_standin.sparse_tensors import KEYS, sparse_kernels
 from tkdebug.compat.cuda_standin.special_kernels import (
     AS_A_WHOLE,
     COMPLETED,
@@ -27,9 +26,11 @@ from tkdebug.compat.cuda_standin.special_kernels import (
     MIXED,
     OF_THE_CPU_ALONE,
     ROUNDED_ONCE,
+    SPARSE_KEYS,
     SPECIAL,
     UNDECLARED_WRITES,
     refused,
+    sparse_kernels,
 )
 from tkdebug.compat.cuda_standin.tensors import host, place, replace, resize, tensors_in
 from tkdebug.compat.cuda_standin.torch_internals import (
@@ -81,7 +82,7 @@ def register_kernels() -> Callable[[], None]:
             alerting = refusing(name, waiting(name, deterministic(name, kernel)))
             libraries[0].impl(name, "CUDA", alerting, False)
         libraries[3].impl("resize_storage_bytes_", "CUDA", _resize_storage_bytes, False)
-        for key in KEYS:
+        for key in SPARSE_KEYS:
             libraries.append(_library("aten", key))
             for name, kernel in sparse_kernels(key):
                 libraries[-1].impl(name, key, kernel, False)

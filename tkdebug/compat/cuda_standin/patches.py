@@ -23,7 +23,7 @@ from torch import Tensor
 from tkdebug.compat.cuda_standin import streams
 from tkdebug.compat.cuda_standin.compiling import compile_for_stand_in
 from tkdebug.compat.cuda_standin.cuda_module import TORCH_ACCELERATOR, TORCH_CUDA
-from tkdebug.compat.cuda_standin.device_memory import mem_get_info
+from tkdebug.compat.cuda_standin.device import mem_get_info
 from tkdebug.compat.cuda_standin.generators import GENERATOR, Generator
 from tkdebug.compat.cuda_standin.tensors import is_cuda_device, new_storage, resize
 from tkdebug.compat.cuda_standin.torch_internals import share_timers

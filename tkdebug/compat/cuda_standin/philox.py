@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tkdebug.compat.cuda_standin.device_record import PROPERTIES
+from tkdebug.compat.cuda_standin.device import PROPERTIES
 
 Words = npt.NDArray[np.uint32]
 Numbers = Callable[[Words, int], Any]

@@ -1,21 +1,27 @@
 # ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
-"""Operators that a GPU does in another way than the CPU, or that the CPU has no kernel for."""
+"""Operators that a GPU does in another way than the CPU, or that the CPU has no kernel for.
+
+Among them are those of sparse CUDA tensors, whose parts are CUDA tensors, of indices and of values.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import DispatchKey, DispatchKeySet
+from torch.utils._pytree import tree_map
 
+from tkdebug.compat.cuda_standin import tensors
 from tkdebug.compat.cuda_standin.attention import ATTENTION
 from tkdebug.compat.cuda_standin.gpu_alerts import report_wait
 from tkdebug.compat.cuda_standin.random_kernels import RANDOM
 from tkdebug.compat.cuda_standin.tensors import host, made, no_such_device, place, resize
-from tkdebug.compat.cuda_standin.torch_internals import CPU_KEYS, is_pinned
+from tkdebug.compat.cuda_standin.torch_internals import CPU_KEYS, is_pinned, names_with_kernel
 from tkdebug.runtime.launch.graph_capture import capture_in_force, refuse_while_capturing
 
 Kernel = Callable[..., Any]
@@ -63,6 +69,22 @@ OF_THE_CPU_ALONE = (
     "_upsample_lanczos2d_aa _scaled_dot_product_flash_attention_for_cpu _empty_affine_quantized "
     "_empty_per_channel_affine_quantized to_mkldnn slow_conv3d_forward"
 ).split()
+# Of sparse tensors, by the key of CUDA: the CPU's key, whose kernels do the work.
+SPARSE_KEYS = {
+    "SparseCUDA": DispatchKeySet(DispatchKey.SparseCPU),
+    "SparseCsrCUDA": DispatchKeySet(DispatchKey.SparseCsrCPU),
+}
+# Made of operators on the parts, wherever these are.
+_OF_PARTS = frozenset(
+    (
+        *("_sparse_coo_tensor_with_dims", "_sparse_coo_tensor_with_dims_and_tensors", "empty_like"),
+        *("empty.memory_format", "sparse_resize_", "sparse_resize_and_clear_", "resize_", "copy_"),
+        *("resize_as_sparse_", "copy_sparse_to_sparse_", "_coalesced_", "zero_", "clone"),
+    )
+)
+# A GPU has no kernel for it, of sparse tensors.
+_SPARSE_OF_THE_CPU_ALONE = "_sparse_mm_reduce_impl"
+_TYPES = {bool: torch.bool, int: torch.int64}
 
 
 def refused(name: str) -> Kernel:
@@ -408,3 +430,72 @@ def _is_pinned(self: Tensor, device: Any = None) -> bool:
 
 # For the CPU's tensors.
 FOR_THE_CPU: Mapping[str, Kernel] = {"is_pinned": _is_pinned}
+
+
+def sparse_kernels(key: str) -> Iterator[tuple[str, Kernel]]:
+    """Yield the names of operators in `aten` with their kernels for a sparse key of CUDA."""
+    for name in names_with_kernel("aten", key.replace("CUDA", "CPU")):
+        if not name.startswith(_SPARSE_OF_THE_CPU_ALONE):
+            yield name, functools.partial(_first_call, name, key)
+
+
+@functools.cache
+def _kernel_of(name: str, key: str) -> Kernel:
+    base, _, overload = name.partition(".")
+    op = getattr(getattr(_ATEN, base), overload or "default")
+    arguments, returned = op._schema.arguments, op._schema.returns
+    written = [at for at, each in enumerate(arguments) if _writes(each)]
+    on_cpu = functools.partial(op._handle.redispatch_boxed, SPARSE_KEYS[key])
+    is_view = not written and any(each.alias_info is not None for each in returned)
+    makes_no_tensor = not any("Tensor" in str(each.type) for each in returned)
+    if name in _OF_PARTS or is_view or makes_no_tensor:
+        return on_cpu
+    names = [each.name for each in arguments]
+    takes_tensor = [str(each.type) == "Tensor" for each in arguments]
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        values, keywords = tree_map(_of_host, (args, kwargs))
+        values = tuple(map(_as_tensor, values, takes_tensor))
+        result = on_cpu(*values, **keywords)
+        own = None
+        for at in written:
+            own = args[at] if at < len(args) else kwargs[names[at]]
+            _store(own, values[at] if at < len(args) else keywords[names[at]])
+        return tree_map(_placed, result) if own is None else own
+
+    return run
+
+
+def _first_call(name: str, key: str, *args: Any, **kwargs: Any) -> Any:
+    with torch._C.DisableTorchFunction():
+        return _kernel_of(name, key)(*args, **kwargs)
+
+
+def _writes(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def _of_host(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return torch.device("cpu")
+    return tensors.host(value) if isinstance(value, Tensor) and value.is_cuda else value
+
+
+def _as_tensor(value: Any, is_wanted: bool) -> Any:
+    """Return a number as a tensor if an operator takes one: callers may give either."""
+    if not is_wanted or isinstance(value, Tensor):
+        return value
+    return torch.scalar_tensor(value, dtype=_TYPES.get(type(value)), device="cpu")
+
+
+def _placed(value: Any) -> Any:
+    return tensors.place(value) if isinstance(value, Tensor) and value.is_cpu else value
+
+
+def _store(own: Tensor, of_cpu: Tensor) -> None:
+    """Copy to a CUDA tensor the values that were written to the CPU tensor over its memory."""
+    if own.layout is torch.strided:
+        if own.shape != of_cpu.shape:
+            tensors.replace(own, of_cpu)
+    elif own.layout is torch.sparse_coo or own._nnz() != of_cpu._nnz():
+        own.resize_as_sparse_(of_cpu).copy_(of_cpu)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tkdebug.compat.cuda_standin.device_memory import (
+from tkdebug.compat.cuda_standin.device import (
     Allocation,
     is_out_of_memory,
     out_of_memory,

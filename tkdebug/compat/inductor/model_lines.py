@@ -1,12 +1,13 @@
 """Finds the lines of the model that a kernel of Inductor's computes.
 
-The nodes of the graph know their lines. They are written as comments into generated code: after a
-kernel's source, and before the launch of a user's kernel. A fault in the kernel finds them there,
-however the code came to be: compiled now, or read from a cache.
+The nodes of the graph know their lines. Inductor is made to write them as comments into generated
+code: after a kernel's source, and before the launch of a user's kernel. A fault in the kernel finds
+them there, however the code came to be: compiled now, or read from a cache.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,9 +18,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tkdebug.compat.replacements import Replacements
 from tkdebug.errors import Frame
+from tkdebug.findings.reporting import REFINEMENTS
+from tkdebug.instrument.analyses.compiled_models import ModelLines
 from tkdebug.process.named_files import source_line, source_lines
 from tkdebug.records.events import Fault
+from tkdebug.records.hook_chain import HOOKS
 
 _COMMENT = re.compile(r"^\s*# of (?P<file>.+):(?P<line>\d+) in (?P<function>\S+) \((?P<op>\S+)\)$")
 _TRACE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.M)
@@ -33,6 +38,8 @@ _WRITTEN = {
 }
 # The line of the model that launches the kernel which runs now.
 _launched_by: ContextVar[Frame | None] = ContextVar("tkdebug_launched_by", default=None)
+# On a user's kernel in a graph: the node that launches it.
+_NODE = "_tkdebug_node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +150,78 @@ def _is_written(op: str, code: str) -> bool:
 def calling_frame() -> Any:
     """The frame of the code that called the function which calls this."""
     return sys._getframe(2)  # noqa: SLF001
+
+
+def forget_triton() -> None:
+    """Let torch look for Triton again, which comes and goes with an installation of tkdebug."""
+    from torch.utils import _triton
+
+    for function in vars(_triton).values():
+        if callable(getattr(function, "cache_clear", None)):
+            function.cache_clear()
+
+
+def note_lines(patches: Replacements) -> None:
+    """Write the model's lines into generated code, and find them there for faults."""
+    _note_of_kernels(patches)
+    _note_of_user_kernels(patches)
+    _record_of_kernels(patches)
+    REFINEMENTS.append(at_model_line)
+    patches.on_restore(lambda: REFINEMENTS.remove(at_model_line))
+
+
+def _note_of_kernels(patches: Replacements) -> None:
+    from torch._inductor.codegen.triton import TritonScheduling
+
+    define: Any = TritonScheduling.define_kernel
+
+    @functools.wraps(define)
+    def with_lines(self: Any, src_code: str, node_schedule: Any, *rest: Any) -> Any:
+        nodes = [each for each in node_schedule if getattr(each, "node", None) is not None]
+        origins = [origin for each in nodes for origin in each.node.origins]
+        return define(self, with_origins(src_code, origins), node_schedule, *rest)
+
+    patches.set(TritonScheduling, "define_kernel", with_lines)
+
+
+def _record_of_kernels(patches: Replacements) -> None:
+    """Record the lines of each kernel that is loaded, also of one from a cache."""
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    begin: Any = CachingAutotuner.__init__
+
+    @functools.wraps(begin)
+    def recorded(self: Any, *arguments: Any, **keywords: Any) -> None:
+        begin(self, *arguments, **keywords)
+        if HOOKS.recorders and self.filename is not None and not self.custom_kernel:
+            origins = origins_in(self.filename)
+            if origins:
+                ops = tuple(origin.op for origin in origins)
+                frames = tuple(origin.frame for origin in origins)
+                HOOKS.record(ModelLines(self.fn.__name__, ops, frames))
+
+    patches.set(CachingAutotuner, "__init__", recorded)
+
+
+def _note_of_user_kernels(patches: Replacements) -> None:
+    from torch._inductor import ir
+    from torch._inductor.virtualized import V
+
+    user_kernel: Any = ir.UserDefinedTritonKernel
+    lower: Any = user_kernel.__init__
+    launch: Any = user_kernel.codegen
+
+    @functools.wraps(lower)
+    def of_its_node(self: Any, *arguments: Any, **keywords: Any) -> None:
+        # Its origins are also those of what it reads.
+        vars(self)[_NODE] = V.graph.current_node
+        lower(self, *arguments, **keywords)
+
+    @functools.wraps(launch)
+    def after_its_line(self: Any, wrapper: Any) -> None:
+        for origin in origins_of([vars(self)[_NODE]]):
+            wrapper.writeline(str(origin))
+        launch(self, wrapper)
+
+    patches.set(ir.UserDefinedTritonKernel, "__init__", of_its_node)
+    patches.set(ir.UserDefinedTritonKernel, "codegen", after_its_line)

@@ -16,8 +16,12 @@ from typing import Any
 
 from tkdebug.compat.after_torch import after_torch
 from tkdebug.compat.inductor.compiles import WANTED, CodePool, Wanted, wanted_for
-from tkdebug.compat.inductor.generated_code import forget_triton, note_lines
-from tkdebug.compat.inductor.model_lines import calling_frame, launched_from
+from tkdebug.compat.inductor.model_lines import (
+    calling_frame,
+    forget_triton,
+    launched_from,
+    note_lines,
+)
 from tkdebug.compat.inductor.uncompiled import as_written, report_unknown_compiler
 from tkdebug.compat.inductor.user_kernels import analyse_user_kernels
 from tkdebug.compat.replacements import Replacements, set_option

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from tkdebug.causes.mismatch import CAUSE_HELP
 from tkdebug.debugger.console import breakpoint_commands as breaks
 from tkdebug.debugger.console import ir_commands as irs
 from tkdebug.debugger.console import looking_commands as looks
@@ -12,7 +13,6 @@ from tkdebug.debugger.console import moving_commands as moves
 from tkdebug.debugger.console import why_commands as whys
 from tkdebug.debugger.console.command import Command
 from tkdebug.debugger.expressions import shown_text
-from tkdebug.debugger.why.causes import CAUSE_HELP
 from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:

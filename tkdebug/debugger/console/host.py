@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
+from tkdebug.causes.mismatch import cause_text
 from tkdebug.debugger.console.breakpoint_commands import split_condition
 from tkdebug.debugger.console.command import Leftover
 from tkdebug.debugger.console.commands import is_command, is_way_back
@@ -24,7 +25,6 @@ from tkdebug.debugger.console.terminal import nobody_reads
 from tkdebug.debugger.goals import Ended, RunAgain
 from tkdebug.debugger.lines import function_line, kernel_heads, kernel_lines, nearest_code
 from tkdebug.debugger.value_text import found_text
-from tkdebug.debugger.why.causes import cause_text
 from tkdebug.errors import Terminated, TkError, UsageError, error_text
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
 from tkdebug.process.named_files import source_lines

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tkdebug.causes.mismatch import cause_text
 from tkdebug.debugger.value_text import element_text, number_text, summary, truths_text
 from tkdebug.debugger.why.answers import Why, why, why_nan
-from tkdebug.debugger.why.causes import cause_text
 from tkdebug.debugger.why.slice_lines import Line
 from tkdebug.debugger.why.unwritten import why_not_written
 from tkdebug.errors import UsageError

@@ -1,6 +1,6 @@
 """Marks of memory that nothing has written: bit patterns that no arithmetic gives.
 
-Fresh memory is filled with them (`compat.around_torch.marked_empties`); an element that still has
+Fresh memory is filled with them (`compat.around_torch.unwritten_memory`); an element that still has
 one when a kernel reads it was never written. The marks of floats are signalling NaNs: copies keep
 them, while every operation on one gives another, quiet NaN. 8-bit floats have no marks.
 
