@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from statistics import median
 
 import torch
 
 import tkdebug
 import tkdebug.language as tl
 
-ROUNDS = 5
+ROUNDS, WHOLE_ROUNDS = 25, 5
 
 
 @tkdebug.jit
@@ -104,19 +106,18 @@ def launches() -> dict[str, Callable[[], object]]:
 
 
 def seconds(launch: Callable[[], object], **options: object) -> float:
-    """The least processor time of a launch, looked at where there are options."""
-    found = []
-    for _ in range(ROUNDS):
-        if options:
-            with tkdebug.numerics(seconds=1000.0, **options):  # type: ignore[arg-type]
-                begun = time.process_time()
-                launch()
-                found.append(time.process_time() - begun)
-        else:
-            begun = time.process_time()
-            launch()
-            found.append(time.process_time() - begun)
-    return min(found)
+    """The processor time of a launch, looked at where there are options."""
+    looked_at = tkdebug.numerics(seconds=1000.0, **options) if options else nullcontext()  # type: ignore[arg-type]
+    with looked_at:
+        begun = time.process_time()
+        launch()
+        return time.process_time() - begun
+
+
+def cost(launch: Callable[[], object], rounds: int, **options: object) -> tuple[float, float]:
+    """The medians of a launch's processor time and of its cost, from runs that take turns."""
+    pairs = [(seconds(launch), seconds(launch, **options)) for _ in range(rounds)]
+    return median(plain for plain, _ in pairs), median(some / plain for plain, some in pairs)
 
 
 def main() -> None:
@@ -127,10 +128,10 @@ def main() -> None:
     print("|---|---|---|---|")
     with tkdebug.mode("interpret"):
         for name, launch in launches().items():
-            launch()
-            plain = seconds(launch)
-            some, whole = seconds(launch, launches=1), seconds(launch, whole=True)
-            print(f"| {name} | {plain * 1e3:.1f} ms | {some / plain:.2f}x | {whole / plain:.1f}x |")
+            cost(launch, 1, launches=1)
+            plain, some = cost(launch, ROUNDS, launches=1)
+            whole = cost(launch, WHOLE_ROUNDS, whole=True)[1]
+            print(f"| {name} | {plain * 1e3:.1f} ms | {some:.2f}x | {whole:.1f}x |")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.rewriting.copies import copy_module
 from tkdebug.errors import UnsupportedError
 from tkdebug.interpreter.evaluator import Evaluator, Plan, Rule
+from tkdebug.interpreter.module_facts import fact_of
 from tkdebug.interpreter.plan import planned
 from tkdebug.interpreter.rules import RULES
 from tkdebug.interpreter.tiles.side_by_side import SideBySide, sides_of, worlds_of
@@ -41,7 +42,6 @@ from tkdebug.precision.op_errors import Unrounded, place_of
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Step
-    from tkdebug.interpreter.observers import Observer
     from tkdebug.precision.op_errors import OpErrors
 
 # Bits of floats, and code that is no Tile IR: what these give is taken as exact.
@@ -63,6 +63,15 @@ _INSTRUCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 _REFUSED = (UnsupportedError, RuntimeError, TypeError)
 
 
+class _Twins:
+    """The ops of a kernel in fp64, by its own ops."""
+
+    def __init__(self, module: Module) -> None:
+        twin = copy_module(module)
+        widen_floats(twin)
+        self.by_op = dict(zip(module.walk(), twin.walk(), strict=True))
+
+
 class Beside:
     """The ops of a kernel, and how each runs on every side.
 
@@ -76,19 +85,15 @@ class Beside:
     """
 
     def __init__(self, module: Module, errors: OpErrors, memory: MemoryBeside) -> None:
-        self._module = module
         self._errors = errors
         self._memory = memory
-        self._twin = copy_module(module)
-        widen_floats(self._twin)
-        self._twins = dict(zip(module.walk(), self._twin.walk(), strict=True))
+        self._twins = fact_of(module, _Twins, _Twins).by_op
         self.unfollowed: dict[Operation, str] = {}
         # Floats of which the bits were looked at last.
         self._origins: dict[Value, SideBySide] = {}
 
-    def plan(self, observers: Sequence[Observer]) -> Plan:
-        """Return the plan by which an evaluator runs the kernel on all sides."""
-        own = planned(self._module, observers)
+    def plan(self, own: Plan) -> Plan:
+        """Return the plan by which an evaluator runs the kernel on all sides, from its own one."""
         steps: dict[Block, Sequence[Step]] = {}
         for block, each in own.steps.items():
             # A function of elements runs as a whole, once for each side.
@@ -251,7 +256,11 @@ class Beside:
             sides, type_ = sides_of(value), stored(op).type
             if memory.is_only_stored(pointer):
                 rule(run, view, pointer, sides.actual, *rest)
-                memory.note_store(run, lambda: _in_all_worlds(run, sides, type_))
+                memory.note_store(
+                    run,
+                    lambda: sides.widened(run, type_),
+                    lambda: _in_all_worlds(run, sides, type_),
+                )
                 return ()
             is_beside = memory.begin(pointer)
             rule(run, view, pointer, sides.actual, *rest)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tkdebug.causes.comparison import tolerances_of_type
 from tkdebug.compiler.ir import Operation
-from tkdebug.precision.error_causes import Cause, cause_of
+from tkdebug.precision.error_causes import Cause
 from tkdebug.precision.measured import (
     AgainstReference,
     Finding,
@@ -81,7 +81,7 @@ def kernel_numerics(
         seconds: of processor time that it took.
     """
     by_place = _by_place(errors.by_op)
-    biased = _biased(errors.by_op)
+    biased = _biased(errors)
     absorbing = frozenset(
         place for place, ops in by_place.items() if any(op.absorbs <= _ABSORBED for op in ops)
     )
@@ -115,24 +115,38 @@ class _Measure:
 
     def __init__(self, actual: Tensor, exact: Tensor, worlds: Mapping[Any, Tensor]) -> None:
         self.worlds = worlds
-        self.bad = ~actual.isfinite() & exact.isfinite()
-        self._good = actual.isfinite() & exact.isfinite()
+        is_finite = exact.isfinite()
+        good = actual.isfinite() & is_finite
+        self.bad = is_finite ^ good
+        self.has_bad = bool(self.bad.any())
+        # Where all are finite, nothing is picked.
+        self._good = None if bool(good.all()) else good
         self._exact = exact
-        self._weights = weights(exact)[self._good]
-        self.absolute = (actual - exact)[self._good]
+        self._weights = self._picked(weights(exact))
+        self.absolute = self._picked(actual - exact)
         self.relative = self.absolute * self._weights
         self.error = _rms(self.relative)
+        self._whole = float(self.relative.square().sum())
+        self._known: dict[Any, Tensor] = {}
+
+    def _picked(self, values: Tensor) -> Tensor:
+        return values if self._good is None else values[self._good]
 
     def of(self, world: Any) -> Tensor:
         """Return the relative errors of a world's finite elements."""
-        part = (self.worlds[world] - self._exact)[self._good]
-        return torch.nan_to_num(part, nan=0.0, posinf=0.0, neginf=0.0) * self._weights
+        found = self._known.get(world)
+        if found is None:
+            part = self._picked(self.worlds[world] - self._exact)
+            if not math.isfinite(float(part.sum())):
+                part = torch.nan_to_num(part, nan=0.0, posinf=0.0, neginf=0.0)
+            found = self._known[world] = part * self._weights
+        return found
 
     def share(self, world: Any) -> float:
         """Return the part of the error that a world makes, to first order."""
-        if bool(self.bad.any()):
+        if self.has_bad:
             return float((~self.worlds[world][self.bad].isfinite()).double().mean())
-        whole = float(self.relative.square().sum())
+        whole = self._whole
         return float((self.of(world) * self.relative).sum()) / whole if whole else 0.0
 
 
@@ -286,17 +300,17 @@ def _by_place(by_op: Mapping[Operation, OpError]) -> dict[Place, list[OpError]]:
     return dict(sorted(found.items()))
 
 
-def _biased(by_op: Mapping[Operation, OpError]) -> frozenset[Source]:
+def _biased(errors: OpErrors) -> frozenset[Source]:
     """The lines and causes of rounding that goes to one side."""
     sides: dict[Source, list[OpError]] = {}
-    for op, error in by_op.items():
-        cause = cause_of(op)
+    for op, error in errors.by_op.items():
+        place, cause = errors.source(op)
         if cause in _ROUNDING_CAUSES:
-            sides.setdefault(Source(place_of(op), cause), []).append(error)
+            sides.setdefault(Source(place, cause), []).append(error)
     found = set()
-    for source, errors in sides.items():
-        moved = sum(error.moved for error in errors)
-        down = sum(error.downward for error in errors)
+    for source, ops in sides.items():
+        moved = sum(op.moved for op in ops)
+        down = sum(op.downward for op in ops)
         if moved >= _BIASED_OF and not (1 - _BIASED) * moved < down < _BIASED * moved:
             found.add(source)
     return frozenset(found)

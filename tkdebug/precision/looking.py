@@ -27,18 +27,16 @@ from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.launch import Batches
 from tkdebug.interpreter.memory.host_views import host_view, memory_of
-from tkdebug.interpreter.memory_usage import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.plan import Prepared
-from tkdebug.interpreter.replay import read_arguments
-from tkdebug.interpreter.scheduler import spin_loops
+from tkdebug.interpreter.replay import Replayable
 from tkdebug.interpreter.tiles.side_by_side import sides_of
 from tkdebug.interpreter.torch_state import apart_from_the_script
 from tkdebug.precision.beside import Beside, is_float
 from tkdebug.precision.findings import kernel_numerics
 from tkdebug.precision.measured import KernelNumerics
 from tkdebug.precision.memory_beside import Accesses, MemoryBeside, WrittenElements
-from tkdebug.precision.op_errors import OpErrors, Place, place_of
+from tkdebug.precision.op_errors import OpErrors, OpSources, Place, place_of
 from tkdebug.precision.references import Answers, Reference, UnfitReferenceError
 from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
@@ -234,7 +232,7 @@ def exact_values(
         log = FaultLog("", 0, grid, is_reported=False)
         launch = Batches(module, moved, grid, log, None, observers)
         beside = Beside(module, OpErrors(), MemoryBeside(accesses, keys))
-        launch.plan, launch.fusion = beside.plan(observers), Fusion()
+        launch.plan, launch.fusion = beside.plan(launch.plan), Fusion()
         try:
             launch.run_chosen([program])
         except (OutOfTimeError, TkError):
@@ -244,9 +242,10 @@ def exact_values(
 
 def _obstacle(module: Module) -> str:
     """Why a launch is not looked at, "" if it is."""
-    if spin_loops(module):
+    prepared = Prepared.of(module)
+    if prepared.spin_loops:
         return "its programs wait for each other; it was not looked at"
-    if written_arguments(module) is None:
+    if prepared.written is None:
         return "it writes to memory that is no argument; it was not looked at"
     if not any(is_float(value.type) for op in module.walk() for value in op.results):
         return "it computes no floats"
@@ -255,7 +254,7 @@ def _obstacle(module: Module) -> str:
 
 def _chosen(module: Module, total: int, whole: bool) -> Sequence[int]:
     """The numbers of the programs that run: all, or some, the first and the last among them."""
-    count = _SAMPLED_BYTES // live_bytes_per_program(module)
+    count = _SAMPLED_BYTES // Prepared.of(module).bytes_per_program
     count = max(_FEWEST, min(SAMPLED, count))
     if whole or total <= count:
         return range(total)
@@ -297,7 +296,9 @@ class _Look:
     def __init__(self, kernel: InterpretedKernel, grid: Grid, values: Sequence[Any]) -> None:
         self._kernel, self._grid = kernel, grid
         self._given = runtime_values(kernel.src.specs, values)
-        self.errors = OpErrors(frozenset(_narrow_places(kernel.module)))
+        self.errors = OpErrors(
+            OpSources.of(kernel.module), frozenset(_narrow_places(kernel.module))
+        )
         self._memory: MemoryBeside | None = None
         self._beside: Beside | None = None
 
@@ -312,7 +313,7 @@ class _Look:
             launch = Batches(module, values, self._grid, log, None, observers)
             self._memory = MemoryBeside(accesses, keys)
             beside = self._beside = Beside(module, self.errors, self._memory)
-            launch.plan, launch.fusion = beside.plan(observers), Fusion()
+            launch.plan, launch.fusion = beside.plan(launch.plan), Fusion()
             size = launch.size
             if len(programs) < launch.total:
                 # What ran when time is over is shown, so that little runs at once.
@@ -370,7 +371,7 @@ def _on_copies(module: Module, values: Sequence[Any]) -> tuple[list[Any], frozen
     """
     prepared = Prepared.of(module)
     arguments = Arguments(module, values, prepared.names, prepared.written)
-    written, places = arguments.written, read_arguments(module)
+    written, places = arguments.written, Replayable.of(module).reads
     assert written is not None
     read = None
     if places is not None:

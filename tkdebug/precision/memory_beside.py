@@ -7,6 +7,7 @@ that nobody stores to is what it is, on every side.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -109,22 +110,24 @@ class MemoryBeside:
             return False
         return buffer.storage_key not in self._read
 
-    def note_store(self, run: Evaluator, tiles: Callable[[], _Tiles]) -> None:
+    def note_store(
+        self, run: Evaluator, actual: Callable[[], Tensor], tiles: Callable[[], _Tiles]
+    ) -> None:
         """Note the elements that a store has just written.
 
         Args:
             run: the programs.
-            tiles: gives what was stored, by world.
+            actual: gives what the kernel stored, as fp64.
+            tiles: gives what it would have, by world.
         """
         for access in self._accesses.take():
             touched = access.touch()
             if not touched.places.numel():
                 continue
-            each = {world: _picked(run, tile, touched) for world, tile in tiles().items()}
-            actual = access.stored()
-            wide = each[None] if not actual.is_floating_point() else _as_fp64(actual)
+            picked = _Picked(run, touched)
+            each = {world: picked.of(tile) for world, tile in tiles().items()}
             found = self._stored.setdefault(_key(access.buffer), _Stored(access.buffer))
-            found.entries.append((touched.places, wide, each))
+            found.entries.append((touched.places, picked.of(actual()), each))
 
     # What it may read again
 
@@ -252,6 +255,8 @@ def _gathered(stored: _Stored) -> WrittenElements:
         )
         for world in names
     }
+    if bool((places[1:] > places[:-1]).all()):
+        return WrittenElements(stored.buffer, places, actual, worlds)
     unique, inverse = torch.unique(places, return_inverse=True)
     if unique.numel() < places.numel():
         last = torch.zeros_like(unique).scatter_reduce_(
@@ -262,12 +267,23 @@ def _gathered(stored: _Stored) -> WrittenElements:
     return WrittenElements(stored.buffer, places, actual, worlds)
 
 
-def _picked(run: Evaluator, tile: Tensor, touched: Touched) -> Tensor:
-    """The elements of a tile that an access touches."""
-    rows = tile.expand(tile.shape[0], *touched.shape).reshape(tile.shape[0], -1)
-    if rows.shape[0] == 1:
-        return rows[0, touched.lanes]
-    return rows[touched.programs - run.first, touched.lanes]
+class _Picked:
+    """The elements of tiles that an access touches."""
+
+    def __init__(self, run: Evaluator, touched: Touched) -> None:
+        self._touched = touched
+        size = math.prod(touched.shape)
+        # They are in order, so that all are the tile as it is.
+        self._is_whole = touched.places.numel() == run.programs * size
+        self._places = (touched.programs - run.first).mul_(size).add_(touched.lanes)
+
+    def of(self, tile: Tensor) -> Tensor:
+        """Return those of a tile, in memory of their own."""
+        touched = self._touched
+        flat = tile.expand(tile.shape[0], *touched.shape).reshape(-1)
+        if tile.shape[0] == 1:
+            return flat[touched.lanes]
+        return flat.clone() if self._is_whole else flat[self._places]
 
 
 def _buffer(pointer: TileValue) -> Buffer | None:

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, tt
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.module_facts import fact_of
 from tkdebug.interpreter.rules import run_alone
 from tkdebug.interpreter.tiles.forms import ELEMENT_DTYPES
 from tkdebug.interpreter.tiles.side_by_side import AsActual, SideBySide
@@ -156,12 +157,11 @@ class _Span:
 
     def __init__(self, values: Tensor) -> None:
         size = values.abs()
-        self.top = float(size.amax()) if size.numel() else 0.0
+        self.least, self.top = _limits_of(size)
         self.is_finite = math.isfinite(self.top)
         if not self.is_finite:
             size = torch.nan_to_num(size, nan=0.0, posinf=0.0)
-            self.top = float(size.amax())
-        self.least = float(size.amin()) if size.numel() else 0.0
+            self.least, self.top = _limits_of(size)
         self.has_zero = not self.least
         if self.has_zero and self.top:
             self.least = float(size.masked_fill_(size == 0, math.inf).amin())
@@ -178,8 +178,11 @@ class _Scale:
 
     def __init__(self, exact: Tensor) -> None:
         self._known: dict[float, Tensor] = {}
-        self._size = _finite(exact).abs()
+        self._size = exact.abs()
         self._rms = math.sqrt(float(self._size.square().mean())) if exact.numel() else 0.0
+        if not math.isfinite(self._rms):
+            self._size = _finite(exact).abs()
+            self._rms = math.sqrt(float(self._size.square().mean()))
 
     def weights(self, least: float = _FLOOR) -> Tensor:
         """Return what absolute errors are multiplied by to be relative."""
@@ -197,7 +200,18 @@ class _Scale:
         """Return the mean square of relative errors, of finite elements."""
         if not error.numel():
             return 0.0
+        found = float((self.weights(least) * error).square_().mean())
+        if math.isfinite(found):
+            return found
         return float((self.weights(least) * _finite(error)).square_().mean())
+
+
+def _limits_of(values: Tensor) -> tuple[float, float]:
+    """Return the least and the largest number of a tile; NaN for both where there is one."""
+    if not values.numel():
+        return 0.0, 0.0
+    least, top = values.aminmax()
+    return float(least), float(top)
 
 
 def _finite(values: Tensor) -> Tensor:
@@ -207,17 +221,35 @@ def _finite(values: Tensor) -> Tensor:
 
 
 @dataclass(slots=True)
+class OpSources:
+    """Causes of the errors of a kernel's ops, each found when it is first asked for.
+
+    Attributes:
+        causes: by op, the line and the cause.
+        known: by op, its largest relative error on a GPU that it has not here.
+    """
+
+    causes: dict[Operation, tuple[Place, Cause]] = field(default_factory=dict)
+    known: dict[Operation, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, module: Module) -> OpSources:
+        """Return those of a module, the same ones for all its launches."""
+        return fact_of(module, cls, lambda _: cls())
+
+
+@dataclass(slots=True)
 class OpErrors:
     """The errors of all ops of a launch, by op.
 
     Attributes:
+        sources: of the kernel's ops.
         tried: lines of which it is measured what they would do in fp32.
     """
 
+    sources: OpSources = field(default_factory=OpSources)
     tried: frozenset[Place] = frozenset()
     by_op: dict[Operation, OpError] = field(default_factory=dict)
-    _causes: dict[Operation, tuple[Place, Cause]] = field(default_factory=dict)
-    _known_errors: dict[Operation, float] = field(default_factory=dict)
 
     def made(
         self,
@@ -260,17 +292,17 @@ class OpErrors:
         if known:
             # To either side, as their signs are not known: by a bit of the number.
             sides_of_bits = ((own.view(torch.int64) >> _SIGN_BIT) & 1) * 2 - 1
-            worlds[Known(self._cause(op)[0])] = exact + known * own * sides_of_bits
+            worlds[Known(self.source(op)[0])] = exact + known * own * sides_of_bits
         if is_measured:
-            self._measure(run, op, sides, type_, result, own, local, span)
+            self._measure(run, op, sides, type_, result, own, local if makes else None, span)
         if carries and noted.amplified >= CANCELS:
-            worlds[Flow(self._cause(op)[0])] = own
+            worlds[Flow(self.source(op)[0])] = own
         if makes:
             for world, part in self._parts(run, op, twin, sides, span, actual, own, local):
                 worlds[world] = worlds.get(world, exact) + part
             for tried in self.tried:
                 world = AsFp32(tried)
-                if tried == self._cause(op)[0]:
+                if tried == self.source(op)[0]:
                     worlds[world] = worlds.get(world, own) + (own.float().double() - own)
                 elif world in worlds:
                     worlds[world] = worlds[world] + local
@@ -286,17 +318,18 @@ class OpErrors:
         type_: ir.Type,
         result: SideBySide,
         own: Tensor,
-        local: Tensor,
+        local: Tensor | None,
         span: _Span,
     ) -> None:
-        """Note how large an op's errors are, made here and carried."""
+        """Note how large an op's errors are, made here (`local`, None for none) and carried."""
         actual, exact, noted = result.widened(run, type_), result.exact, self._noted(op)
         assert exact is not None
         scale, count = _Scale(exact), actual.numel()
-        noted.local += scale.mean_square(local) * count
+        if local is not None:
+            noted.local += scale.mean_square(local) * count
         if not span.is_finite:
             noted.not_finite += int((~actual.isfinite() & own.isfinite()).sum())
-        if self._cause(op)[1] == "storage":
+        if local is not None and self.source(op)[1] == "storage":
             signs = torch.sign(local) * torch.sign(own)
             noted.moved += int(signs.count_nonzero())
             noted.downward += int((signs < 0).sum())
@@ -343,7 +376,7 @@ class OpErrors:
         own = torch.nan_to_num(own)
         if not bool(own.any()):
             return {}
-        source = Source(*self._cause(op))
+        source = Source(*self.source(op))
         found: dict[World, Tensor] = {source: own}
         found |= {world: own for world in known if isinstance(world, AsFp32)}
         if source.place in self.tried:
@@ -356,19 +389,20 @@ class OpErrors:
             noted = self.by_op[op] = OpError()
         return noted
 
-    def _cause(self, op: Operation) -> tuple[Place, Cause]:
-        found = self._causes.get(op)
+    def source(self, op: Operation) -> tuple[Place, Cause]:
+        """Return the line that makes an op's errors, and their cause."""
+        found = self.sources.causes.get(op)
         if found is None:
             cause = cause_of(op)
             # Of two products the fma has rounded one, and not the other.
             at = fma_of(op) if cause == "contraction" else op
-            found = self._causes[op] = place_of(at or op), cause
+            found = self.sources.causes[op] = place_of(at or op), cause
         return found
 
     def _known(self, op: Operation) -> float:
-        found = self._known_errors.get(op)
+        found = self.sources.known.get(op)
         if found is None:
-            found = self._known_errors[op] = known_error(op)
+            found = self.sources.known[op] = known_error(op)
         return found
 
     def _parts(
@@ -383,7 +417,7 @@ class OpErrors:
         local: Tensor,
     ) -> list[tuple[World, Tensor]]:
         """The op's own errors, apart by cause."""
-        line, cause = self._cause(op)
+        line, cause = self.source(op)
         found: list[tuple[World, Tensor]] = []
         limits = _limits(str(ir.element_of(op.results[0].type)))
         if limits is not None and not (span.is_within(*limits) and _keeps_zeros(span, actual, own)):
@@ -426,8 +460,8 @@ def _merge_small(worlds: dict[Hashable, Tensor], actual: Tensor, exact: Tensor) 
 
 def _note_terms(noted: OpError, a: Tensor, b: Tensor) -> None:
     a, b = a.abs(), b.abs()
-    larger = float(torch.maximum(a, b).nan_to_num(0.0, 0.0, 0.0).mean())
-    smaller = float(torch.minimum(a, b).nan_to_num(0.0, 0.0, 0.0).mean())
+    larger = float(_finite(torch.maximum(a, b)).mean())
+    smaller = float(_finite(torch.minimum(a, b)).mean())
     if larger:
         noted.absorbs = min(noted.absorbs, smaller / larger)
 
@@ -454,7 +488,7 @@ def weights(exact: Tensor) -> Tensor:
 def _difference(a: Tensor, b: Tensor) -> Tensor:
     """Return a - b, 0 if both are the same infinity or NaN."""
     difference = a - b
-    if bool(torch.isfinite(difference.sum())):
+    if math.isfinite(float(difference.sum())):
         return difference
     same = (a == b) | (a.isnan() & b.isnan())
     return torch.where(same, torch.zeros_like(difference), difference)

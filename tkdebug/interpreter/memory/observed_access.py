@@ -297,8 +297,16 @@ def elements_touched(
         here, lanes = run.first + programs, torch.zeros_like(programs)
         return Touched(place[on], here[on], lanes[on], shape, buffer.itemsize)
     whole = (programs.shape[0], *shape)
-    keep = allowed.expand(whole).reshape(-1).nonzero().reshape(-1)
     size = math.prod(shape)
+    if bool(allowed.all()):
+        return Touched(
+            (offsets + buffer.storage_offset).expand(whole).reshape(-1),
+            (run.first + programs).repeat_interleave(size),
+            torch.arange(size, device=run.device).repeat(programs.shape[0]),
+            shape,
+            buffer.itemsize,
+        )
+    keep = allowed.expand(whole).reshape(-1).nonzero().reshape(-1)
     return Touched(
         (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep],
         run.first + programs[keep // size],
