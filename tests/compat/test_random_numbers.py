@@ -90,15 +90,25 @@ def test_the_second_number_of_a_thread_follows_a_whole_grid(stand_in):
     assert torch.rand(1, device="cuda").item() == uniform_of(0, 2, 0)
 
 
-KINDS = (philox.uniform, philox.normal, philox.bits)
-DOUBLE = (philox.uniform_double, philox.normal_double, philox.bits_double)
+KINDS = (philox.uniform, philox.unit, philox.normal, philox.bits)
+DOUBLE = (philox.uniform_double, philox.unit_double, philox.normal_double, philox.bits_double)
 
 
 @pytest.mark.parametrize("numbers", [*KINDS, *DOUBLE])
-@pytest.mark.parametrize("call", [0, 3, 67])
+@pytest.mark.parametrize("call", [0, 3, 259])
 def test_few_numbers_are_the_first_of_many(numbers, call):
     many = philox.drawn(numbers, 9, call, 20_000)
     assert torch.equal(philox.drawn(numbers, 9, call, 70), many[:70])
+
+
+@pytest.mark.parametrize("numbers", [philox.unit, philox.unit_double])
+def test_what_would_be_1_is_0(numbers):
+    words = np.array([[[0xFFFFFFFF] * 4, [0] * 4]], np.uint32)
+    # The words of the largest number in fp64: the lower one's bits are crossed with the upper's.
+    words[0, 0, 0::2] = 0x1FFFFF if numbers is philox.unit_double else 0xFFFFFFFF
+    first, second = numbers(words)[0]
+    assert (first == 0).all()
+    assert (second > 0).all()
 
 
 def test_normal_numbers_are_sine_and_cosine_of_two_words():

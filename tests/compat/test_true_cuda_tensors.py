@@ -136,6 +136,36 @@ def test_dispatch_modes_and_traces_see_the_device():
     assert torch.device(0) == x.device
 
 
+def test_lists_are_made_of_views_and_seen_by_modes():
+    x = torch.arange(6.0, device="cuda").view(2, 3).t()[1:]
+    assert x.tolist() == [[1, 4], [2, 5]]
+    assert torch.tensor([1 + 2j]).cuda().conj().imag.tolist() == [-2]
+    assert torch.eye(2, device="cuda").to_sparse()._values().tolist() == [1, 1]
+    seen = []
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    with Mode():
+        assert x.tolist() == [[1, 4], [2, 5]]
+    assert torch.ops.aten._to_copy.default in seen
+
+
+def test_tensors_of_the_host_are_sent_with_their_strides_and_views():
+    images = torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    for x in (images, images.mT, torch.ones(1).expand(4)):
+        sent = x.cuda()
+        assert sent.is_cuda
+        assert sent.stride() == x.clone().stride()
+        assert torch.equal(sent.cpu(), x)
+    sent = torch.tensor([1 + 2j]).conj().cuda()
+    assert (sent.is_conj(), sent.tolist()) == (False, [1 - 2j])
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        images.to("cuda:1")
+
+
 def test_storages_are_on_the_device_and_move():
     storage = torch.ones(4, device="cuda").untyped_storage()
     assert storage.is_cuda

@@ -211,7 +211,7 @@ def _size_is_unknown(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
 _WAIT_IF: Mapping[str, Callable[[tuple[Any, ...], Mapping[str, Any]], bool]] = {
     **dict.fromkeys(
         (
-            *("_local_scalar_dense", "nonzero", "masked_select", "equal", "allclose"),
+            *("nonzero", "masked_select", "equal", "allclose"),
             *("_unique2", "unique_dim", "unique_consecutive"),
         ),
         _always,

@@ -25,9 +25,11 @@ from tkdebug.compat.cuda_standin.compiling import compile_for_stand_in
 from tkdebug.compat.cuda_standin.cuda_module import TORCH_ACCELERATOR, TORCH_CUDA
 from tkdebug.compat.cuda_standin.device import mem_get_info
 from tkdebug.compat.cuda_standin.generators import GENERATOR, Generator
-from tkdebug.compat.cuda_standin.tensors import is_cuda_device, new_storage, resize
+from tkdebug.compat.cuda_standin.gpu_alerts import report_wait
+from tkdebug.compat.cuda_standin.tensors import host, is_cuda_device, new_storage, resize
 from tkdebug.compat.cuda_standin.torch_internals import share_timers
 from tkdebug.compat.replacements import Replacements
+from tkdebug.runtime.launch.graph_capture import capture_in_force
 from tkdebug.terminal.text import tell
 
 _CUDA_VERSION = "12.8"
@@ -39,6 +41,7 @@ def apply(patches: Replacements) -> None:
     _patch_libraries(patches)
     _patch_default_tensor_type(patches)
     _patch_storages(patches)
+    _patch_lists(patches)
     _patch_backward(patches)
     _patch_profilers(patches)
     _patch_collectives(patches)
@@ -153,6 +156,27 @@ def _patch_storages(patches: Replacements) -> None:
         return self
 
     patches.set(torch.UntypedStorage, "resize_", resize_)
+
+
+def _patch_lists(patches: Replacements) -> None:
+    """Have lists made of the host's memory: torch copies a tensor to the host first."""
+    to_list = Tensor.tolist
+    modes, dispatch_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
+
+    @functools.wraps(to_list)
+    def tolist(self: Tensor) -> Any:
+        is_plain = type(self) is Tensor and self.is_cuda and capture_in_force() is None
+        if not is_plain or modes() or dispatch_modes():
+            return to_list(self)
+        try:
+            self.untyped_storage()
+        except NotImplementedError:
+            # A sparse tensor, or one that a transform of functions sees.
+            return to_list(self)
+        report_wait()
+        return to_list(host(self))
+
+    patches.set(Tensor, "tolist", tolist)
 
 
 def _patch_backward(patches: Replacements) -> None:

@@ -39,7 +39,7 @@ WORDS_OF_CALL = 4
 # Lanes that are computed at once: what is computed stays in the cache.
 _CHUNK = 1 << 14
 # Few numbers are computed for many calls at once, as numpy takes as long for one.
-_MOST_KEPT, _LANES_KEPT = 1024, 4096
+_MOST_KEPT, _LANES_KEPT = 1024, 1 << 14
 _INV_32, _INV_53 = 2.0**-32, 2.0**-53
 # In curand_globals.h a product of two constants of type float.
 _INV_32_2PI = float(np.float32(_INV_32) * np.float32(2 * math.pi))
@@ -78,6 +78,13 @@ def uniform(of: Words, most: int = WORDS_OF_CALL) -> Any:
     return numbers
 
 
+def unit(of: Words, most: int = WORDS_OF_CALL) -> Any:
+    """Return numbers from 0 to below 1 in fp32: those of `uniform`, 0 in place of 1."""
+    numbers = uniform(of, most)
+    numbers[numbers == 1] = 0
+    return numbers
+
+
 def _in_53_bits(low: Words, high: Words) -> Any:
     return (low ^ (high.astype(np.uint64) << np.uint64(21))).astype(np.float64)
 
@@ -86,6 +93,13 @@ def uniform_double(of: Words, most: int = 2) -> Any:
     """Return numbers above 0 and up to 1 in fp64, at most two of a call."""
     numbers = _in_53_bits(of[..., 0 : 2 * most : 2], of[..., 1 : 2 * most : 2])
     return numbers * _INV_53 + _INV_53 / 2
+
+
+def unit_double(of: Words, most: int = 2) -> Any:
+    """Return numbers from 0 to below 1 in fp64: those of `uniform_double`, 0 in place of 1."""
+    numbers = uniform_double(of, most)
+    numbers[numbers == 1] = 0
+    return numbers
 
 
 def normal(of: Words, most: int = WORDS_OF_CALL) -> Any:
@@ -120,7 +134,9 @@ def bits_double(of: Words, most: int = 2) -> Any:
     return ((high.astype(np.uint64) << _WORD_BITS) | low).view(np.int64)
 
 
-_OF_CALL: dict[Numbers, int] = {uniform_double: 2, normal_double: 2, bits_double: 2}
+_OF_CALL: dict[Numbers, int] = dict.fromkeys(
+    (uniform_double, unit_double, normal_double, bits_double), 2
+)
 
 
 def threads_of(count: int) -> int:
@@ -144,7 +160,7 @@ def drawn(numbers: Numbers, seed: int, first_call: int, count: int) -> Tensor:
     Element i is drawn by thread i modulo the threads, in turn of each of a call's numbers.
     """
     if count <= _MOST_KEPT:
-        return _call(numbers, seed, first_call, count, 1).view(-1).narrow(0, 0, count)
+        return torch.from_numpy(_call(numbers, seed, first_call, count, 1)[:count])
     threads, calls = threads_of(count), calls_for(numbers, count)
     most = min(_OF_CALL.get(numbers, WORDS_OF_CALL), -(-count // threads))
     lanes = min(threads, count)
@@ -158,20 +174,18 @@ def drawn(numbers: Numbers, seed: int, first_call: int, count: int) -> Tensor:
     return torch.from_numpy(made).view(-1).narrow(0, 0, count)
 
 
-def _call(numbers: Numbers, seed: int, call: int, threads: int, most: int) -> Tensor:
-    """Return the numbers of one call, by so many threads or more."""
+def _call(numbers: Numbers, seed: int, call: int, threads: int, most: int) -> Any:
+    """Return the numbers of one call, thread by thread, of so many threads or more."""
     lanes = 64 << max(0, (threads - 1).bit_length() - 6)
     rows = _LANES_KEPT // lanes
     return _kept(numbers, seed, call // rows * rows, rows, lanes, most)[call % rows]
 
 
 @functools.lru_cache(maxsize=16)
-def _kept(
-    numbers: Numbers, seed: int, first_call: int, rows: int, lanes: int, most: int
-) -> tuple[Tensor, ...]:
-    """Return the numbers of so many calls, one after the other."""
+def _kept(numbers: Numbers, seed: int, first_call: int, rows: int, lanes: int, most: int) -> Any:
+    """Return the numbers of so many calls, a row for each."""
     values = numbers(words(seed, first_call, rows, range(lanes)), most)
-    return torch.from_numpy(np.ascontiguousarray(values)).unbind()
+    return np.ascontiguousarray(values).reshape(rows, -1)
 
 
 def drawn_by_vectors(
@@ -187,8 +201,10 @@ def drawn_by_vectors(
     if chunks == threads <= _MOST_KEPT:
         calls = range(first_call, first_call + calls_at_once)
         made = [_call(uniform, seed, call, threads, WORDS_OF_CALL) for call in calls]
-        by_thread = made[0] if len(made) == 1 else torch.cat(made, 1)
-        return by_thread[:, :of_thread].reshape(-1).narrow(0, 0, count)
+        if of_thread == WORDS_OF_CALL:
+            return torch.from_numpy(made[0][:count])
+        by_thread = np.concatenate([each.reshape(-1, WORDS_OF_CALL) for each in made], 1)
+        return torch.from_numpy(by_thread[:, :of_thread].reshape(-1)[:count])
     turns = -(-chunks // threads)
     values = np.empty((turns, threads, of_thread), np.float32)
     for turn in range(turns):

@@ -8,6 +8,7 @@ elements take them: that of memory, where the tensor has no gaps. Operators that
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,6 +32,8 @@ from tkdebug.compat.cuda_standin.philox import (
     threads_of,
     uniform,
     uniform_double,
+    unit,
+    unit_double,
 )
 from tkdebug.compat.cuda_standin.tensors import host, made, no_such_device, place
 from tkdebug.compat.cuda_standin.torch_internals import CPU_KEYS
@@ -50,7 +53,8 @@ _LEAST_INT64 = -(1 << 63)
 _VECTOR_BYTES = 16
 # `bernoulli_` with a tensor moves the offset on by 10, rounded up to whole calls.
 _CALLS_OF_BERNOULLI = 3
-_UNIFORM, _NORMAL, _BITS = (uniform, uniform_double), (normal, normal_double), (bits, bits_double)
+_UNIFORM, _UNIT = (uniform, uniform_double), (unit, unit_double)
+_NORMAL, _BITS = (normal, normal_double), (bits, bits_double)
 _unused = torch._C.Generator()
 _empty = made(_ATEN.empty.memory_format)
 
@@ -70,13 +74,22 @@ def _scaled(values: Tensor, scale: float, shift: float) -> Tensor:
 def _uniform(
     dtype: torch.dtype, count: int, generator: Any, low: float = 0.0, high: float = 1.0
 ) -> Tensor:
-    values = _drawn(_UNIFORM, dtype is torch.float64, count, generator)
-    # They are above 0 and up to 1. What is the upper bound, after rounding, becomes the lower one.
+    # What is the upper bound, after rounding, becomes the lower one.
     if (low, high) == (0, 1):
-        return values.to(dtype).frac()
-    first, last = (torch.tensor(bound, dtype=dtype) for bound in (low, high))
-    scaled = _scaled(values, float(last - first), float(first)).to(dtype)
-    return torch.where(scaled == last, first, scaled)
+        values = _drawn(_UNIT, dtype is torch.float64, count, generator)
+        return values if values.dtype is dtype else values.to(dtype).frac()
+    values = _drawn(_UNIFORM, dtype is torch.float64, count, generator)
+    first, last, span = _bounds(dtype, low, high)
+    scaled = _scaled(values, span, first).to(dtype)
+    return scaled.masked_fill_(scaled == last, first)
+
+
+@functools.lru_cache(maxsize=64)
+def _bounds(dtype: torch.dtype, low: float, high: float) -> tuple[float, float, float]:
+    """Return two bounds and the distance between them, each rounded to a type."""
+    bounds = torch.tensor((low, high), dtype=dtype)
+    first, last = bounds.tolist()
+    return first, last, float(bounds[1] - bounds[0])
 
 
 def _normal(
@@ -138,10 +151,17 @@ def _from_outer(tensor: Tensor) -> list[int]:
 def _ordered(values: Tensor, like: Tensor) -> Tensor:
     """Return numbers in the shape of a tensor, in the order of its memory."""
     if like.is_contiguous():
-        return values.view(like.shape)
+        return values if like.dim() == 1 else values.view(like.shape)
     axes = _from_outer(like)
     places = [axes.index(axis) for axis in range(like.dim())]
     return values.view([like.shape[axis] for axis in axes]).permute(places)
+
+
+@functools.lru_cache(maxsize=64)
+def _refuse(op: Any, dtype: torch.dtype, arguments: tuple[Any, ...]) -> None:
+    """Raise what torch raises of types and bounds."""
+    sample = torch.empty(1, dtype=dtype)
+    op.redispatch(CPU_KEYS, sample, *arguments, generator=_unused)
 
 
 def _filling(op: Any, fill: Fill) -> Kernel:
@@ -162,9 +182,7 @@ def _filling(op: Any, fill: Fill) -> Kernel:
                 run(torch.view_as_real(self), *arguments, generator=generator)
                 return self
             if arguments or self.dtype not in _FLOATS:
-                # Raises what torch raises of types and bounds.
-                sample = torch.empty(1, dtype=self.dtype)
-                op.redispatch(CPU_KEYS, sample, *arguments, generator=_unused)
+                _refuse(op, self.dtype, arguments)
             chosen(generator)
             if self.numel():
                 values = fill(self.dtype, self.numel(), generator, *arguments)
@@ -197,7 +215,7 @@ def _making(run: Kernel, fill: Fill, bounds: int = 0, default: torch.dtype | Non
             raise no_such_device(device.index)
         with torch._C.DisableTorchFunction():
             values = fill(dtype, count, generator, *limits)
-            return place((values.clone() if fill is _normal else values).view(size))
+            return place((values.clone() if fill in _KEPT else values).view(size))
 
     return make
 
@@ -291,6 +309,8 @@ def _normal_around(mean: Any, std: Any = 1.0, *, generator: Any = None) -> Tenso
         return place(like.add_(mean))
 
 
+# They return numbers that are not theirs to give away.
+_KEPT: tuple[Fill, ...] = _uniform, _normal
 _bernoulli_of_cpu = _ATEN.bernoulli_.Tensor
 _multinomial_of_cpu = _ATEN.multinomial.default
 _uniform_in_place = _filling(_ATEN.uniform_.default, _uniform)

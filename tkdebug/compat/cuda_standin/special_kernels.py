@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_map
 
 from tkdebug.compat.cuda_standin import tensors
 from tkdebug.compat.cuda_standin.attention import ATTENTION
+from tkdebug.compat.cuda_standin.device_memory import is_out_of_memory, out_of_memory
 from tkdebug.compat.cuda_standin.gpu_alerts import report_wait
 from tkdebug.compat.cuda_standin.random_kernels import RANDOM
 from tkdebug.compat.cuda_standin.tensors import host, made, no_such_device, place, resize
@@ -105,22 +106,21 @@ def _on_host(tensor: Tensor) -> Tensor:
 def _copy(self: Tensor, src: Tensor | complex, non_blocking: bool = False) -> Tensor:
     if not isinstance(src, Tensor):
         return self.fill_(src)
-    if self.is_cuda != src.is_cuda:
-        other = src if self.is_cuda else self
-        is_number = self.is_cuda and not src.dim()
-        if (
-            not is_number
-            and capture_in_force() is not None
-            and not is_pinned(other.untyped_storage())
-        ):
-            refuse_while_capturing(
-                "a copy between the GPU and host memory that is not pinned",
-                "copy before the capture or after the replay, or use tensor.pin_memory() and "
-                "non_blocking=True",
-            )
+    if self.is_cuda != src.is_cuda and not (self.is_cuda and not src.dim()):
+        _refuse_to_capture(src if self.is_cuda else self)
     with torch._C.DisableTorchFunction():
         _on_host(self).copy_(_on_host(src))
     return self
+
+
+def _refuse_to_capture(of_host: Tensor) -> None:
+    """Refuse a copy between the GPU and a tensor of the host that CUDA does not capture."""
+    if capture_in_force() is not None and not is_pinned(of_host.untyped_storage()):
+        refuse_while_capturing(
+            "a copy between the GPU and host memory that is not pinned",
+            "copy before the capture or after the replay, or use tensor.pin_memory() and "
+            "non_blocking=True",
+        )
 
 
 def _copy_from(self: Tensor, dst: Tensor, non_blocking: bool = False) -> Tensor:
@@ -156,6 +156,8 @@ def _to_copy(self: Tensor, device: Any = None, **options: Any) -> Any:
             return host(self).clone()
         with torch._C.DisableTorchFunction():
             return _copy_on_cpu(CPU_KEYS, _on_host(self), **options)
+    if self.is_cpu and device is not None and device.type == "cuda":
+        return _sent(self, device, options)
     if not self.is_cuda or not (device is None or device.type == "cuda"):
         return _copy_on_cpu(CPU_KEYS, self, device=device, **options)
     if device is not None and device.index not in (None, 0):
@@ -164,6 +166,32 @@ def _to_copy(self: Tensor, device: Any = None, **options: Any) -> Any:
     options.pop("pin_memory", None)
     with torch._C.DisableTorchFunction():
         return place(_copy_on_cpu(CPU_KEYS, _on_host(self), **options))
+
+
+def _sent(self: Tensor, device: torch.device, options: dict[str, Any]) -> Tensor:
+    """Return a copy of a tensor of the host on the CUDA device."""
+    if device.index not in (None, 0):
+        raise no_such_device(device.index)
+    if self.dim():
+        _refuse_to_capture(self)
+    if not options.pop("non_blocking", False):
+        report_wait()
+    options.pop("pin_memory", None)
+    with torch._C.DisableTorchFunction():
+        try:
+            return place(_copy_on_cpu(CPU_KEYS, self, **options))
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise out_of_memory(error) from None
+            raise
+
+
+def _local_scalar(self: Tensor) -> Any:
+    report_wait()
+    if not _function_modes():
+        return host(self).item()
+    with torch._C.DisableTorchFunction():
+        return host(self).item()
 
 
 def _resize(self: Tensor, size: Any, memory_format: Any = None) -> Tensor:
@@ -383,6 +411,7 @@ SPECIAL: Mapping[str, Kernel] = {
     # Memory of CUDA tensors here is not shared until it is written.
     "_lazy_clone": _clone,
     "_to_copy": _to_copy,
+    "_local_scalar_dense": _local_scalar,
     "copy_": _copy,
     "_copy_from": _copy_from,
     "resize_": _resize,
