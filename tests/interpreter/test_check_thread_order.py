@@ -112,6 +112,12 @@ LOOK_ALIKES = {
     "other_rows": ((1,), lambda: (torch.randn(6, 64),), {"BLOCK": 64}),
     "accumulated": ((1,), lambda: (torch.randn(5, 64), zeros(64), 5), {"BLOCK": 64}),
     "product_in_place": ((1,), lambda: (torch.randn(16, 16), torch.randn(16, 16)), {"N": 16}),
+    # None of the programs that are looked at enters the loop.
+    "ragged_rows": (
+        (128,),
+        lambda: (torch.randn(128, 2048), torch.tensor([0, 1500, 0, 700] * 32, dtype=torch.int32)),
+        {"N": 2048, "BLOCK": 1024},
+    ),
     "updated": (
         (3,),
         # No sum is near 0, where a product that becomes an fma would show.

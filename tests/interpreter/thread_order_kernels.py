@@ -256,3 +256,12 @@ def counted_by_one(step, n, BLOCK: tl.constexpr):
     count = tl.broadcast_to(tl.load(step), [BLOCK])
     place, mine = step + tl.zeros_like(i), i % 64 < n - 1 + (i == 0)
     tl.store(place, count + 1, mask=mine)  # COUNT counted_by_one
+
+
+@tkdebug.jit
+def ragged_rows(x, lengths, N: tl.constexpr, BLOCK: tl.constexpr):
+    length = tl.load(lengths + tl.program_id(0))
+    for start in range(0, length, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        row = x + tl.program_id(0) * N
+        tl.store(row + i, tl.load(row + N - 1 - i, mask=i < length) * 2, mask=i < length)

@@ -124,12 +124,14 @@ class MaskAlgebra:
         return full
 
     def select_programs(self, mask: TileValue, index: Any) -> TileValue:
-        """The mask of some programs only (`index`: a slice or an index tensor)."""
+        """The mask of some programs only, 0 if there are none (`index`: a slice or a tensor)."""
         if isinstance(mask, BoxMask):
             bounds = tuple(
                 tuple(b if isinstance(b, int) else _take(b, index) for b in pair)
                 for pair in mask.bounds
             )
+            if any(not isinstance(b, int) and not b.numel() for pair in bounds for b in pair):
+                return 0
             return self.make(bounds, mask.shape)  # type: ignore[arg-type]
         if isinstance(mask, torch.Tensor):
             return _take(mask, index)
