@@ -11,6 +11,7 @@ import torch
 from marked_lines import line_of
 
 from tkdebug.checks import CHECK_NAMES
+from tkdebug.compat import cuda_standin
 from tkdebug.compat.around_torch.unwritten_memory import mark_empties, watch_gaps
 from tkdebug.instrument import add_hook
 from tkdebug.interpreter import arguments

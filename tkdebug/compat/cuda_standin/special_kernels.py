@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 
 from tkdebug.compat.cuda_standin import tensors
 from tkdebug.compat.cuda_standin.attention import ATTENTION
-from tkdebug.compat.cuda_standin.device_memory import is_out_of_memory, out_of_memory
+from tkdebug.compat.cuda_standin.device import is_out_of_memory, out_of_memory
 from tkdebug.compat.cuda_standin.gpu_alerts import report_wait
 from tkdebug.compat.cuda_standin.random_kernels import RANDOM
 from tkdebug.compat.cuda_standin.tensors import host, made, no_such_device, place, resize
