@@ -31,8 +31,8 @@ from pathlib import Path
 from sections import replace_section
 
 from tkdebug.linemap.nvidia.cubins import read_kernels
-from tkdebug.linemap.nvidia.disassembly import disassemble
 from tkdebug.linemap.nvidia.sass import kind_of, opcode, width_bits
+from tkdebug.linemap.nvidia.tools import disassemble
 
 HERE = Path(__file__).resolve().parent
 WORKER = HERE / "loop_code_worker.py"

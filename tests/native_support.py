@@ -7,8 +7,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from tkdebug.compiler.targets.nvptx.codegen.libdevice import find_libdevice
-from tkdebug.linemap.nvidia.disassembly import find_nvdisasm
+from tkdebug.compiler.targets.nvptx.codegen.llvm_stage import find_libdevice
+from tkdebug.linemap.nvidia.tools import find_nvdisasm
 
 
 def _nvjitlink_problem() -> str:

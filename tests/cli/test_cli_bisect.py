@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tkdebug.compiler.passes import common_subexpressions
+from tkdebug.compiler.passes import cleanup
 from tkdebug.variations import bisection
 
 SCRIPT = """
@@ -55,12 +55,12 @@ def test_both_kinds_of_pipelines_are_looked_at(run_main, script):
 
 
 def test_wrong_pass_ends_it_with_3(run_main, script, monkeypatch):
-    real = common_subexpressions._attributes_key
+    real = cleanup._attributes_key
 
     def without_predicate(attributes):
         return real({name: a for name, a in attributes.items() if name != "predicate"})
 
-    monkeypatch.setattr(common_subexpressions, "_attributes_key", without_predicate)
+    monkeypatch.setattr(cleanup, "_attributes_key", without_predicate)
     status, out, _ = run_main("bisect", "--target", "sm_80", script)
     assert status == 3
     line = SCRIPT.splitlines().index(

@@ -98,7 +98,7 @@ def test_pass_too_large_to_be_kept_says_so():
 
 def test_kernel_that_fails_in_a_pass_tells_the_passes_until_then():
     events = []
-    target = "tkdebug.compiler.passes.loop_invariants.HoistLoopInvariants.run"
+    target = "tkdebug.compiler.passes.cleanup.HoistLoopInvariants.run"
     failing = mock.patch(target, side_effect=IRError("k.py:3: no"))
     with add_hook(compiled=events.append), failing, pytest.raises(IRError, match="no"):
         launch(fresh_kernel())

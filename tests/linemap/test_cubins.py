@@ -15,8 +15,8 @@ from tkdebug.compiler.targets.nvptx.native_code import NativeCode
 from tkdebug.errors import Frame, TkError
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap.nvidia.cubins import CubinError, read_kernels, read_line_info
-from tkdebug.linemap.nvidia.disassembly import disassemble
 from tkdebug.linemap.nvidia.ptx_locations import GENERATED_FILE
+from tkdebug.linemap.nvidia.tools import disassemble
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cubins"
 UPSTREAM = (GOLDEN / "upstream_3_6_sm80.cubin").read_bytes()

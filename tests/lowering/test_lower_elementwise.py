@@ -16,7 +16,7 @@ from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.layouts import blocked
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen.generation import assemble
-from tkdebug.compiler.targets.nvptx.codegen.libdevice import find_libdevice
+from tkdebug.compiler.targets.nvptx.codegen.llvm_stage import find_libdevice
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.lowering.types import LoweringError, llvm_scalar
 

@@ -18,8 +18,8 @@ from tkdebug.compat.finder import InstalledFinder
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen.generation import assemble
 from tkdebug.knobs import KNOBS
-from tkdebug.linemap.nvidia.disassembly import disassemble
 from tkdebug.linemap.nvidia.sass import opcode
+from tkdebug.linemap.nvidia.tools import disassemble
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 
 pytestmark = [needs_codegen, needs_nvdisasm]

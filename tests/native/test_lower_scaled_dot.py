@@ -11,7 +11,7 @@ from scaled_dots import K_SIZE, M_SIZE, N_SIZE, OPERANDS, codes, elements, scale
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.compiler.passes.lower_scaled_dot import LowerScaledDot
+from tkdebug.compiler.passes.dots import LowerScaledDot
 
 
 def same_numbers(got, wanted):

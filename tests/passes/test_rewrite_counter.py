@@ -7,7 +7,7 @@ from pass_support import PARAMETERS
 
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.passes.canonicalize import Canonicalize
-from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
+from tkdebug.compiler.passes.cleanup import EliminateCommonSubexpressions
 from tkdebug.compiler.passes.pass_run import Pass, run_pass
 from tkdebug.compiler.rewriting.rewriter import RewriteCounter
 from tkdebug.compiler.verifier import verify

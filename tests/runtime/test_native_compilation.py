@@ -80,7 +80,7 @@ def test_figures_are_real():
 
 
 def test_sass_is_disassembled_when_asked_for():
-    from tkdebug.linemap.nvidia.disassembly import find_nvdisasm
+    from tkdebug.linemap.nvidia.tools import find_nvdisasm
 
     if find_nvdisasm() is None:
         pytest.skip("nvdisasm is not installed")

@@ -19,7 +19,7 @@ from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import encoding_of
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP
 from tkdebug.compiler.layouts.shared import SharedBanks
-from tkdebug.compiler.passes.dead_code import EliminateDeadCode
+from tkdebug.compiler.passes.cleanup import EliminateDeadCode
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
 from tkdebug.compiler.passes.insert_checks import add_checks

@@ -11,9 +11,9 @@ from native_support import instructions, needs_codegen, needs_libdevice, needs_n
 
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen.generation import emit_ptx, generate
+from tkdebug.compiler.targets.nvptx.codegen.ptx_stage import WarpTime
 from tkdebug.compiler.targets.nvptx.codegen.worker_process import POOL
-from tkdebug.compiler.targets.nvptx.cubins.warp_time import WarpTime
-from tkdebug.linemap.nvidia.disassembly import disassemble
+from tkdebug.linemap.nvidia.tools import disassemble
 
 pytestmark = needs_codegen
 HOPPER = TARGETS["sm_90a"]

@@ -17,8 +17,8 @@ from tkdebug.compiler.targets.nvptx.cubins.sections import CubinSections
 from tkdebug.errors import Frame, TkError
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap.nvidia.cubins import CubinError, read_kernels, read_line_info
-from tkdebug.linemap.nvidia.disassembly import disassemble
 from tkdebug.linemap.nvidia.line_programs import LineProgramError, Row, decode, steps
+from tkdebug.linemap.nvidia.tools import disassemble
 
 pytestmark = needs_codegen
 

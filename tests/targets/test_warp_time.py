@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tkdebug.compiler.targets.nvptx.codegen import ptx_stage, ptxas
+from tkdebug.compiler.targets.nvptx.codegen.ptx_stage import WarpTime
 from tkdebug.compiler.targets.nvptx.codegen.wire import StageError
-from tkdebug.compiler.targets.nvptx.cubins.warp_time import WarpTime
 from tkdebug.linemap.nvidia.elf_sections import SectionsError
 
 LOAD, ADD, BRANCH = 0x981, 0x221, 0x947

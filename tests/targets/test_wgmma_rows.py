@@ -16,9 +16,9 @@ from tkdebug.compiler.targets.nvptx.cubins.sections import CubinSections
 from tkdebug.compiler.targets.nvptx.cubins.wgmma_rows import with_wgmma_rows
 from tkdebug.errors import Frame
 from tkdebug.linemap.nvidia.cubins import read_line_info
-from tkdebug.linemap.nvidia.disassembly import disassemble
 from tkdebug.linemap.nvidia.ptx_locations import rewrite_locations
 from tkdebug.linemap.nvidia.sass import opcode
+from tkdebug.linemap.nvidia.tools import disassemble
 
 pytestmark = [needs_codegen, needs_nvdisasm]
 

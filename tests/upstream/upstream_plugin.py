@@ -181,7 +181,7 @@ def pytest_load_initial_conftests() -> None:
         for name in ("FileCacheManager", "RemoteCacheManager"):
             setattr(triton.runtime.cache, name, None)
 
-        from tkdebug.linemap.nvidia.disassembly import find_nvdisasm
+        from tkdebug.linemap.nvidia.tools import find_nvdisasm
 
         # The tests ask whether the assembler is new enough for descriptors on this GPU, and
         # disassemble cubins.

@@ -13,7 +13,7 @@ import torch
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.compiler.dialects import scf
-from tkdebug.compiler.passes import common_subexpressions, dead_code, dots, loop_invariants
+from tkdebug.compiler.passes import cleanup, dots
 from tkdebug.compiler.passes import unroll_loops as unrolling
 from tkdebug.compiler.passes.gpu import allocate_shared, carry_base_pointers, insert_barriers
 from tkdebug.variations.bisect_report import bisect_json, bisect_text
@@ -78,12 +78,12 @@ def test_right_passes_are_not_accused(keep, launch):
 
 
 def test_only_the_first_wrong_rewrite_is_named(keep, monkeypatch):
-    real = common_subexpressions._attributes_key
+    real = cleanup._attributes_key
 
     def without_predicate(attributes):
         return real({name: a for name, a in attributes.items() if name != "predicate"})
 
-    monkeypatch.setattr(common_subexpressions, "_attributes_key", without_predicate)
+    monkeypatch.setattr(cleanup, "_attributes_key", without_predicate)
     rewrite = found(keep, launch_choose).culprit.rewrite
     assert rewrite.at.name == "arith.cmpf"
     assert rewrite.at.frames[-1].line == line_of(choose, "x < 0.5")
@@ -101,12 +101,12 @@ def test_wrong_unrolling_is_named_at_its_loop(keep, monkeypatch):
 
 
 def test_op_that_is_hoisted_though_it_varies_is_named(keep, monkeypatch):
-    real = loop_invariants._is_invariant
+    real = cleanup._is_invariant
 
     def wrong(op, inside):
         return op.name == "arith.extf" or real(op, inside)
 
-    monkeypatch.setattr(loop_invariants, "_is_invariant", wrong)
+    monkeypatch.setattr(cleanup, "_is_invariant", wrong)
     kept = keep(launch_widened)[0]
     culprit = bisect(kept, "sm_80", SECONDS).culprit
     assert (culprit.pass_name, culprit.how) == ("hoist-loop-invariants", "invalid")
@@ -176,20 +176,20 @@ def test_pointer_that_steps_twice_is_a_fault_of_its_pass(keep, monkeypatch):
 
 
 def test_pass_that_fails_is_named_with_the_rewrite_it_failed_at(keep, monkeypatch):
-    real = dead_code.EliminateDeadCode.run
+    real = cleanup.EliminateDeadCode.run
 
     def failing(self, module, rewriter):
         real(self, module, rewriter)
         raise RuntimeError("no such op")
 
-    monkeypatch.setattr(dead_code.EliminateDeadCode, "run", failing)
+    monkeypatch.setattr(cleanup.EliminateDeadCode, "run", failing)
     culprit = found(keep, launch_choose).culprit
     assert (culprit.pass_name, culprit.how) == ("eliminate-dead-code", "error")
     assert "no such op" in culprit.text
 
 
 def test_second_run_of_a_pass_has_the_debuggers_name(keep, monkeypatch):
-    real = common_subexpressions.EliminateCommonSubexpressions.run
+    real = cleanup.EliminateCommonSubexpressions.run
 
     def wrong(self, module, rewriter):
         real(self, module, rewriter)
@@ -198,7 +198,7 @@ def test_second_run_of_a_pass_has_the_debuggers_name(keep, monkeypatch):
             store.operands = (store.operands[0], _other_tile(module, store), *store.operands[2:])
             rewriter.record_change(store, "merge-equal")
 
-    monkeypatch.setattr(common_subexpressions.EliminateCommonSubexpressions, "run", wrong)
+    monkeypatch.setattr(cleanup.EliminateCommonSubexpressions, "run", wrong)
     culprit = found(keep, launch_widened).culprit
     assert culprit.stage_name == "gpu-ir:eliminate-common-subexpressions"
     assert culprit.rewrite.rule == "merge-equal"
@@ -228,9 +228,9 @@ def test_time_that_is_over_is_said(keep):
 
 
 def test_report_names_rewrite_line_and_stage(keep, monkeypatch):
-    real = loop_invariants._is_invariant
+    real = cleanup._is_invariant
     monkeypatch.setattr(
-        loop_invariants, "_is_invariant", lambda op, i: op.name == "arith.extf" or real(op, i)
+        cleanup, "_is_invariant", lambda op, i: op.name == "arith.extf" or real(op, i)
     )
     result = found(keep, launch_widened)
     text = "".join(bisect_text([result]))

@@ -13,7 +13,7 @@ from divergent_kernels import DIVERGENT, blocks
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.compiler.passes import common_subexpressions
+from tkdebug.compiler.passes import cleanup
 from tkdebug.variations.diverge_report import Diverged, diverge_json, diverge_text
 from tkdebug.variations.divergence import Divergence, Found, Way
 from tkdebug.variations.grids import related_names, scaled_grid
@@ -66,12 +66,12 @@ def test_kernel_for_which_nothing_matters_gives_the_same_bits(keep, what):
 def test_pass_that_changes_the_result_is_named(keep, monkeypatch):
     (kept,) = keep(launch_chosen)
     divergence = Divergence(kept, "sm_80", SECONDS)
-    real = common_subexpressions._attributes_key
+    real = cleanup._attributes_key
 
     def without_predicate(attributes):
         return real({name: a for name, a in attributes.items() if name != "predicate"})
 
-    monkeypatch.setattr(common_subexpressions, "_attributes_key", without_predicate)
+    monkeypatch.setattr(cleanup, "_attributes_key", without_predicate)
     (way,) = divergence.ways("passes")
     found = divergence.look(way)
     assert found.difference is not None

@@ -1,16 +1,19 @@
-"""The constants of Tile IR and GPU IR as Python numbers."""
+"""The constants of Tile IR and GPU IR as Python numbers, and the infinities among them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from math import isinf
 
-from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.core import Module, Operation, Value
+
+_CONSTANT = "arith.constant"
 
 
 def constant_value(value: Value) -> int | float | bool | None:
     """The number that `value` is in every element, None if it is no constant."""
     op = value.owner
-    if isinstance(op, Operation) and op.name == "arith.constant":
+    if isinstance(op, Operation) and op.name == _CONSTANT:
         number = op.attributes.get("value")
         return number if isinstance(number, bool | int | float) else None
     return None
@@ -25,3 +28,14 @@ def constant_values(values: Sequence[Value]) -> list[int | float | bool] | None:
             return None
         numbers.append(number)
     return numbers
+
+
+def written_infs(module: Module) -> Collection[float]:
+    """The infinities that are constants of a kernel, or that an option of a load fills in."""
+    found = module.derived.get(written_infs)
+    if found is None:
+        values = (constant_value(op.result) for op in module.walk() if op.name == _CONSTANT)
+        found = frozenset(value for value in values if isinstance(value, float) and isinf(value))
+        module.derived[written_infs] = found
+    assert isinstance(found, frozenset)
+    return found

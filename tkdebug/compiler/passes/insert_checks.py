@@ -16,7 +16,6 @@ from tkdebug.checks import RACE
 from tkdebug.compiler.analysis.axis_facts import unit_of
 from tkdebug.compiler.analysis.global_memory import Origin, pointer_origin
 from tkdebug.compiler.analysis.launch_slice import decided_values, is_decided
-from tkdebug.compiler.analysis.written_infs import written_infs
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects.interfaces import (
     MaskedAccess,
@@ -25,7 +24,7 @@ from tkdebug.compiler.dialects.interfaces import (
     Writing,
     stored,
 )
-from tkdebug.compiler.ir.constants import constant_value
+from tkdebug.compiler.ir.constants import constant_value, written_infs
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of

@@ -3,29 +3,28 @@
 In debug runs (knobs `verify_each`, `print_after`) each pass is followed by the verifier and the
 provenance check, or by a print on stderr. Without them, and without a snapshot callback, nothing
 is printed, copied or checked, but a plugin's pass always is.
+
+Passes of plugins (entry points `tkdebug.passes`) are put where they ask to be in a pipeline.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tkdebug.compiler.ir.core import Module
 from tkdebug.compiler.passes.canonicalize import Canonicalize
-from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
-from tkdebug.compiler.passes.dead_code import EliminateDeadCode
-from tkdebug.compiler.passes.dots import RaiseToDot
-from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
-from tkdebug.compiler.passes.pass_run import (
-    ForeignPass,
-    Pass,
-    PassRun,
-    RunCallback,
-    run_pass,
+from tkdebug.compiler.passes.cleanup import (
+    EliminateCommonSubexpressions,
+    EliminateDeadCode,
+    HoistLoopInvariants,
 )
+from tkdebug.compiler.passes.dots import RaiseToDot
+from tkdebug.compiler.passes.pass_run import ForeignPass, Pass, PassRun, RunCallback, run_pass
 from tkdebug.compiler.passes.unroll_loops import UnrollLoops
 from tkdebug.knobs import KNOBS
-from tkdebug.plugins import names
+from tkdebug.plugins import loaded, names
 from tkdebug.process.apart_imports import import_apart
 
 if TYPE_CHECKING:
@@ -33,6 +32,30 @@ if TYPE_CHECKING:
 
 Pipeline = Literal["tile", "gpu"]
 _CHECKS = "tkdebug.compiler.passes.checked_runs"
+
+
+@dataclass(frozen=True, slots=True)
+class PassPlugin:
+    """The value of an entry point of `tkdebug.passes`.
+
+    Attributes:
+        pass_: the pass.
+        before: name of the pass that it runs before, where that runs first; "" if `after` says.
+        after: name of the pass that it runs after, where that runs last.
+        pipeline: "tile" for Tile IR, which is interpreted and compiled on; "gpu" for the passes
+            between it and lowering.
+    """
+
+    pass_: Pass
+    before: str = ""
+    after: str = ""
+    pipeline: Pipeline = "tile"
+
+    def __post_init__(self) -> None:
+        if bool(self.before) == bool(self.after):
+            raise ValueError(f"pass {self.pass_.name}: expected one of `before` and `after`")
+        if self.pipeline not in ("tile", "gpu"):
+            raise ValueError(f"pass {self.pass_.name}: no pipeline {self.pipeline!r}: tile or gpu")
 
 
 def other_rounds(pass_: Pass) -> frozenset[str]:
@@ -146,7 +169,15 @@ def with_plugins(passes: Sequence[Pass], pipeline: Pipeline) -> tuple[Pass, ...]
     """`passes` with the passes of plugins at their places."""
     if not names("tkdebug.passes"):
         return tuple(passes)
-    import_apart("tkdebug.compiler.passes.plugin_passes")
-    from tkdebug.compiler.passes.plugin_passes import with_foreign
-
-    return with_foreign(passes, pipeline)
+    result = list(passes)
+    for plugin, added in loaded("tkdebug.passes", PassPlugin):
+        if added.pipeline != pipeline:
+            continue
+        wanted = added.before or added.after
+        places = [place for place, pass_ in enumerate(result) if pass_.name == wanted]
+        if not places:
+            plugin.fail(f"the {pipeline} pipeline has no pass {wanted!r}")
+            continue
+        place = places[0] if added.before else places[-1] + 1
+        result.insert(place, ForeignPass(plugin, added.pass_))
+    return tuple(result)

@@ -16,10 +16,10 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tkdebug.compiler.analysis.written_infs import written_infs
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ir.constants import written_infs
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.interpreter.checks.inf_reports import InfReports
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel

@@ -18,8 +18,8 @@ from typing import TypeVar
 from tkdebug.linemap.line_table import Instruction, LineTable
 from tkdebug.linemap.local_functions import LocalFunction, holding
 from tkdebug.linemap.nvidia.cubins import CubinError, FunctionLines, read_line_info
-from tkdebug.linemap.nvidia.disassembly import DisassemblyError, disassemble
 from tkdebug.linemap.nvidia.sass import SassInstruction, encoded_at, opcode, parse_sass
+from tkdebug.linemap.nvidia.tools import DisassemblyError, disassemble
 from tkdebug.linemap.op_place import Frames
 
 _CALLEE = re.compile(r"`\(([^)]+)\)")

@@ -182,8 +182,8 @@ class NativeCompilation:
 
     def _lower(self) -> None:
         from tkdebug.compiler.analysis.tensor_maps import is_mapped
+        from tkdebug.compiler.artifacts import op_places
         from tkdebug.compiler.ir.printer import print_module
-        from tkdebug.compiler.op_facts import op_places
 
         tile = compile_tile_ir(self._src, self._recorder)
         ignore_breakpoints(tile.breakpoints, "this kernel runs on the GPU")

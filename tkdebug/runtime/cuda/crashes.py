@@ -186,8 +186,8 @@ def _instruction(place: Place | None) -> str:
     at = f"SASS {place.function}+{place.offset:#x}"
     if len(place.image) > _MOST_DISASSEMBLED_BYTES:
         return f" ({at})"
-    from tkdebug.linemap.nvidia.disassembly import DisassemblyError, disassemble
     from tkdebug.linemap.nvidia.sass import parse_sass
+    from tkdebug.linemap.nvidia.tools import DisassemblyError, disassemble
 
     try:
         code = parse_sass(disassemble(place.image)).get(place.function, ())

@@ -69,7 +69,7 @@ def _ptxas() -> MachinePart:
 
 
 def _nvdisasm() -> MachinePart:
-    from tkdebug.linemap.nvidia.disassembly import find_nvdisasm
+    from tkdebug.linemap.nvidia.tools import find_nvdisasm
 
     found = find_nvdisasm()
     if found is not None:

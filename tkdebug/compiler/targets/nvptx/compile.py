@@ -107,7 +107,7 @@ class Binary:
         Raises:
             TkError: nvdisasm is not installed.
         """
-        from tkdebug.linemap.nvidia.disassembly import disassemble
+        from tkdebug.linemap.nvidia.tools import disassemble
 
         return disassemble(self.cubin)
 

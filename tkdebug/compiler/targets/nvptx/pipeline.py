@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from tkdebug.compiler.passes.asserts_and_prints import DropAsserts
-from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
-from tkdebug.compiler.passes.dead_code import EliminateDeadCode
-from tkdebug.compiler.passes.dots import FoldAddIntoAccumulator, SplitDotPrecision, WidenDotOperands
+from tkdebug.compiler.passes.cleanup import (
+    EliminateCommonSubexpressions,
+    EliminateDeadCode,
+    HoistLoopInvariants,
+)
+from tkdebug.compiler.passes.dots import (
+    FoldAddIntoAccumulator,
+    LowerScaledDot,
+    SplitDotPrecision,
+    WidenDotOperands,
+)
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.carry_base_pointers import CarryBasePointers
@@ -20,9 +28,7 @@ from tkdebug.compiler.passes.gpu.reread_operands import RereadOperands
 from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
 from tkdebug.compiler.passes.gpu.sink_conversions import SinkConversions
 from tkdebug.compiler.passes.gpu.sink_reductions import SinkReductions
-from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.lower_descriptors import LowerDescriptors
-from tkdebug.compiler.passes.lower_scaled_dot import LowerScaledDot
 from tkdebug.compiler.passes.pass_run import Pass
 from tkdebug.compiler.passes.select_tensor_maps import SelectTensorMaps
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes

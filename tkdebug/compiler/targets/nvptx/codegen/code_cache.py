@@ -30,7 +30,7 @@ from pathlib import Path
 import tkdebug
 from tkdebug import __version__
 from tkdebug.compiler.targets.nvptx.codegen import ptxas, wire
-from tkdebug.compiler.targets.nvptx.codegen.libdevice import find_libdevice
+from tkdebug.compiler.targets.nvptx.codegen.llvm_stage import find_libdevice
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode, native_code
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap.nvidia.elf_sections import SectionsError, check_cubin
@@ -114,13 +114,11 @@ STAGES = (
         for name in (
             "architectures",
             "codegen.generation",
-            "codegen.libdevice",
             "codegen.llvm_stage",
             "codegen.ptx_stage",
             "codegen.ptxas",
             "cubins.debug_info",
             "cubins.sections",
-            "cubins.warp_time",
             "cubins.wgmma_rows",
         )
     ),
@@ -130,9 +128,9 @@ STAGES = (
             "cubins",
             "elf_sections",
             "line_programs",
-            "packages",
             "ptx_locations",
             "sass",
+            "tools",
         )
     ),
 )

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tkdebug.compiler.targets.nvptx.codegen.wire import StageError
-from tkdebug.linemap.nvidia.packages import nvidia_folders, package_folders
+from tkdebug.linemap.nvidia.tools import nvidia_folders, package_folders
 from tkdebug.process.temporary_folders import temporary_folder
 
 # The release that takes PTX 8.7, which most targets' kernels are written in.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tkdebug.compiler.op_facts import op_places
+from tkdebug.compiler.artifacts import op_places
 from tkdebug.compiler.rewriting.rewriter import RewriteRecord
 from tkdebug.compiler.targets.nvptx.architectures import occupancy
 from tkdebug.compiler.targets.registered_backends import target_of

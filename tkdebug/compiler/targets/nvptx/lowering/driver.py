@@ -12,7 +12,6 @@ from tkdebug.compiler.targets import Target
 from tkdebug.compiler.targets.nvptx.emitter import Emitter
 from tkdebug.compiler.targets.nvptx.lowering import (
     arithmetic,
-    casts,
     control,
     conversions,
     debug,
@@ -128,7 +127,6 @@ _FAMILIES = (
     shapes,
     conversions,
     arithmetic,
-    casts,
     reduce,
     scan,
     loads_and_stores,

@@ -1,4 +1,7 @@
-"""SASS text of a cubin, by NVIDIA's nvdisasm."""
+"""NVIDIA's tools on this machine: folders of its PyPI packages, and SASS text by nvdisasm.
+
+Nothing is imported to find the packages.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from tkdebug.errors import TkError
-from tkdebug.linemap.nvidia.packages import nvidia_folders
 from tkdebug.process.temporary_folders import temporary_folder
 
 try:
@@ -21,6 +25,21 @@ except ImportError:  # Windows
 
 _TIMEOUT_S = 120
 _MOST_BYTES = 256 << 20
+
+
+def nvidia_folders() -> Iterator[Path]:
+    """Folders of NVIDIA's PyPI packages: `nvidia/cu13` (CUDA 13) and `nvidia` itself (CUDA 12)."""
+    for folder in package_folders("nvidia"):
+        yield from sorted(folder.glob("cu[0-9]*"), reverse=True)
+        yield folder
+
+
+def package_folders(name: str) -> Iterator[Path]:
+    """Folders of the package `name`, if it is installed."""
+    # Looked up, not imported: importing Triton is slow, and `triton` may be tkdebug's own.
+    spec = PathFinder.find_spec(name, sys.path)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        yield Path(folder)
 
 
 class DisassemblyError(TkError):
