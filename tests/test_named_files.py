@@ -8,13 +8,13 @@ import pytest
 
 from tkdebug.errors import SessionError
 from tkdebug.instrument.session_file.lock import SessionLock
-from tkdebug.instrument.whole_file import write_whole
 from tkdebug.process.named_files import (
     UnfitFileError,
     fresh_source,
     read_bytes,
     read_text,
     source_line,
+    write_whole,
 )
 
 

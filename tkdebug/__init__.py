@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.launch.allocation import set_allocator
     from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
     from tkdebug.runtime.tune.autotune import Autotuner, autotune
-    from tkdebug.runtime.tune.config import Config
-    from tkdebug.runtime.tune.heuristics import Heuristics, heuristics
+    from tkdebug.runtime.tune.parameters import Config, Heuristics, heuristics
     from tkdebug.verification.decorator import verify
     from tkdebug.watches.in_force import watch
 
@@ -36,8 +35,8 @@ _WHERE = {
     "Autotuner": "tkdebug.runtime.tune.autotune",
     "CompileError": "tkdebug.errors",
     "CompiledKernel": "tkdebug.runtime.launch.compiled_kernel",
-    "Config": "tkdebug.runtime.tune.config",
-    "Heuristics": "tkdebug.runtime.tune.heuristics",
+    "Config": "tkdebug.runtime.tune.parameters",
+    "Heuristics": "tkdebug.runtime.tune.parameters",
     "JITFunction": "tkdebug.runtime.jit.function",
     "LaunchError": "tkdebug.errors",
     "MockTensor": "tkdebug.runtime.arguments.tensor_stand_ins",
@@ -53,7 +52,7 @@ _WHERE = {
     "current_mode": "tkdebug.runtime.device.modes",
     "driver": "tkdebug.runtime.device.driver",
     "expect": "tkdebug.causes.expectations",
-    "heuristics": "tkdebug.runtime.tune.heuristics",
+    "heuristics": "tkdebug.runtime.tune.parameters",
     "install": "tkdebug.compat.interactive",
     "jit": "tkdebug.runtime.jit.function",
     "load_ipython_extension": "tkdebug.compat.interactive",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tkdebug.advice.facts import AccessFacts, KernelFacts, LineCode, LoopFacts, WaitFacts
 from tkdebug.errors import Frame
-from tkdebug.linemap.resources import Occupancy
+from tkdebug.linemap.parts import Occupancy
 
 DEF, LOAD, STORE = (Frame("k.py", line, "k") for line in (3, 6, 8))
 FACTS = KernelFacts(

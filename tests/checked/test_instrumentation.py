@@ -24,7 +24,7 @@ from tkdebug.compiler.sites.watches import records_words
 from tkdebug.interpreter.launch import run_module
 from tkdebug.interpreter.watching.records import WatchedLaunch, seen_natively
 from tkdebug.records.hook_chain import HOOKS, Hook
-from tkdebug.runtime.instrumentation import captures
+from tkdebug.runtime.instrumentation import measuring
 from tkdebug.runtime.instrumentation.measuring import Kernel, measure
 from tkdebug.runtime.instrumentation.plugin import Instrumentation, SeenOp
 from tkdebug.watches.records import Instrumented
@@ -76,17 +76,17 @@ def forget() -> None:
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakePlugin]]:
     added: list[tuple[FakePlugin, Instrumentation]] = []
-    monkeypatch.setattr(captures, "loaded", lambda group, kind: added)
+    monkeypatch.setattr(measuring, "loaded", lambda group, kind: added)
 
     def install(name: str, instrumentation: Instrumentation) -> FakePlugin:
         plugin = FakePlugin(name)
         added.append((plugin, instrumentation))
-        captures.instrumentations.cache_clear()
+        measuring.instrumentations.cache_clear()
         forget()
         return plugin
 
     yield install
-    captures.instrumentations.cache_clear()
+    measuring.instrumentations.cache_clear()
     forget()
 
 

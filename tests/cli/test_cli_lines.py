@@ -20,7 +20,7 @@ from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap.line_table import AssemblerNote
 from tkdebug.linemap.line_table_data import from_data
-from tkdebug.linemap.local_functions import LocalFunction
+from tkdebug.linemap.parts import LocalFunction
 
 CUBIN = Path(__file__).parents[1] / "golden" / "cubins" / "upstream_3_6_sm80.cubin"
 SCRIPT = """\

@@ -23,7 +23,7 @@ from tkdebug.compat.gpu_failures.hangs import HangDumps, HangWatch, Running, Und
 from tkdebug.instrument.session import Session
 from tkdebug.linemap.nvidia.core_dumps import Warp
 from tkdebug.records.hook_chain import HOOKS, Hook
-from tkdebug.runtime.cuda.hangs import hang_faults
+from tkdebug.runtime.cuda.crashes import hang_faults
 from tkdebug.runtime.launch import launches_in_flight
 from tkdebug.runtime.launch.launches_in_flight import InFlight
 

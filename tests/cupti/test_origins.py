@@ -12,7 +12,7 @@ from tkdebug.compat.op_origins import op_origins
 from tkdebug.instrument.activities import recorded_activities
 from tkdebug.instrument.analyses.origin_totals import origin_totals
 from tkdebug.instrument.cupti import recording as cupti_recording
-from tkdebug.instrument.cupti.op_spans import OpSpans
+from tkdebug.instrument.cupti.activity_join import OpSpans
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.recording import gpu_recording
 from tkdebug.instrument.report import render

@@ -12,8 +12,8 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.checks import CHECK_NAMES
 from tkdebug.findings.baseline import identity, pieces
-from tkdebug.findings.comments import IgnoreComment
 from tkdebug.findings.reporting import kinds_looked_for, report
+from tkdebug.findings.source import IgnoreComment
 from tkdebug.knobs import KNOBS, scope
 from tkdebug.records.events import Fault
 from tkdebug.records.hook_chain import HOOKS, Hook

@@ -3,7 +3,7 @@
 import pytest
 
 from tkdebug.errors import Frame
-from tkdebug.findings.comments import (
+from tkdebug.findings.source import (
     comments_around,
     comments_of,
     is_ignored,

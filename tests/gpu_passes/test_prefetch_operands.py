@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
+from tkdebug.compiler.passes.gpu.dot_operands import PrefetchOperands, RereadOperands
 from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
 from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
 from tkdebug.compiler.passes.gpu.pipeline_wgmma import PipelineWgmma
-from tkdebug.compiler.passes.gpu.prefetch_operands import PrefetchOperands
-from tkdebug.compiler.passes.gpu.reread_operands import RereadOperands
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes

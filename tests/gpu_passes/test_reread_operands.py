@@ -7,7 +7,7 @@ import torch
 from block_products import BLOCKS, gpu_module, loop_of, named, pipelined, product, result
 
 from tkdebug.compiler.ir import Module
-from tkdebug.compiler.passes.gpu.reread_operands import RereadOperands
+from tkdebug.compiler.passes.gpu.dot_operands import RereadOperands
 
 LOAD = "    %x = tt.load %pa : tensor<64x32x!tt.ptr<f16>> -> tensor<64x32xf16>\n"
 LOOP = "  %product, %last = scf.for"

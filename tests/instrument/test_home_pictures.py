@@ -9,8 +9,12 @@ from tkdebug.advice.records import LaunchCost
 from tkdebug.compiler.layouts import LinearLayout
 from tkdebug.errors import Frame
 from tkdebug.instrument.analyses.timelines import LaunchTimeline
-from tkdebug.instrument.home.kernel_pictures import roofline, warps_picture
-from tkdebug.instrument.home.layouts import layout_picture, layouts_of
+from tkdebug.instrument.home.kernel_pictures import (
+    layout_picture,
+    layouts_of,
+    roofline,
+    warps_picture,
+)
 from tkdebug.instrument.home.pictures import Box, Dot, Text, fault_pictures
 from tkdebug.timelines import ClockSite, WarpTimeline
 

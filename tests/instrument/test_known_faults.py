@@ -10,7 +10,7 @@ from launching import fault, launch
 
 from tkdebug.errors import Frame
 from tkdebug.findings.baseline import UsedBaseline, identity
-from tkdebug.findings.comments import IgnoreComment
+from tkdebug.findings.source import IgnoreComment
 from tkdebug.instrument.analyses.comparison import compare
 from tkdebug.instrument.analyses.known_faults import baseline_outcome, remarks
 from tkdebug.instrument.recorder import Recorder

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tkdebug.instrument.whole_file import write_whole
+from tkdebug.process.named_files import write_whole
 
 
 def test_what_fails_halfway_leaves_what_stood_there(tmp_path: Path) -> None:

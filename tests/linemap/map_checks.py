@@ -10,9 +10,9 @@ from native_support import places
 
 from tkdebug.linemap.line_counts import Place
 from tkdebug.linemap.line_table import Instruction, LineTable
-from tkdebug.linemap.local_functions import holding
 from tkdebug.linemap.nvidia.sass import Kind, kind_of
 from tkdebug.linemap.nvidia.tools import disassemble
+from tkdebug.linemap.parts import holding
 
 WANTED_PERCENT = 95
 # Kind of instruction -> how the Tile IR ops that such code is made of begin. Integer division goes

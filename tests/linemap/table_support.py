@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from tkdebug.errors import Frame
 from tkdebug.linemap.line_table import AssemblerNote, Instruction, LineTable
-from tkdebug.linemap.local_functions import LocalFunction
 from tkdebug.linemap.nvidia.ptx_locations import GENERATED_FILE
-from tkdebug.linemap.op_place import OpPlace
-from tkdebug.linemap.resources import Occupancy, Resources
+from tkdebug.linemap.parts import LocalFunction, Occupancy, OpPlace, Resources
 
 KERNEL, DEVICE = "/src/kernel.py", "/src/device.py"
 LOAD = (Frame(KERNEL, 5, "k"),)

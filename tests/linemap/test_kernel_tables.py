@@ -26,8 +26,8 @@ from tkdebug.knobs import scope
 from tkdebug.linemap.line_counts import count_lines, totals
 from tkdebug.linemap.line_table import AssemblerNote, Instruction, LineTable
 from tkdebug.linemap.line_table_data import from_data
-from tkdebug.linemap.local_functions import LocalFunction
 from tkdebug.linemap.nvidia.sass import opcode
+from tkdebug.linemap.parts import LocalFunction
 from tkdebug.records.events import KernelCompiled
 from tkdebug.records.hook_chain import HOOKS, Hook
 

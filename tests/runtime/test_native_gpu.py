@@ -257,7 +257,7 @@ def test_compiled_kernel_launches_again(saxpy, x):
 
 
 def test_do_bench_times_a_native_launch(saxpy, x):
-    from tkdebug.runtime.benchmark.timed_calls import do_bench, do_bench_cudagraph
+    from tkdebug.runtime.benchmark.testing import do_bench, do_bench_cudagraph
 
     out = torch.zeros_like(x)
     assert 0 < do_bench(lambda: saxpy[(8,)](x, out, 1000, 2.0), warmup=1, rep=5) < 1

@@ -4,7 +4,6 @@ import torch
 from tkdebug import testing
 from tkdebug.errors import TkError, UnsupportedError, UsageError
 from tkdebug.knobs import scope
-from tkdebug.runtime.benchmark import timed_calls
 from tkdebug.runtime.device.driver import has_real_gpu
 
 
@@ -40,7 +39,7 @@ def test_do_bench_all_and_bad_mode():
 
 
 def test_do_bench_warns_once_where_kernels_are_interpreted(capsys):
-    timed_calls._warn_once.cache_clear()
+    testing._warn_once.cache_clear()
     for mode, warnings in (("native", 0), ("interpret", 1), ("interpret", 0)):
         with scope(mode=mode, quick=True):
             testing.do_bench(lambda: None)
@@ -48,9 +47,9 @@ def test_do_bench_warns_once_where_kernels_are_interpreted(capsys):
 
 
 def test_quantiles_interpolate():
-    assert timed_calls._quantile([4.0, 1.0, 2.0, 3.0], [0, 0.5, 1]) == [1.0, 2.5, 4.0]
+    assert testing._quantile([4.0, 1.0, 2.0, 3.0], [0, 0.5, 1]) == [1.0, 2.5, 4.0]
     with pytest.raises(UsageError, match="quantiles"):
-        timed_calls._quantile([1.0], [2])
+        testing._quantile([1.0], [2])
 
 
 def test_quick_runs_once():

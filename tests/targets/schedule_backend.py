@@ -30,10 +30,16 @@ from tkdebug.compiler.targets.machine_parts import MachinePart, MachineParts
 from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import Frame, UsageError
 from tkdebug.linemap.line_table import Instruction, LineTable
-from tkdebug.linemap.resources import Occupancy
+from tkdebug.linemap.parts import Occupancy
 from tkdebug.records.events import Fault
-from tkdebug.runtime.device.crash_dumps import CrashDumps, CrashReport, DumpSettings
-from tkdebug.runtime.device.platform import CheckMemory, GPUTarget, LaunchableKernel
+from tkdebug.runtime.device.platform import (
+    CheckMemory,
+    CrashDumps,
+    CrashReport,
+    DumpSettings,
+    GPUTarget,
+    LaunchableKernel,
+)
 from tkdebug.runtime.launch.launches_in_flight import InFlight
 
 WARP_SIZE = 16

@@ -24,7 +24,7 @@ from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.records.running_faults import SHOWN
 from tkdebug.runtime.arguments.specialize import alignment_key
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
-from tkdebug.runtime.benchmark.timed_calls import do_bench
+from tkdebug.runtime.benchmark.testing import do_bench
 from tkdebug.runtime.checked import builds, checked_launches, held_launch
 from tkdebug.runtime.checked.checked_kernel import (
     MOST_CHECKED_BUILDS,

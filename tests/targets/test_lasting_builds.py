@@ -15,7 +15,7 @@ import tkdebug.language as tl
 from tkdebug import knobs
 from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import AccessTests
-from tkdebug.linemap.resources import Occupancy
+from tkdebug.linemap.parts import Occupancy
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.checked import checked_launches
 from tkdebug.runtime.checked.builds import Build

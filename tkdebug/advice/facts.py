@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tkdebug.errors import Frame
-from tkdebug.linemap.resources import Occupancy
+from tkdebug.linemap.parts import Occupancy
 from tkdebug.linemap.warp_waits import Cause
 
 AccessKind = Literal["load", "store", "atomic"]

@@ -25,8 +25,8 @@ from tkdebug.runtime.arguments.specialize import runtime_values
 if TYPE_CHECKING:
     from tkdebug.causes.comparison import Comparison
     from tkdebug.records.events import Fault
-    from tkdebug.runtime.launch.grid import Grid
     from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
+    from tkdebug.runtime.launch.requests import Grid
 
 # Launches before these are forgotten.
 REMEMBERED = 1024

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tkdebug.errors import TkError, UsageError
-from tkdebug.instrument.whole_file import write_whole
+from tkdebug.process.named_files import write_whole
 from tkdebug.terminal.display import PLAIN_VIEW, View, view_of
 from tkdebug.terminal.text import visible
 

@@ -22,7 +22,7 @@ from tkdebug.errors import Frame
 from tkdebug.records.events import CompilerPass, OpFacts, Rewrite
 
 if TYPE_CHECKING:
-    from tkdebug.linemap.op_place import OpPlace
+    from tkdebug.linemap.parts import OpPlace
 
 SOURCE_STAGE = "source"
 TILE_STAGE = "tile-ir"
@@ -237,7 +237,7 @@ def plain_rewrites(run: PassRun) -> tuple[Rewrite, ...]:
 
 def op_places(module: Module) -> dict[int, OpPlace]:
     """The ops of Tile IR as they are now, by id; to be taken before GPU passes change it."""
-    from tkdebug.linemap.op_place import OpPlace  # interpreted kernels have no line table
+    from tkdebug.linemap.parts import OpPlace  # interpreted kernels have no line table
 
     return {
         op.id: OpPlace(

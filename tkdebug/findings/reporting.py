@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.checks import CHECK_NAMES, FIRST_RACES, NO_CHECKS, OWN_NAMES, RACE
 from tkdebug.errors import UsageError, instead_of
-from tkdebug.findings.comments import is_ignored
+from tkdebug.findings.source import is_ignored
 from tkdebug.knobs import KNOBS
 from tkdebug.records.events import ENDING_KINDS, IGNORABLE_KINDS, Fault, FaultState
 from tkdebug.records.hook_chain import HOOKS

@@ -16,8 +16,8 @@ from tkdebug.errors import TkError, UsageError
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.renderers.formats import REPORTS
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.whole_file import write_whole
 from tkdebug.plugins import Plugin, loaded, names
+from tkdebug.process.named_files import write_whole
 from tkdebug.terminal.display import PLAIN_VIEW, View
 from tkdebug.terminal.text import visible
 

@@ -14,12 +14,12 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.op import Effects
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Block, Module, Operation, Region, Value
+from tkdebug.compiler.ir.core import fact_of
 from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.interpreter.evaluator import Attended, Evaluator, Plan, Rule, Step
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.memory.shared_buffers import clobber_scratch
 from tkdebug.interpreter.memory_usage import live_bytes_per_program, written_arguments
-from tkdebug.interpreter.module_facts import fact_of
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.rules import RULES
 from tkdebug.interpreter.scheduler import spin_loops

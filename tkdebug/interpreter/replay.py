@@ -20,9 +20,9 @@ from tkdebug.compiler.dialects.op import Effects
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import DescriptorType, Module, Operation, PointerType
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import fact_of
 from tkdebug.interpreter.arguments import Arguments
 from tkdebug.interpreter.memory_usage import pointer_origins, written_arguments
-from tkdebug.interpreter.module_facts import fact_of
 from tkdebug.interpreter.observers import Observer
 from tkdebug.interpreter.scheduler import spin_loops
 from tkdebug.interpreter.tiles.values import AddressTile

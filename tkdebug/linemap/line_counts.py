@@ -20,7 +20,7 @@ from tkdebug.linemap.nvidia.sass import (
     width_bits,
     written_registers,
 )
-from tkdebug.linemap.resources import Resources
+from tkdebug.linemap.parts import Resources
 
 Place = tuple[str, int]
 

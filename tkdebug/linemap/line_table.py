@@ -16,12 +16,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tkdebug.errors import Frame, TkError
-from tkdebug.linemap.local_functions import LocalFunction
 from tkdebug.linemap.nvidia import sass
 from tkdebug.linemap.nvidia.ptx_locations import GENERATED_FILE
 from tkdebug.linemap.nvidia.sass import pipe_of
-from tkdebug.linemap.op_place import Frames, OpPlace
-from tkdebug.linemap.resources import Resources
+from tkdebug.linemap.parts import Frames, LocalFunction, OpPlace, Resources
 
 
 class LineTableError(TkError):

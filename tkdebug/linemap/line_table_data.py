@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from tkdebug.errors import Frame
 from tkdebug.linemap.line_table import AssemblerNote, Instruction, LineTable, LineTableError
-from tkdebug.linemap.local_functions import LocalFunction
-from tkdebug.linemap.op_place import Frames, OpPlace
-from tkdebug.linemap.resources import Occupancy, Resources
+from tkdebug.linemap.parts import Frames, LocalFunction, Occupancy, OpPlace, Resources
 
 if TYPE_CHECKING:
     from tkdebug.linemap.nvidia.unread_code import UnreadCode

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
     from tkdebug.interpreter.tiles.values import TileValue
     from tkdebug.records.events import LaunchRecord
-    from tkdebug.runtime.launch.grid import Grid
+    from tkdebug.runtime.launch.requests import Grid
 
 # Programs of a launch that are looked at, where not all are: fewer of those with large tiles.
 SAMPLED, _FEWEST, _SAMPLED_BYTES = 8, 3, 3 << 18

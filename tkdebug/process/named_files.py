@@ -5,6 +5,8 @@ Invariant: nothing here waits, and nothing reads more than its limit. Sources th
 are used: cells of notebooks and texts of `exec` are in no file. Kernels of `python -c` and of a
 script on stdin are in none either: many texts have the name `<string>`, so it is compiled again and
 searched for the function's code.
+
+Text files of our own are written whole or not at all.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ import errno
 import importlib.util
 import linecache
 import os
+import shutil
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from pathlib import Path
 from types import CodeType
 from typing import Any, BinaryIO
 
@@ -194,3 +198,37 @@ def _codes_in(text: str, file: str) -> frozenset[CodeType]:
         found.add(code)
         pending += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     return frozenset(found)
+
+
+def write_whole(path: Path, pieces: Iterable[str]) -> None:
+    """Write `pieces` into the file `path`; on failure the old content stays.
+
+    A device, a pipe or a link such as /dev/stdout is written in place, and so is a file in a folder
+    where none can be made.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if _must_stay(path):
+        with path.open("w", encoding="utf-8") as file:
+            file.writelines(pieces)
+        return
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)  # of a process that was killed
+    try:
+        # Made here: a link of that name could lead to a file of the user's.
+        with draft.open("x", encoding="utf-8") as file:
+            file.writelines(pieces)
+        if path.exists():
+            shutil.copymode(path, draft)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _must_stay(path: Path) -> bool:
+    """Whether another file must not replace the one that is there."""
+    if path.is_symlink():
+        return True
+    return path.exists() and not (path.is_file() and os.access(path.parent, os.W_OK))

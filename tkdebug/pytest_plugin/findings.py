@@ -20,12 +20,12 @@ import pytest
 from tkdebug.errors import UsageError
 from tkdebug.fault_printing.text import counted
 from tkdebug.findings.baseline import KnownFault, fixed, identity, load, pieces
-from tkdebug.findings.comments import IgnoreComment, problem_lines, unused_lines
 from tkdebug.findings.reporting import unmatched_lines, used_baseline
+from tkdebug.findings.source import IgnoreComment, problem_lines, unused_lines
 from tkdebug.instrument.records import FaultKey, fault_key
-from tkdebug.instrument.whole_file import write_whole
 from tkdebug.knobs import KNOBS
 from tkdebug.knobs.values import parse_kinds
+from tkdebug.process.named_files import write_whole
 from tkdebug.records.events import Fault, LaunchRecord
 from tkdebug.records.hook_chain import HOOKS, Hook
 

@@ -27,7 +27,7 @@ from tkdebug.variations.launches import KeptLaunch, LaunchKeeper
 
 if TYPE_CHECKING:
     from tkdebug.records.events import LaunchRecord
-    from tkdebug.runtime.launch.grid import Grid
+    from tkdebug.runtime.launch.requests import Grid
 
 # Inputs of one launch.
 _MOST_BYTES = 2 << 30

@@ -29,7 +29,7 @@ from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
 if TYPE_CHECKING:
-    from tkdebug.runtime.launch.grid import Grid
+    from tkdebug.runtime.launch.requests import Grid
 
 MISMATCH = "mismatch"
 # A candidate that loops for ever ends after that.

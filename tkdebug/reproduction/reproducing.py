@@ -13,7 +13,7 @@ import torch
 
 from tkdebug.causes.rerun import OutOfTimeError
 from tkdebug.errors import TkError, shown_path
-from tkdebug.instrument.whole_file import write_whole
+from tkdebug.process.named_files import write_whole
 from tkdebug.records.events import Fault
 from tkdebug.reproduction.building import refuse_large, without_reference
 from tkdebug.reproduction.capture import Caught

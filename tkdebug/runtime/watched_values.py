@@ -71,7 +71,7 @@ def note_compiled(module: TileModule) -> None:
 def record_operands(module: Module, names: tuple[str, ...], target: str, num_warps: int) -> None:
     """Add to a kernel's Tile IR the recording of the values that plugins want."""
     from tkdebug.compiler.passes.pipeline import run_pipeline
-    from tkdebug.runtime.instrumentation.captures import RecordOperands
+    from tkdebug.runtime.instrumentation.measuring import RecordOperands
 
     run_pipeline(module, (RecordOperands(names, target, num_warps),))
 
@@ -117,7 +117,7 @@ def architecture(src: Specialization) -> str:
     from tkdebug.compiler.targets.registered_backends import target_of, unsupported_gpu
     from tkdebug.runtime.device.driver import driver
     from tkdebug.runtime.device.platform import platform_in_force
-    from tkdebug.runtime.instrumentation.captures import DEFAULT_TARGET
+    from tkdebug.runtime.instrumentation.measuring import DEFAULT_TARGET
 
     if platform_in_force().obstacle() is None:
         asked = src.options.arch or driver.active.get_current_target().arch

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:
-    from tkdebug.runtime.launch.grid import Grid
+    from tkdebug.runtime.launch.requests import Grid
     from tkdebug.variations.launches import KeptLaunch
 
 

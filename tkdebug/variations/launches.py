@@ -24,8 +24,8 @@ from tkdebug.variations.grids import scaled_grid
 if TYPE_CHECKING:
     from tkdebug.records.events import LaunchRecord
     from tkdebug.runtime.compile.specialization import Specialization
-    from tkdebug.runtime.launch.grid import Grid
     from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
+    from tkdebug.runtime.launch.requests import Grid
 
 # Fills an allocation's copy: gets the copy as bytes.
 Fill = Callable[[Tensor], None]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.interpreter.observers import Observer
     from tkdebug.records.events import Fault
-    from tkdebug.runtime.launch.grid import Grid
+    from tkdebug.runtime.launch.requests import Grid
     from tkdebug.variations.launches import KeptLaunch
 
 # Relative to the larger of an element and the root mean square of its tensor: what other orders of

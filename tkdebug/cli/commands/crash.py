@@ -17,7 +17,7 @@ from tkdebug.errors import UnsupportedError, shown_path
 from tkdebug.process.named_files import source_line
 
 if TYPE_CHECKING:
-    from tkdebug.runtime.device.crash_dumps import CrashReport
+    from tkdebug.runtime.device.platform import CrashReport
 
 FOUND_STATUS = 0
 NOTHING_STATUS = 1

@@ -31,8 +31,7 @@ from tkdebug.linemap.line_counts import (
 )
 from tkdebug.linemap.line_table import AssemblerNote, Trace
 from tkdebug.linemap.line_table_data import to_data
-from tkdebug.linemap.local_functions import LocalFunction, holding
-from tkdebug.linemap.resources import Resources
+from tkdebug.linemap.parts import LocalFunction, Resources, holding
 from tkdebug.terminal.display import cut, fitted
 from tkdebug.terminal.text import visible_line
 

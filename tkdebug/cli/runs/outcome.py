@@ -25,20 +25,19 @@ from tkdebug.findings.baseline import KnownFault, pieces
 from tkdebug.findings.reporting import unmatched_lines
 from tkdebug.instrument.analyses.checked_launches import checked_text, differing_checks
 from tkdebug.instrument.analyses.compiled_models import uncompiled_count
-from tkdebug.instrument.analyses.instrumented_lines import instrumented_text
 from tkdebug.instrument.analyses.known_faults import (
     baseline_outcome,
     count_states,
     identities,
     remarks,
 )
-from tkdebug.instrument.analyses.watched_values import watched_lines
+from tkdebug.instrument.analyses.watched_values import instrumented_text, watched_lines
 from tkdebug.instrument.records import FaultGroup, Output
 from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.report import write_report
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.whole_file import write_whole
 from tkdebug.knobs import KNOBS
+from tkdebug.process.named_files import write_whole
 from tkdebug.records.events import Fault
 from tkdebug.terminal.display import view_of
 from tkdebug.terminal.text import tell, visible, visible_line

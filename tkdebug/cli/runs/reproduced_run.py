@@ -1,9 +1,14 @@
-"""A script that is run for one of its faults, whose launch then becomes a script of its own."""
+"""A script that is run for one of its faults, whose launch then becomes a script of its own.
+
+The script may be the failing case of an answer of `tkdebug verify`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +23,11 @@ from tkdebug.cli.script.execution import Program, command_program, loaded, quota
 from tkdebug.errors import UsageError, shown_path
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
+from tkdebug.process.named_files import read_text
 from tkdebug.records.events import ENDING_KINDS, Fault
 from tkdebug.runtime.device.torch_package import import_torch
 from tkdebug.terminal.text import tell
+from tkdebug.verification.records import Answer, Finding, Request
 
 if TYPE_CHECKING:
     from tkdebug.reproduction.capture import Catcher, Caught
@@ -31,6 +38,8 @@ if TYPE_CHECKING:
 _OF_A_GPU = ENDING_KINDS - {"compile-error"}
 # For causes: they are not looked for here.
 _NO_SECONDS = 1e-3
+_MOST_ANSWER_BYTES = 16 << 20
+CASE_NAME = "<case of verify>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +146,6 @@ def _asked(options: argparse.Namespace) -> tuple[Program, _Wanted]:
 
 def _asked_case(file: Path) -> tuple[Program, _Wanted]:
     """Return the failing case of an answer of verify, as a program."""
-    from tkdebug.reproduction.verified import CASE_NAME, case_code, failed_finding, is_of
-
     _, finding = failed_finding(file)
     checks = (finding.kind,) if finding.kind in CHECK_NAMES else ()
     wanted = _Wanted(lambda found: is_of(finding, found), finding.kind, checks)
@@ -197,3 +204,62 @@ def _recorded_script(script: str, argv: tuple[str, ...], session: Path) -> Scrip
     if all(part.isidentifier() for part in script.split(".")) and not script.endswith(".py"):
         return replace(ScriptWords(script, argv), is_module=True)
     raise UsageError(f"{session}: its script {script} is not here; give the script itself")
+
+
+def failed_finding(file: Path) -> tuple[Answer, Finding]:
+    """Return an answer, and the first of its findings that has a case.
+
+    Raises:
+        UsageError: it is no answer, or has no such finding.
+    """
+    try:
+        answer = Answer.of_json(json.loads(read_text(file, _MOST_ANSWER_BYTES)))
+    except (OSError, ValueError, TypeError, KeyError, UsageError) as error:
+        raise UsageError(
+            f"{file}: got no answer of `tkdebug verify --format json` ({error}); "
+            "give one, a script or a recorded run"
+        ) from None
+    found = next((one for one in answer.findings if one.is_wrong and one.case is not None), None)
+    if found is None:
+        raise UsageError(f"{file}: the verdict is {answer.verdict}: there is no failing case")
+    return answer, found
+
+
+def case_code(file: Path) -> str:
+    """Return a script that calls the kernel on the failing case, and compares."""
+    name = str(file.absolute())
+    return f"from tkdebug.cli.runs.reproduced_run import run_case\nrun_case({name!r})\n"
+
+
+def is_of(finding: Finding, fault: Fault) -> bool:
+    """Whether a fault is what a finding is about."""
+    kind = "mismatch" if finding.kind == "wrong-value" else finding.kind
+    return fault.kind == kind
+
+
+def run_case(name: str) -> None:
+    """Call the kernel of an answer on its failing case, and compare with the reference.
+
+    Raises:
+        AssertionError: they differ.
+    """
+    import torch
+
+    from tkdebug.verification.inputs import dense_values, placed
+    from tkdebug.verification.oracle import tensors_in
+    from tkdebug.verification.problem import load
+
+    answer, finding = failed_finding(Path(name))
+    case = finding.case
+    assert case is not None
+    words = shlex.split(answer.replay)
+    inputs = words[words.index("--inputs") + 1] if "--inputs" in words[:-1] else ""
+    function = "" if answer.function == "ModelNew" else answer.function
+    problem = load(Request(answer.file, function, answer.reference, inputs, answer.seed))
+    dense = dense_values(problem.example, case)
+    given = problem.example.filled(placed(dense, case, problem.device), case.numbers)
+    same = problem.example.filled([tensor.clone() for tensor in dense], case.numbers)
+    expected = problem.call_reference(same, case, False, None)
+    result = problem.call(given, case)
+    for (_, got), (_, want) in zip(tensors_in(result), tensors_in(expected), strict=False):
+        torch.testing.assert_close(got, want.to(got.dtype).to(got.device), equal_nan=True)

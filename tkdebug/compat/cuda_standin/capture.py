@@ -31,8 +31,8 @@ from tkdebug.errors import shown_path
 from tkdebug.interpreter.memory.host_views import memory_of
 from tkdebug.interpreter.torch_state import apart_from_the_script
 from tkdebug.runtime.launch.graph_capture import CaptureError, refuse_while_capturing, set_capture
-from tkdebug.runtime.launch.grid import Grid
 from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
+from tkdebug.runtime.launch.requests import Grid
 
 CUDA = torch.device("cuda", 0)
 _ATEN = torch.ops.aten

@@ -2,7 +2,7 @@
 
 Responsible for when to look for a dump, and for its file, here and in child processes. The platform
 switches dumps on (before the device is first used) and reads them
-(`runtime/device/crash_dumps.py`).
+(`runtime/device/platform.py`).
 
 Invariants: until a crash, the only cost is one file check after each synchronisation; variables
 that the user has set stay as they are, and so do the files that they name; a crash is reported
@@ -27,8 +27,7 @@ from tkdebug.compat.gpu_failures.hangs import HangDumps, HangWatch, RunOfScript,
 from tkdebug.compat.replacements import COREDUMP_VARIABLE, Environment
 from tkdebug.errors import TkError
 from tkdebug.process.temporary_folders import TemporaryFolder
-from tkdebug.runtime.device.crash_dumps import CrashDumps
-from tkdebug.runtime.device.platform import platform_in_force
+from tkdebug.runtime.device.platform import CrashDumps, platform_in_force
 from tkdebug.terminal.text import tell
 
 # The driver reports the error up to 0.3 s after it has written the dump (seen with 580).

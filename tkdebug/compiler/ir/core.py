@@ -7,8 +7,8 @@ owner and its uses; an operation is in at most one block. The meaning of ops is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, Union
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar, Union
 
 from tkdebug.compiler.ir.location import Location
 from tkdebug.compiler.ir.types import PointerType, ScalarType, Type
@@ -17,6 +17,7 @@ from tkdebug.compiler.layouts.linear import LinearLayout
 Attribute = Union[
     None, bool, int, float, str, ScalarType, PointerType, LinearLayout, "tuple[Attribute, ...]"
 ]
+_T = TypeVar("_T")
 
 
 class Value:
@@ -256,3 +257,12 @@ class Module:
     def walk(self) -> Sequence[Operation]:
         """Every operation, in program order, as they are now."""
         return [inner for op in self.body.operations for inner in op.walk()]
+
+
+def fact_of(module: Module, kind: type[_T], make: Callable[[Module], _T]) -> _T:
+    """Return a module's fact of a kind, made when it is first asked for."""
+    found = module.derived.get(kind)
+    if found is None:
+        found = module.derived[kind] = make(module)
+    assert isinstance(found, kind)
+    return found

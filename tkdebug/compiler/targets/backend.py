@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.sites.checks import CheckOptions, CheckPlan
     from tkdebug.compiler.targets.machine_parts import MachineParts
     from tkdebug.linemap.line_table import LineTable
-    from tkdebug.linemap.op_place import OpPlace
-    from tkdebug.linemap.resources import Occupancy
+    from tkdebug.linemap.parts import Occupancy, OpPlace
 
 
 # (stage, text) -> an edited text to go on with, or None.

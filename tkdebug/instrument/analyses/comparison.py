@@ -26,7 +26,7 @@ from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo
 from tkdebug.instrument.session import Session
 from tkdebug.linemap.line_table import LineTableError
 from tkdebug.linemap.line_table_data import from_data
-from tkdebug.linemap.resources import Resources
+from tkdebug.linemap.parts import Resources
 from tkdebug.records.events import ArgumentInfo
 from tkdebug.watches.records import WatchedValue, difference, same_value
 

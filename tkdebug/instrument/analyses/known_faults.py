@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tkdebug.findings.baseline import KnownFault, UsedBaseline, fixed, identity
-from tkdebug.findings.comments import IgnoreComment, problem_lines, unused_lines
-from tkdebug.findings.source import text_of_file
+from tkdebug.findings.source import IgnoreComment, problem_lines, text_of_file, unused_lines
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.tables import Recorded

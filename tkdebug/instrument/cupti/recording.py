@@ -3,6 +3,8 @@
 Responsible for the rounds: buffers are taken from CUPTI and handed over, to be joined here or in
 another process. Invariants: nothing waits for the GPU but `stop` and `wait`, which the recorder
 calls when the script is done; any error ends this recording with one line, and never the script.
+
+`JoinApart` lends what CUPTI recorded to the recording process, which reads it where it lies.
 """
 
 from __future__ import annotations
@@ -18,11 +20,15 @@ from typing import Protocol
 
 from tkdebug.errors import TkError
 from tkdebug.instrument.cupti.activity_join import ActivityJoin, Round
-from tkdebug.instrument.cupti.collection import Collection
+from tkdebug.instrument.cupti.collection import Collection, names_at
 from tkdebug.instrument.device_records import LostActivities
+from tkdebug.instrument.recording_process.client import RecordingProcess
+from tkdebug.records.hook_chain import ActivityBuffers
 from tkdebug.terminal.text import tell
 
 ROUND_S = 0.1
+# Beyond that CUPTI goes on to fill the buffer that it has, as the process does not keep up.
+MOST_LENT = 16
 
 
 class Taker(Protocol):
@@ -236,3 +242,42 @@ class PrimaryContexts:
             device, _ = self._held.popitem()
             # _v2 lets go of one use; without a suffix it is CUDA's function of old.
             self._driver.cuDevicePrimaryCtxRelease_v2(device)
+
+
+class JoinApart:
+    """Has rounds joined by the recording process.
+
+    Args:
+        process: the recording process.
+        buffers: the memory that CUPTI fills.
+        version: the version of CUPTI, which says how its records lie in memory.
+        has_origins: whether operations of torch are reported.
+    """
+
+    def __init__(
+        self, process: RecordingProcess, buffers: ActivityBuffers, version: int, has_origins: bool
+    ) -> None:
+        self._process = process
+        self._buffers = buffers
+        process.names_at = names_at
+        process.show_memory(buffers.descriptor)
+        process.send("cupti", version, has_origins)
+
+    def take(self, collection: Collection, is_forced: bool) -> set[int]:
+        """Lend a round; return the devices of rounds that were joined meanwhile."""
+        if self._process.error is not None:
+            self._buffers.take_back()
+            collection.take(is_forced)  # so that CUPTI has room
+            return self._process.take_answers()
+        offset_ns = collection.clock().offset_ns
+        may_lend = is_forced or self._buffers.lent_count() <= MOST_LENT
+        lent = collection.lend(is_forced) if may_lend else []
+        # There is room for few calls, so they are taken in any case.
+        taken = Round(time.time_ns(), offset_ns, (), collection.dropped(), collection.calls())
+        if may_lend or taken.calls:
+            self._process.send("round", taken, lent)
+        return self._process.take_answers()
+
+    def give_up(self) -> None:
+        """Give up launches without a record: no more records come."""
+        self._process.send("no more records")

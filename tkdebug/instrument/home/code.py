@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tkdebug.instrument.home.layouts import layout_picture, layouts_of
+from tkdebug.instrument.home.kernel_pictures import layout_picture, layouts_of
 from tkdebug.instrument.home.pictures import TIMES
 from tkdebug.instrument.home.records import (
     Code,

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from tkdebug.advice.records import LaunchCost
 from tkdebug.instrument.home.pictures import Picture
-from tkdebug.linemap.resources import Resources
+from tkdebug.linemap.parts import Resources
 from tkdebug.records.events import Cause, FaultExtent
 
 SCHEMA = 1

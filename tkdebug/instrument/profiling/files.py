@@ -15,7 +15,7 @@ from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.profiling import ProfileError
 from tkdebug.instrument.profiling.profile import ROOT_NAME, Place, Profile
 from tkdebug.instrument.profiling.profiler import DeviceFacts
-from tkdebug.instrument.whole_file import write_whole
+from tkdebug.process.named_files import write_whole
 
 FORMAT_OF_DATA: Mapping[str, str] = {"tree": "hatchet", "trace": "chrome_trace"}
 TIME, COUNT, DEVICE_INDEX, DEVICE_TYPE = "time (ns)", "count", "device_id", "device_type"

@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tkdebug.instrument.profiling import ProfileError
-from tkdebug.instrument.profiling.metrics import is_number, kept
 from tkdebug.instrument.profiling.profile import (
     ContextKind,
     DataKind,
     DeviceName,
     LaunchEvent,
     Profile,
+    is_number,
+    kept,
 )
 from tkdebug.instrument.recording.device_times import DeviceTimes
 from tkdebug.process.forks import renew_after_forks

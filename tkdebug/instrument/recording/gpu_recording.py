@@ -211,7 +211,7 @@ class GpuRecording:
         self, cupti: Cupti, buffers: ActivityBuffers, process: RecordingProcess | None
     ) -> Taker:
         if process is not None:
-            from tkdebug.instrument.recording_process.taker import JoinApart
+            from tkdebug.instrument.cupti.recording import JoinApart
 
             return JoinApart(process, buffers, cupti.version, self._has_origins)
         from tkdebug.instrument.cupti.activity_join import ActivityJoin

@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any, cast
 from tkdebug.errors import Frame
 from tkdebug.instrument.device_records import Origin
 from tkdebug.instrument.recording_process.ring import OPERATION, SCALARS, RingWriter, launch_format
-from tkdebug.instrument.records import Launch, Output
+from tkdebug.instrument.records import NOT_A_RECORD, Launch, Output, RecordTables
 from tkdebug.instrument.session_file.columns import columns_of
 from tkdebug.instrument.session_file.queued_events import EncodedRow, Event, Stamped
-from tkdebug.instrument.session_file.record_tables import NOT_A_RECORD, RecordTables
 from tkdebug.records.events import KernelCompiled, LaunchProgress
 from tkdebug.records.launch_packing import NoteParts, PackableKernel
 from tkdebug.records.scopes import SCOPES, ScopeWatcher

@@ -17,9 +17,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from tkdebug.instrument.cupti.activity_join import OpSpans
 from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.layouts import RecordError, layout_of
-from tkdebug.instrument.cupti.op_spans import OpSpans
 from tkdebug.instrument.recording_process.channel import Message
 from tkdebug.instrument.recording_process.packing import decoded_options
 from tkdebug.instrument.recording_process.ring import (

@@ -11,13 +11,16 @@ from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, total_coun
 from tkdebug.instrument.analyses.advice import advice_of, launch_costs, line_costs
 from tkdebug.instrument.analyses.checked_launches import kernel_checks
 from tkdebug.instrument.analyses.compiled_models import model_data, uncompiled_data
-from tkdebug.instrument.analyses.instrumented_lines import InstrumentedLine, instrumented_lines
 from tkdebug.instrument.analyses.kernel_names import demangled
 from tkdebug.instrument.analyses.known_faults import baseline_outcome
 from tkdebug.instrument.analyses.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.analyses.stalls import recorded_stalls
 from tkdebug.instrument.analyses.timelines import recorded_timelines
-from tkdebug.instrument.analyses.watched_values import recorded_values
+from tkdebug.instrument.analyses.watched_values import (
+    InstrumentedLine,
+    instrumented_lines,
+    recorded_values,
+)
 from tkdebug.instrument.device_records import ActivityTotal, GpuState
 from tkdebug.instrument.home.json_text import plain
 from tkdebug.instrument.home.variants import Variants

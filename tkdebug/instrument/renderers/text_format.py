@@ -17,11 +17,10 @@ from tkdebug.fault_printing import text as fault_text
 from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.analyses.checked_launches import checked_text, differing_checks
 from tkdebug.instrument.analyses.compiled_models import model_text, uncompiled_text
-from tkdebug.instrument.analyses.instrumented_lines import instrumented_text
 from tkdebug.instrument.analyses.kernel_names import activity_name
 from tkdebug.instrument.analyses.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.analyses.ranks import compare_ranks
-from tkdebug.instrument.analyses.watched_values import watched_lines
+from tkdebug.instrument.analyses.watched_values import instrumented_text, watched_lines
 from tkdebug.instrument.device_records import ActivityTotal, GpuState, LostActivities
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.recording.nvml import slowdown_names

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from tkdebug.instrument.records import (
+    NOT_A_RECORD,
     TABLES,
     Artifact,
     Blob,
@@ -31,6 +32,7 @@ from tkdebug.instrument.records import (
     RecordedKernel,
     RecordedLineTable,
     RecordedPass,
+    RecordTables,
     RunningFault,
     SourceFile,
 )
@@ -46,7 +48,6 @@ from tkdebug.instrument.session_file.queued_events import (
     SeenFaults,
     Stamped,
 )
-from tkdebug.instrument.session_file.record_tables import NOT_A_RECORD, RecordTables
 from tkdebug.instrument.session_file.tables import table_of
 from tkdebug.process.named_files import open_regular
 from tkdebug.records.events import CompilerPass, KernelCompiled, LaunchProgress

@@ -24,10 +24,10 @@ from tkdebug.compiler.ir import Module, Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, IterArg, incoming, iter_args
+from tkdebug.compiler.ir.core import fact_of
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.module_facts import fact_of
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.tiles.values import TileValue
 

@@ -20,8 +20,8 @@ from tkdebug.checks import (
     Check,
 )
 from tkdebug.compiler.ir import Module
-from tkdebug.findings.comments import comments_around, problem_line
 from tkdebug.findings.reporting import checks_in_force, is_checked, kinds_looked_for
+from tkdebug.findings.source import comments_around, problem_line
 from tkdebug.interpreter.checks.assumptions import AssumptionCheck
 from tkdebug.interpreter.checks.plugin_checks import plugin_checks
 from tkdebug.interpreter.checks.undefined import UndefinedValues

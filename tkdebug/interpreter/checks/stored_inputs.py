@@ -18,9 +18,9 @@ from tkdebug.compiler.dialects.op import Effects
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.faults.messages import FaultText
 from tkdebug.compiler.ir import Module, Operation, PointerType, Value
+from tkdebug.compiler.ir.core import fact_of
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.module_facts import fact_of
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.tiles.values import TileValue
 

@@ -15,7 +15,7 @@ from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Module, Operation, PointerType, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
-from tkdebug.interpreter.module_facts import fact_of
+from tkdebug.compiler.ir.core import fact_of
 
 Sources = frozenset[str]
 ARGUMENT, LANES, LOOP, MEMORY = "argument", "lanes", "loop", "memory"

@@ -20,7 +20,7 @@ from tkdebug.compiler.analysis.launch_slice import Slice, decided_values, is_dec
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, stored
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.core import Block, Module, Operation, Value
+from tkdebug.compiler.ir.core import Block, Module, Operation, Value, fact_of
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.interpreter.evaluator import Evaluator, Plan, Step
 from tkdebug.interpreter.fault_log import FaultLog
@@ -30,7 +30,6 @@ from tkdebug.interpreter.memory.buffer_access import plain_mask
 from tkdebug.interpreter.memory.checked_access import Access, checked, narrowed
 from tkdebug.interpreter.memory.descriptors import descriptor_access
 from tkdebug.interpreter.memory.pointers import affine_of
-from tkdebug.interpreter.module_facts import fact_of
 from tkdebug.interpreter.rules import RULES
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.tiles.values import (

@@ -27,8 +27,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tkdebug.errors import Frame, TkError
-from tkdebug.linemap.local_functions import LocalFunction, holding, local_functions
 from tkdebug.linemap.nvidia.line_programs import INSTRUCTION_BYTES, LineProgramError, Row, decode
+from tkdebug.linemap.parts import LocalFunction, holding, local_functions
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile

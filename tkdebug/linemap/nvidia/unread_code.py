@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tkdebug.linemap.line_table import Instruction, LineTable
-from tkdebug.linemap.local_functions import LocalFunction, holding
 from tkdebug.linemap.nvidia.cubins import CubinError, FunctionLines, read_line_info
 from tkdebug.linemap.nvidia.sass import SassInstruction, encoded_at, opcode, parse_sass
 from tkdebug.linemap.nvidia.tools import DisassemblyError, disassemble
-from tkdebug.linemap.op_place import Frames
+from tkdebug.linemap.parts import Frames, LocalFunction, holding
 
 _CALLEE = re.compile(r"`\(([^)]+)\)")
 _T = TypeVar("_T")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Module, Operation, Region
-from tkdebug.linemap.op_place import OpPlace
+from tkdebug.linemap.parts import OpPlace
 
 
 class Executions:

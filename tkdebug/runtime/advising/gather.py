@@ -23,7 +23,7 @@ from tkdebug.runtime.advising.machine_code import MachineCode
 from tkdebug.runtime.advising.products import broadcast_products, dots_of
 from tkdebug.runtime.advising.shared_memory import shared_facts
 from tkdebug.runtime.compile.native_compilation import NativeCompilation
-from tkdebug.runtime.launch.grid import Grid
+from tkdebug.runtime.launch.requests import Grid
 
 _SECTOR_BYTES = 32
 _MATH = "math."

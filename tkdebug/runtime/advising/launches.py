@@ -23,7 +23,7 @@ from tkdebug.interpreter.launch_profile import LaunchProfile
 from tkdebug.plugins import Plugin, loaded
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.advising.gather import gather
-from tkdebug.runtime.launch.grid import Grid
+from tkdebug.runtime.launch.requests import Grid
 from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:

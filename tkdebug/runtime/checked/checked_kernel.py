@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from tkdebug.compiler.sites.checks import CheckOptions
     from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.device.platform import CheckMemory
-    from tkdebug.runtime.launch.grid import Grid
     from tkdebug.runtime.launch.native_kernel import NativeKernel
+    from tkdebug.runtime.launch.requests import Grid
 
 # Attributes that scripts read off a kernel, besides those of every `CompiledKernel`.
 _OF_LOADED = frozenset(("function", "module", "n_max_threads", "n_regs", "n_spills"))

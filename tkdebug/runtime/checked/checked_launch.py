@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.replay import Parameters
     from tkdebug.runtime.checked.passed_arguments import PassedArguments
     from tkdebug.runtime.device.platform import CheckMemory, CheckRecords, CheckTable
-    from tkdebug.runtime.launch.grid import Grid
     from tkdebug.runtime.launch.native_kernel import NativeKernel
+    from tkdebug.runtime.launch.requests import Grid
 
 _T = TypeVar("_T")
 

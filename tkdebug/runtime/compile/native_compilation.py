@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         LoweredKernel,
         NativeStage,
     )
-    from tkdebug.linemap.op_place import OpPlace
+    from tkdebug.linemap.parts import OpPlace
 
 GPU_IR_FILE = "gpu-ir.mlir"
 

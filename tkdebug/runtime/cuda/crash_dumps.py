@@ -1,6 +1,6 @@
-"""GPU core dumps behind `device.crash_dumps.CrashDumps`: variables, file names, driver errors.
+"""GPU core dumps behind `device.platform.CrashDumps`: variables, file names, driver errors.
 
-The meaning of a dump is in `crashes` and `hangs`, its format in `linemap.nvidia.core_dumps`.
+The meaning of a dump is in `crashes`, its format in `linemap.nvidia.core_dumps`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tkdebug.errors import TkError
 from tkdebug.runtime.cuda import driver_api
 from tkdebug.runtime.cuda.device import device
-from tkdebug.runtime.device.crash_dumps import CrashReport, DumpSettings
+from tkdebug.runtime.device.platform import CrashReport, DumpSettings
 
 if TYPE_CHECKING:
     from tkdebug.records.events import Fault
@@ -90,7 +90,7 @@ class CudaCrashDumps:
     def read_hang(self, path: Path, launches: InFlight, waited: str) -> tuple[Fault, ...]:
         """A fault for each line where warps wait."""
         from tkdebug.linemap.nvidia.core_dumps import read_core_dump
-        from tkdebug.runtime.cuda.hangs import hang_faults
+        from tkdebug.runtime.cuda.crashes import hang_faults
 
         return hang_faults(read_core_dump(path), launches, waited)
 

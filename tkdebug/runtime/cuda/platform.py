@@ -19,8 +19,7 @@ from tkdebug.runtime.errors import PointerError
 if TYPE_CHECKING:
     from tkdebug.compiler.targets.machine_parts import MachineParts
     from tkdebug.compiler.targets.nvptx.compile import Binary
-    from tkdebug.runtime.device.crash_dumps import CrashDumps
-    from tkdebug.runtime.device.platform import DeviceKernel
+    from tkdebug.runtime.device.platform import CrashDumps, DeviceKernel
 
 # The driver's device file: asking torch would import it.
 _DEVICE_FILE = "/dev/nvidiactl"

@@ -33,9 +33,8 @@ from tkdebug.runtime.launch.first_launch import (
     load_what_launches_import,
     prestart,
 )
-from tkdebug.runtime.launch.grid import grid_dimensions
 from tkdebug.runtime.launch.interpreted_kernel import compile_kernel
-from tkdebug.runtime.launch.requests import requested
+from tkdebug.runtime.launch.requests import grid_dimensions, requested
 from tkdebug.runtime.upstream_hooks import COMPILE_HOOKS, Compile
 from tkdebug.runtime.watched_values import forget_with_watches, is_looked_at, watching
 

@@ -20,7 +20,7 @@ from tkdebug.runtime.arguments.argument_infos import ArgumentInfos, shown_value
 from tkdebug.runtime.arguments.specialize import constant_key, is_tensor_like, language_dtype
 from tkdebug.runtime.device.platform import GPUTarget
 from tkdebug.runtime.errors import ArgumentTypeError, MissingArtifactError
-from tkdebug.runtime.launch.grid import Grid, grid_dimensions
+from tkdebug.runtime.launch.requests import Grid, grid_dimensions
 
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tkdebug.errors import TkError
-from tkdebug.runtime.launch.grid import Grid
+from tkdebug.runtime.launch.requests import Grid
 
 if TYPE_CHECKING:
     from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel

@@ -28,7 +28,7 @@ from tkdebug.runtime.device.driver import driver
 from tkdebug.runtime.launch.breakpoints import debugger_of_breakpoints
 from tkdebug.runtime.launch.compiled_kernel import Artifacts, CompiledKernel, KernelMetadata
 from tkdebug.runtime.launch.graph_capture import capture_in_force
-from tkdebug.runtime.launch.grid import Grid
+from tkdebug.runtime.launch.requests import Grid
 from tkdebug.runtime.watched_values import architecture, hand_out, launch_watcher
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.device.modes import MAIN_THREAD, OWN_MODE
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.jit.parameters import KernelParam, refuse_keyword_variadic
-from tkdebug.runtime.launch.grid import GRID_LIMITS
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE, plain
+from tkdebug.runtime.launch.requests import GRID_LIMITS
 from tkdebug.runtime.launch.timed_launches import NextAction
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.errors import Frame
 from tkdebug.process.tracebacks import OWN_FOLDER
 from tkdebug.records.events import LaunchRecord
-from tkdebug.runtime.launch.grid import Grid
+from tkdebug.runtime.launch.requests import Grid
 
 if TYPE_CHECKING:
     from tkdebug.runtime.device.platform import DeviceKernel

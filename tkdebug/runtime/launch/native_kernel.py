@@ -27,8 +27,8 @@ from tkdebug.runtime.device.platform import GPUTarget, Platform, platform_in_for
 from tkdebug.runtime.errors import NoDeviceError, OutOfResources
 from tkdebug.runtime.launch.allocation import make_workspace
 from tkdebug.runtime.launch.compiled_kernel import Artifacts, CompiledKernel
-from tkdebug.runtime.launch.grid import Grid
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE, plain
+from tkdebug.runtime.launch.requests import Grid
 from tkdebug.runtime.upstream_hooks import LOAD_HOOKS
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from tkdebug.runtime.arguments.specialize import (
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.device.modes import current_mode
 from tkdebug.runtime.device.platform import platform_in_force
-from tkdebug.runtime.launch.grid import grid_dimensions
 from tkdebug.runtime.launch.launch_writer import MISSING, PREFIX, WARMUP, write_launch
+from tkdebug.runtime.launch.requests import grid_dimensions
 
 if TYPE_CHECKING:
     from tkdebug.runtime.checked.checked_kernel import CheckedKernel

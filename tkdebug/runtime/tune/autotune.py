@@ -38,8 +38,7 @@ from tkdebug.runtime.jit.function import JITFunction, KernelInterface
 from tkdebug.runtime.launch.graph_capture import refuse_while_capturing
 from tkdebug.runtime.launch.requests import requested
 from tkdebug.runtime.launch.timed_launches import timed_launches
-from tkdebug.runtime.tune.config import Config
-from tkdebug.runtime.tune.heuristics import Heuristics
+from tkdebug.runtime.tune.parameters import Config, Heuristics
 from tkdebug.runtime.upstream_hooks import TUNE_HOOKS
 from tkdebug.terminal.text import tell
 

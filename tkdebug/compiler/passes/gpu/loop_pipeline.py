@@ -43,7 +43,7 @@ from tkdebug.compiler.ir.control_flow import carry
 from tkdebug.compiler.ir.core import Block, Operation, Value
 from tkdebug.compiler.ir.location import fuse
 from tkdebug.compiler.ir.types import I1, I32, I64, TOKEN, MemDescType, element_of
-from tkdebug.compiler.passes.gpu.mbarrier_ring import (
+from tkdebug.compiler.passes.gpu.bulk_copies import (
     FENCE,
     MbarrierRing,
     holds_block,

@@ -19,8 +19,8 @@ from tkdebug.compiler.dialects import scf, tt, ttg
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.passes.gpu.allocate_shared import Demand, collect_demands, footprint_bytes
+from tkdebug.compiler.passes.gpu.bulk_copies import WORD_BYTES, holds_block
 from tkdebug.compiler.passes.gpu.loop_pipeline import LoopPipeline, has_carried_dot, trip_count
-from tkdebug.compiler.passes.gpu.mbarrier_ring import WORD_BYTES, holds_block
 from tkdebug.compiler.passes.gpu.pipelined_loads import (
     PipelinedLoad,
     Refusal,

@@ -31,7 +31,7 @@ from tkdebug.compiler.targets.target import (
     WGMMA,
     Target,
 )
-from tkdebug.linemap.resources import Occupancy
+from tkdebug.linemap.parts import Occupancy
 
 BACKEND = "nvptx"
 WARP_SIZE = 32

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.passes.pass_run import Pass
     from tkdebug.compiler.targets.nvptx.compile import CompiledModule, LoweredModule
     from tkdebug.linemap.line_table import LineTable
-    from tkdebug.linemap.resources import Occupancy
+    from tkdebug.linemap.parts import Occupancy
 
 
 def _nvjitlink() -> MachinePart:

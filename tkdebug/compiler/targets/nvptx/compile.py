@@ -28,7 +28,7 @@ from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import Frame
-from tkdebug.linemap.op_place import OpPlace
+from tkdebug.linemap.parts import OpPlace
 
 if TYPE_CHECKING:
     from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap

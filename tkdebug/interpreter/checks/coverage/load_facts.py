@@ -18,6 +18,7 @@ from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import incoming
+from tkdebug.compiler.ir.core import fact_of
 from tkdebug.interpreter.checks.value_sources import (
     ARGUMENT,
     LOOP,
@@ -28,7 +29,6 @@ from tkdebug.interpreter.checks.value_sources import (
     terms,
 )
 from tkdebug.interpreter.memory_usage import pointer_origins
-from tkdebug.interpreter.module_facts import fact_of
 
 # Predicates by what has to be added to the difference of the operands so that it is below 0.
 _LESS = {"slt": 0, "ult": 0, "sle": -1, "ule": -1}

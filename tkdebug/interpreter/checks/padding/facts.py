@@ -19,10 +19,10 @@ from tkdebug.compiler.dialects import arith, math, scf, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming, iter_arg
+from tkdebug.compiler.ir.core import fact_of
 from tkdebug.interpreter.checks.padding.combinations import accumulation
 from tkdebug.interpreter.checks.shadow_flow import is_elementwise
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
-from tkdebug.interpreter.module_facts import fact_of
 from tkdebug.process.apart_imports import import_apart
 
 Axes = frozenset[int]

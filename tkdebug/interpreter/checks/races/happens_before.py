@@ -47,7 +47,7 @@ from torch import Tensor
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.module_facts import fact_of
+from tkdebug.compiler.ir.core import fact_of
 from tkdebug.interpreter.scheduler import is_uncached_load, polled_loads, spin_loops
 
 _BITS = 4

@@ -25,8 +25,7 @@ from tkdebug.linemap.nvidia.unread_code import (
     plain_instructions,
     read_sass,
 )
-from tkdebug.linemap.op_place import Frames, OpPlace
-from tkdebug.linemap.resources import Resources
+from tkdebug.linemap.parts import Frames, OpPlace, Resources
 
 if TYPE_CHECKING:
     from tkdebug.compiler.targets.nvptx.compile import CompiledModule
