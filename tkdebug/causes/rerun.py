@@ -119,7 +119,7 @@ class Store:
     program: int
 
 
-class _StoreFinder(Observer):
+class StoreFinder(Observer):
     """Notes the last store of one element of an allocation."""
 
     follows_accesses = True
@@ -317,7 +317,7 @@ class Rerun:
         """
         memory: dict[int, torch.UntypedStorage] = {}
         moved = self._moved(self._target, memory)
-        finder = _StoreFinder(address_of(moved), byte)
+        finder = StoreFinder(address_of(moved), byte)
         self._run_on(memory, finder, self.launches)
         return finder.found
 

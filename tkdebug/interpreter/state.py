@@ -93,6 +93,13 @@ class EvaluatorState(TileForms):
 
     # Programs
 
+    def takes_part(self, program: int) -> bool:
+        """Whether the program of a linear number is in the batch, and active just now."""
+        place = program - self.first
+        if not 0 <= place < self.programs:
+            return False
+        return self.active is None or bool(self.active[place])
+
     def program_id(self, axis: int) -> TileValue:
         """Program ids along a grid axis: an int if equal in the batch.
 

@@ -82,15 +82,9 @@ class ProgramTrace(Observer):
         regions = op.name in CONTROL_FLOW and op.regions
         return Moments.BEFORE | Moments.AFTER | (Moments.REGIONS if regions else Moments.NEVER)
 
-    def _is_active(self, run: Evaluator) -> bool:
-        place = self._program - run.first
-        if not 0 <= place < run.programs:
-            return False
-        return run.active is None or bool(run.active[place])
-
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """Count rounds from here, and note a store."""
-        if not self._is_active(run):
+        if not run.takes_part(self._program):
             return
         if op.regions and op.name in CONTROL_FLOW:
             self._rounds[op] = 0
@@ -105,14 +99,14 @@ class ProgramTrace(Observer):
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
         """Note what ran."""
-        if self._is_active(run) and op.results:
+        if run.takes_part(self._program) and op.results:
             self._add(run, op, operands, results)
         return results
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
         """Begin a round, or a branch."""
         op = region.parent
-        if op is None or not self._is_active(run):
+        if op is None or not run.takes_part(self._program):
             return
         if region is op.regions[0]:
             self._rounds[op] = self._rounds.get(op, 0) + 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from tkdebug.causes.rerun import Budget, Store
+from tkdebug.causes.rerun import Budget, Store, StoreFinder
 from tkdebug.compiler.ir import Module, Operation, ScalarType, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.observers import Moments, Observer
@@ -20,8 +20,6 @@ from tkdebug.variations.outcomes import Difference, Tolerance, number_text, run_
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
-    from tkdebug.interpreter.memory.observed_access import ObservedAccess
-    from tkdebug.interpreter.state import EvaluatorState
     from tkdebug.interpreter.tiles.values import TileValue
     from tkdebug.variations.launches import KeptLaunch
 
@@ -106,9 +104,8 @@ class _Log(Observer):
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
         """Note its results."""
-        place = self._program - run.first
-        is_there = 0 <= place < run.programs
-        if is_there and (run.active is None or bool(run.active[place])):
+        if run.takes_part(self._program):
+            place = self._program - run.first
             for value, result in zip(op.results, results, strict=True):
                 if _is_number(value):
                     dense = run.full(result, value.type)
@@ -164,27 +161,6 @@ def _is_number(value: Value) -> bool:
     )
 
 
-class _Writer(Observer):
-    """Notes who writes an element of an allocation last."""
-
-    follows_accesses = True
-    is_passive = True
-
-    def __init__(self, address: int, byte: int) -> None:
-        self._address, self._byte = address, byte
-        self.found: Store | None = None
-
-    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Hear that a store has happened."""
-        if access.buffer.storage_key == self._address:
-            touched = access.touch()
-            hit = (touched.places * access.itemsize == self._byte).nonzero().reshape(-1)
-            if hit.numel():
-                self.found = Store(access.op, int(touched.programs[int(hit[-1])]))
-
-    atomic_done = written
-
-
 def store_of(launch: KeptLaunch, module: Module, found: Difference, budget: Budget) -> Store | None:
     """Return who stores an element last, or None.
 
@@ -202,7 +178,7 @@ def store_of(launch: KeptLaunch, module: Module, found: Difference, budget: Budg
     if tensor is None:
         return None
     address = tensor.untyped_storage().data_ptr()
-    writer = _Writer(address, found.place * tensor.element_size())
+    writer = StoreFinder(address, found.place * tensor.element_size())
     run_kept(launch, module, budget, observers=(writer,), values=values)
     return writer.found
 

@@ -132,19 +132,13 @@ class Tracer(CountingObserver):
         # Not of reductions and scans: their regions combine elements.
         return wanted | Moments.REGIONS if wanted and op.name in CONTROL_FLOW else wanted
 
-    def _is_active(self, run: Evaluator) -> bool:
-        place = self._program - run.first
-        if not 0 <= place < run.programs:
-            return False
-        return run.active is None or bool(run.active[place])
-
     def _ids(self, values: Sequence[Value]) -> list[int]:
         return [self.current.get(value, -1) for value in values]
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """Note the values that go into a loop, and those that a store stores."""
         super().before(run, op, operands)
-        if not self._is_active(run):
+        if not run.takes_part(self._program):
             return
         if scf.Loop.matches(op):
             self._pending[op] = self._ids(scf.For(op).inits if scf.For.matches(op) else op.operands)
@@ -161,7 +155,7 @@ class Tracer(CountingObserver):
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
         """Bind a region's arguments to the instances that they are."""
-        if not self._is_active(run):
+        if not run.takes_part(self._program):
             return
         op = region.parent
         assert op is not None
@@ -179,7 +173,7 @@ class Tracer(CountingObserver):
 
     def leaves(self, run: Evaluator, region: Region, results: Sequence[TileValue]) -> None:
         """Note the values that a region forwards."""
-        if not self._is_active(run):
+        if not run.takes_part(self._program):
             return
         op, terminator = region.parent, region.block.terminator
         assert op is not None
@@ -197,7 +191,7 @@ class Tracer(CountingObserver):
     ) -> Sequence[TileValue]:
         """Note the results."""
         results = super().after(run, op, operands, results)
-        if not self._is_active(run):
+        if not run.takes_part(self._program):
             return results
         if op in self._pending:
             given = self._pending.pop(op)
