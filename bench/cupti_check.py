@@ -165,9 +165,9 @@ def raw(out):
 
     import torch
 
-    from tkdebug.instrument.cupti.collection import Collection, names_at
     from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL, records_by_kind
     from tkdebug.instrument.cupti.library import Cupti, find_cupti
+    from tkdebug.instrument.cupti.recording import Collection, names_at
     from tkdebug.runtime.cuda.activity_buffers import activity_buffers
 
     add_one, _ = kernels()

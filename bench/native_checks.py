@@ -165,8 +165,8 @@ def checked_build(kernel: Any, passed: tuple[Any, ...]) -> Checked:
     from tkdebug.runtime.compile.compilation import compile_tile_ir
     from tkdebug.runtime.compile.native_compilation import native_options, target_for
     from tkdebug.runtime.cuda import device as devices
+    from tkdebug.runtime.cuda.device import load_kernel
     from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit
-    from tkdebug.runtime.cuda.module import load_kernel
     from tkdebug.runtime.cuda.packing import CHECKS, kernel_slots
 
     source = kernel.src

@@ -27,8 +27,8 @@ from overhead_worker import Programs  # noqa: E402
 from sections import check_gpu  # noqa: E402
 
 from tkdebug.instrument.activities import recorded_activities  # noqa: E402
-from tkdebug.instrument.cupti.collection import Collection  # noqa: E402
 from tkdebug.instrument.cupti.library import Cupti, find_cupti  # noqa: E402
+from tkdebug.instrument.cupti.recording import Collection  # noqa: E402
 from tkdebug.instrument.recorder import Recorder  # noqa: E402
 from tkdebug.instrument.session import Session  # noqa: E402
 from tkdebug.runtime.cuda.activity_buffers import activity_buffers  # noqa: E402

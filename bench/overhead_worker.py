@@ -117,8 +117,8 @@ def start_watching(folder: Path) -> Any:
             for _ in range(2 if WATCH == "hooks" else 1)
         ]
     if WATCH == "alone":
-        from tkdebug.instrument.cupti.collection import Collection
         from tkdebug.instrument.cupti.library import Cupti, find_cupti
+        from tkdebug.instrument.cupti.recording import Collection
         from tkdebug.runtime.cuda.activity_buffers import activity_buffers
 
         collection = Collection(Cupti(find_cupti()), activity_buffers())

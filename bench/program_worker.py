@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import tkdebug
-from tkdebug.instrument.cupti.collection import Collection
 from tkdebug.instrument.cupti.library import Cupti, find_cupti
+from tkdebug.instrument.cupti.recording import Collection
 from tkdebug.runtime.cuda.activity_buffers import activity_buffers
 
 

@@ -28,9 +28,9 @@ from sections import check_gpu  # noqa: E402
 
 import tkdebug.language as tl  # noqa: E402
 from tkdebug import jit  # noqa: E402
-from tkdebug.instrument.cupti.collection import Collection  # noqa: E402
 from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL, records_by_kind  # noqa: E402
 from tkdebug.instrument.cupti.library import Cupti, find_cupti  # noqa: E402
+from tkdebug.instrument.cupti.recording import Collection  # noqa: E402
 from tkdebug.instrument.session import Session  # noqa: E402
 from tkdebug.runtime.cuda.activity_buffers import activity_buffers  # noqa: E402
 

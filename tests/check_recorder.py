@@ -37,8 +37,7 @@ from tkdebug.compiler.ir import Operation, PointerType
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.sites.table import HINT, INDEX, unwritten_infinities
-from tkdebug.interpreter.checks.shadow_flow import computable
-from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
+from tkdebug.interpreter.checks.shadow_values import computable, is_in_kernel, stored_value
 from tkdebug.interpreter.checks.undefined import wraps
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type
 from tkdebug.interpreter.evaluator import Evaluator

@@ -4,8 +4,8 @@ import ast
 
 import pytest
 
-from tkdebug.causes.candidates import edits_of
 from tkdebug.causes.kernel_text import Kind
+from tkdebug.causes.search import edits_of
 from tkdebug.compiler.frontend.source import KernelSource
 
 FLOAT, INT, POINTER = Kind("float", (32,)), Kind("int"), Kind("pointer")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tkdebug.causes.patterns import describe, picture
+from tkdebug.causes.mismatch import elements_in_words, picture
 
 
 def wrong(shape, *where):
@@ -34,7 +34,7 @@ def wrong(shape, *where):
     ],
 )
 def test_the_simplest_description_is_given(tensor, text):
-    assert describe(tensor) == text
+    assert elements_in_words(tensor) == text
 
 
 def test_a_picture_joins_what_does_not_fit():

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from tkdebug.causes.comparison import Comparison
-from tkdebug.causes.edits import Change, Edit
-from tkdebug.causes.kernel_text import span
+from tkdebug.causes.kernel_text import Change, Edit, span
 from tkdebug.causes.screening import Screening, Wanted
 from tkdebug.causes.tile_language import MissingError
 from tkdebug.knobs import scope

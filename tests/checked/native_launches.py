@@ -80,8 +80,7 @@ def natively(
     """
     from tkdebug.compiler.targets.registered_backends import target_of
     from tkdebug.runtime.cuda import driver_api
-    from tkdebug.runtime.cuda.device import device
-    from tkdebug.runtime.cuda.module import load_kernel
+    from tkdebug.runtime.cuda.device import device, load_kernel
 
     torch.zeros(1, device="cuda")
     module = copy_of(launch)

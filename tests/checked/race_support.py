@@ -11,8 +11,7 @@ from tkdebug import knobs
 from tkdebug.checks import RACE
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.passes.expand_watches import ExpandWatches
-from tkdebug.compiler.passes.insert_checks import InsertChecks, check_plan
-from tkdebug.compiler.passes.log_accesses import LogAccesses
+from tkdebug.compiler.passes.insert_checks import InsertChecks, LogAccesses, check_plan
 from tkdebug.compiler.passes.pipeline import PassManager
 from tkdebug.compiler.sites.checks import CheckOptions, CheckPlan
 from tkdebug.compiler.sites.watches import LOG_BYTES, records_words

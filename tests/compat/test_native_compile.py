@@ -20,11 +20,11 @@ from tkdebug.errors import CompileError
 from tkdebug.knobs import KNOBS
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.checked.checked_kernel import CheckedKernel
+from tkdebug.runtime.device.modes import NextAction
 from tkdebug.runtime.device.platform import GPUTarget
 from tkdebug.runtime.jit.function import jit
 from tkdebug.runtime.launch import launch_writer
 from tkdebug.runtime.launch.launches_in_flight import InFlight
-from tkdebug.runtime.launch.timed_launches import NextAction
 
 
 @jit

@@ -12,8 +12,14 @@ import torch
 
 from tkdebug.cli.runs.checks import check_upstream
 from tkdebug.compat.upstream.installed import installed_triton
-from tkdebug.compat.upstream.pass_dumps import caught_dumps, parse_dumps, passes_of, snapshots_of
-from tkdebug.compat.upstream.recording import UpstreamKernel, UpstreamRecorded
+from tkdebug.compat.upstream.recording import (
+    UpstreamKernel,
+    UpstreamRecorded,
+    caught_dumps,
+    parse_dumps,
+    passes_of,
+    snapshots_of,
+)
 from tkdebug.errors import UsageError
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.device.driver import has_real_gpu

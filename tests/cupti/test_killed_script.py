@@ -17,7 +17,7 @@ import activity_records as made
 from hooked_launches import native_launch
 from made_cupti import FakeCupti, PlainBuffers
 from tkdebug.records.hook_chain import HOOKS
-from tkdebug.instrument.cupti.collection import Collection
+from tkdebug.instrument.cupti.recording import Collection
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.recording import gpu_recording
 fake = FakeCupti(sys.argv[1])

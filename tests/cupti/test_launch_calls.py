@@ -12,10 +12,9 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from tkdebug.instrument.cupti.activity_join import ActivityJoin
-from tkdebug.instrument.cupti.collection import Collection, names_at
 from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.library import Cupti
-from tkdebug.instrument.cupti.recording import DeviceRecording, JoinHere
+from tkdebug.instrument.cupti.recording import Collection, DeviceRecording, JoinHere, names_at
 from tkdebug.records.hook_chain import CALL_FIELDS
 from tkdebug.runtime.cuda.activity_buffers import ActivityBuffers
 from tkdebug.runtime.cuda.launch_calls import LaunchCalls

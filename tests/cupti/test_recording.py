@@ -9,10 +9,9 @@ import pytest
 
 from tkdebug.instrument.activities import unpacked
 from tkdebug.instrument.cupti.activity_join import ActivityJoin
-from tkdebug.instrument.cupti.collection import Collection, names_at
 from tkdebug.instrument.cupti.joining import CallJoiner, Calls, Made
 from tkdebug.instrument.cupti.library import Cupti, CuptiError
-from tkdebug.instrument.cupti.recording import DeviceRecording, JoinHere
+from tkdebug.instrument.cupti.recording import Collection, DeviceRecording, JoinHere, names_at
 from tkdebug.instrument.device_records import ActivityBatch, LostActivities
 from tkdebug.instrument.session_file.tables import Recorded
 

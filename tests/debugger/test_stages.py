@@ -9,12 +9,12 @@ from fronts import Scripted, debugging
 from tkdebug import TensorDescriptor
 from tkdebug.compiler.dialects import arith
 from tkdebug.debugger.breakpoints import BreakKind
-from tkdebug.debugger.comparison import Comparison
 from tkdebug.debugger.console.commands import find_command
 from tkdebug.debugger.console.shell import Console
 from tkdebug.debugger.console.terminal import completions
 from tkdebug.debugger.goals import ChangeStage, Continue, Step, StepKind
 from tkdebug.debugger.ir_text import held_by, holders, layout_of, lines_around
+from tkdebug.debugger.session import Comparison
 from tkdebug.debugger.stages import Stage, all_stages, parse_stage
 from tkdebug.debugger.stops import Reason
 from tkdebug.debugger.values import Unavailable, buffers

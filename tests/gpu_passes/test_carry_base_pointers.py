@@ -8,7 +8,7 @@ from block_products import BLOCKS, gpu_module, loop_of, named, pipelined, produc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tkdebug.compiler.passes.gpu.carry_base_pointers import CarryBasePointers
+from tkdebug.compiler.passes.gpu.loop_registers import CarryBasePointers
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 

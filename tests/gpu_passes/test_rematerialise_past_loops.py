@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.parser import parse_module
-from tkdebug.compiler.passes.gpu.past_loops import RematerialisePastLoops
+from tkdebug.compiler.passes.gpu.loop_registers import RematerialisePastLoops
 from tkdebug.compiler.passes.pipeline import PassManager
 
 LAYOUT = """\

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tkdebug.compiler.ir.parser import parse_module
-from tkdebug.compiler.passes.gpu.past_loops import SinkPastLoops
+from tkdebug.compiler.passes.gpu.loop_registers import SinkPastLoops
 from tkdebug.compiler.passes.pipeline import PassManager
 
 TEXT = """tt.func @k(%p: !tt.ptr<f32>, %n: i32, %zero: i32, %one: i32) attributes {num_warps = 4} {

@@ -12,8 +12,12 @@ import pytest
 from launching import ARGUMENTS, FAR_NS, compiled, enter, fault, launch, leave
 
 from tkdebug.errors import Frame, SessionError
-from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder, join_from_environment
-from tkdebug.instrument.recording import event_sink
+from tkdebug.instrument.recorder import (
+    MOVED_AFTER,
+    SESSION_VARIABLE,
+    Recorder,
+    join_from_environment,
+)
 from tkdebug.instrument.records import Output
 from tkdebug.instrument.report import RENDERERS, render
 from tkdebug.instrument.session import Session
@@ -273,7 +277,7 @@ def test_recorder_waits_for_a_script_that_locks_its_own_session(path, locked, mo
         launch()
         recorder.flush()
         connection = locked()
-        for _ in range(event_sink.MOVED_AFTER):  # no more than 500 rows would wait otherwise
+        for _ in range(MOVED_AFTER):  # no more than 500 rows would wait otherwise
             launch()
         HOOKS.fault(fault())
         recorder.flush()
@@ -282,7 +286,7 @@ def test_recorder_waits_for_a_script_that_locks_its_own_session(path, locked, mo
         recorder.flush()
         assert recorder.error is None
         with Session.open(path) as session:
-            assert session.launch_count() == event_sink.MOVED_AFTER + 2
+            assert session.launch_count() == MOVED_AFTER + 2
             assert len(session.fault_groups()) == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith(f"tkdebug: {path}: another connection has it locked")

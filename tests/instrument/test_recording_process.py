@@ -17,7 +17,6 @@ from launching import FAR_NS, fault, launch
 from packed_launches import Kernel, note, start
 
 from tkdebug.instrument.recorder import Recorder
-from tkdebug.instrument.recording import event_sink
 from tkdebug.instrument.recording_process import client
 from tkdebug.instrument.recording_process.received import Received
 from tkdebug.instrument.recording_process.ring import (
@@ -303,7 +302,7 @@ def test_fault_is_in_the_file_when_the_hook_returns(path):
 
 
 def test_process_takes_over_from_the_thread_in_the_midst(path, monkeypatch):
-    monkeypatch.setattr(event_sink, "MOVED_AFTER", 101)
+    monkeypatch.setattr("tkdebug.instrument.recorder.MOVED_AFTER", 101)
     with Recorder(path, output=False) as recorder:
         for _ in range(200):
             launch()

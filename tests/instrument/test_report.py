@@ -11,10 +11,10 @@ from tkdebug.errors import Frame, TkError, UsageError
 from tkdebug.fault_printing.text import counted
 from tkdebug.findings.launch_counts import KernelChecks, LaunchCounts, access_tests
 from tkdebug.instrument.analyses.compiled_models import UncompiledGraph
-from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.report import RENDERERS, render, write_report
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.text_forms import format_ns
 from tkdebug.records.events import AutotuneChoice
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.terminal.text import visible

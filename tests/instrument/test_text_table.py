@@ -1,4 +1,4 @@
-from tkdebug.instrument.renderers.text_table import table_lines
+from tkdebug.instrument.text_forms import table_lines
 from tkdebug.terminal.display import cut, fitted, width_of
 
 ROWS = [("kernel", "launches", "total"), ("a" * 40, "1", "2 ms"), ("b", "1,000", "10 ms")]

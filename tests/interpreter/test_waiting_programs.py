@@ -15,8 +15,7 @@ import tkdebug.language as tl
 from tkdebug.compiler.targets.registered_backends import backend_of, target_of
 from tkdebug.errors import LaunchError
 from tkdebug.knobs import scope
-from tkdebug.runtime.compile.debugged_stages import source_for_gpu
-from tkdebug.runtime.compile.unlaunched_code import fitting_programs
+from tkdebug.runtime.compile.debugged_stages import fitting_programs, source_for_gpu
 from tkdebug.runtime.cuda.platform import H200_PROPERTIES
 from tkdebug.runtime.device.driver import DriverUtils
 

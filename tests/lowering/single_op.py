@@ -16,7 +16,7 @@ from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering import arithmetic, conversions, shapes, sorting
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.dots import mma
+from tkdebug.compiler.targets.nvptx.lowering.dots import dot
 from tkdebug.compiler.targets.nvptx.lowering.driver import TENSOR_MAP
 from tkdebug.compiler.targets.nvptx.lowering.reductions import reduce, scan
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
@@ -32,7 +32,7 @@ _FAMILIES = (
     reduce,
     scan,
     buffers,
-    mma,
+    dot,
     sorting,
 )
 LOWERINGS = {name: rule for family in _FAMILIES for name, rule in family.LOWERINGS.items()}

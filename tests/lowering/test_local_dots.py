@@ -13,7 +13,7 @@ from tkdebug.compiler.layouts import LANE, REGISTER, blocked, fma_operand, trans
 from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen.generation import generate
-from tkdebug.compiler.targets.nvptx.lowering.dots import fma
+from tkdebug.compiler.targets.nvptx.lowering.dots import dot
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import plan_vectors, widened
 
 ACC_32 = blocked((4, 4), (4, 8), (2, 1), (1, 0), (32, 32))
@@ -99,7 +99,7 @@ def test_operands_in_shared_memory_are_multiplied(case, elements):
 @pytest.mark.parametrize("case", CASES)
 def test_long_products_are_a_loop(case):
     text, operands = text_and_operands(*CASES[case], ("f32",) * 3)
-    with mock.patch.object(fma, "_MOST_PRODUCTS", 1):
+    with mock.patch.object(dot, "_MOST_PRODUCTS", 1):
         piece = check(text, operands)
     body = piece.ctx.emit.module("test")
     loops = body.count("dot.body")

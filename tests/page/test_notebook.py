@@ -8,8 +8,7 @@ import tkdebug
 from tkdebug.errors import Frame, UsageError
 from tkdebug.instrument.home.kernel_pictures import tile_values_picture
 from tkdebug.instrument.home.pictures import Box
-from tkdebug.instrument.home.svg import to_svg
-from tkdebug.instrument.notebook import FoundFault, Kernel, Run, Timeline
+from tkdebug.instrument.notebook import FoundFault, Kernel, Run, Timeline, to_svg
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.watches.records import WatchedValue, packed

@@ -199,12 +199,12 @@ def test_edited_cubin_takes_its_place(tmp_path):
 
 def test_load_hooks_are_called_around_loading(monkeypatch):
     from tkdebug.compat.triton_api import knobs
-    from tkdebug.runtime.cuda import device, launcher, module
+    from tkdebug.runtime.cuda import device, launcher
 
     monkeypatch.setattr(device, "require_device", lambda: None)
     monkeypatch.setattr(device, "device", lambda index: None)
-    loaded = module.LoadedKernel(5, 6, 20, 0, 128)
-    monkeypatch.setattr(module, "load_kernel", lambda *arguments: loaded)
+    loaded = device.LoadedKernel(5, 6, 20, 0, 128)
+    monkeypatch.setattr(device, "load_kernel", lambda *arguments: loaded)
     monkeypatch.setattr(launcher, "launch_function", lambda: lambda *arguments: 0)
     seen = []
     before, after = knobs._LOAD_START, knobs._LOAD_END

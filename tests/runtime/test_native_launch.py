@@ -18,8 +18,7 @@ from tkdebug.runtime.compile.options import LaunchOptions
 from tkdebug.runtime.cuda import device as device_module
 from tkdebug.runtime.cuda import driver_api
 from tkdebug.runtime.cuda import platform as cuda_platform
-from tkdebug.runtime.cuda.device import Device
-from tkdebug.runtime.cuda.module import check_resources
+from tkdebug.runtime.cuda.device import Device, check_resources
 from tkdebug.runtime.device.platform import platform
 from tkdebug.runtime.errors import (
     ArgumentTypeError,

@@ -34,10 +34,10 @@ from tkdebug.runtime.checked.checked_kernel import (
 from tkdebug.runtime.checked.checked_launches import CHECKED
 from tkdebug.runtime.checked.closer_looks import MOST_LOOKS_AT_THREADS
 from tkdebug.runtime.checked.launch_kinds import QUIET
+from tkdebug.runtime.device.modes import timed_launches
 from tkdebug.runtime.launch import launch_writer, native_kernel
 from tkdebug.runtime.launch.launches_in_flight import InFlight
 from tkdebug.runtime.launch.native_kernel import NativeKernel
-from tkdebug.runtime.launch.timed_launches import timed_launches
 
 
 @pytest.fixture

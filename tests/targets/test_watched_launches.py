@@ -15,8 +15,8 @@ import tkdebug.language as tl
 from tkdebug import knobs
 from tkdebug.compiler.sites.table import table_bytes
 from tkdebug.interpreter.launch import run_module
+from tkdebug.runtime.device.modes import timed_launches
 from tkdebug.runtime.device.platform import LaunchableKernel
-from tkdebug.runtime.launch.timed_launches import timed_launches
 from tkdebug.watches.records import summary_text
 
 

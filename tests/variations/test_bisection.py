@@ -15,7 +15,7 @@ import tkdebug.language as tl
 from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.passes import cleanup, dots
 from tkdebug.compiler.passes import unroll_loops as unrolling
-from tkdebug.compiler.passes.gpu import allocate_shared, carry_base_pointers, insert_barriers
+from tkdebug.compiler.passes.gpu import allocate_shared, insert_barriers, loop_registers
 from tkdebug.variations.bisect_report import bisect_json, bisect_text
 from tkdebug.variations.bisection import Bisected, bisect
 
@@ -168,8 +168,8 @@ def test_barrier_that_is_left_out_is_missed_though_no_result_shows_it(keep, monk
 
 
 def test_pointer_that_steps_twice_is_a_fault_of_its_pass(keep, monkeypatch):
-    real = carry_base_pointers._steps
-    monkeypatch.setattr(carry_base_pointers, "_steps", lambda y, a: real(y, a) * 2)
+    real = loop_registers._steps
+    monkeypatch.setattr(loop_registers, "_steps", lambda y, a: real(y, a) * 2)
     culprit = found(keep, launch_product).culprit
     assert (culprit.pass_name, culprit.how) == ("carry-base-pointers", "fault")
     assert "oob-load" in culprit.text

@@ -8,11 +8,12 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
 
-from tkdebug.causes.edits import Change, Edit
 from tkdebug.causes.kernel_text import (
     ACCESSES,
     REDUCTIONS,
     SCANS,
+    Change,
+    Edit,
     KernelText,
     Kind,
     axis_of,

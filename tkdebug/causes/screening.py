@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.causes.comparison import Comparison
-from tkdebug.causes.edits import Edit
-from tkdebug.causes.kernel_text import span
+from tkdebug.causes.kernel_text import Edit, span
 from tkdebug.causes.tile_language import Language, MissingError, Number, Pointer
 from tkdebug.compiler.dtypes import dtype
 from tkdebug.compiler.frontend.source import KernelSource

@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tkdebug.causes.edits import Change, Edit
 from tkdebug.causes.expression_edits import BY_SIGN, LOG2_E, distance
 from tkdebug.causes.kernel_text import (
     REDUCTIONS,
+    Change,
+    Edit,
     KernelText,
     Kind,
     callee,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from tkdebug.instrument.json_text import json_text
+from tkdebug.instrument.text_forms import json_text
 from tkdebug.precision.measured import Finding, KernelNumerics, LineErrors, Output, Share, Verdict
 
 SCHEMA = 1

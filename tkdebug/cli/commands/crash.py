@@ -41,7 +41,7 @@ class CrashCommand(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Print the dump's contents; the result is the exit status."""
         from tkdebug.cli.places import put_out
-        from tkdebug.instrument.json_text import json_text
+        from tkdebug.instrument.text_forms import json_text
         from tkdebug.runtime.device.platform import platform_in_force
 
         dumps = platform_in_force().crash_dumps

@@ -29,7 +29,7 @@ class ExplainCommand(Command):
         """Print what is known of the kind; the result is the exit status."""
         from tkdebug.cli.places import put_out
         from tkdebug.findings.fault_kinds import FaultKind, fault_kinds
-        from tkdebug.instrument.json_text import json_text
+        from tkdebug.instrument.text_forms import json_text
 
         kinds = fault_kinds()
         wanted: list[FaultKind] = [*kinds.values()]

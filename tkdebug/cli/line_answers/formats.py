@@ -16,7 +16,7 @@ from tkdebug.cli.line_answers.kernel_lines import (
 )
 from tkdebug.errors import Frame, UsageError, shown_path
 from tkdebug.findings.launch_counts import access_tests
-from tkdebug.instrument.json_text import json_text
+from tkdebug.instrument.text_forms import json_text
 from tkdebug.linemap.line_counts import (
     COLUMNS,
     Column,

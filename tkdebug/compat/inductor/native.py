@@ -26,7 +26,7 @@ from tkdebug.compat.inductor.uncompiled import as_written, report_unknown_compil
 from tkdebug.compat.inductor.user_kernels import analyse_user_kernels
 from tkdebug.compat.replacements import Replacements, set_option
 from tkdebug.errors import UnsupportedError
-from tkdebug.runtime.launch.timed_launches import timed_launches
+from tkdebug.runtime.device.modes import timed_launches
 
 
 class CompilesNatively:

@@ -1,9 +1,14 @@
-"""`InsertChecks`: numbers the accesses and other ops that a checked kernel tests as it runs.
+"""The passes that a checked kernel has before all GPU passes.
 
-It comes before all GPU passes, so that one source access is one site: these copy, peel and mask
-accesses, and each copy keeps its number. The place where a descriptor's block begins passes through
-a hint that no pass uses. Nothing else of the kernel changes, and the tests themselves are written
-by lowering, so that no pass has to look through them.
+`InsertChecks`: numbers the accesses and other ops that a checked kernel tests as it runs. Because
+it comes first, one source access is one site: GPU passes copy, peel and mask accesses, and each
+copy keeps its number. The place where a descriptor's block begins passes through a hint that no
+pass uses. Nothing else of the kernel changes, and the tests themselves are written by lowering, so
+that no pass has to look through them.
+
+`LogAccesses`: has a checked kernel log the accesses of its programs, to find races. It adds watches
+(`ExpandWatches`), so pipelining, layouts and barriers need no rules for it. Loads of parameters
+through which the kernel writes nothing are left out.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from typing import ClassVar
 
 from tkdebug.checks import RACE
 from tkdebug.compiler.analysis.axis_facts import unit_of
-from tkdebug.compiler.analysis.global_memory import Origin, pointer_origin
+from tkdebug.compiler.analysis.global_memory import Origin, may_meet, pointer_origin
 from tkdebug.compiler.analysis.launch_slice import decided_values, is_decided
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects.interfaces import (
@@ -24,13 +29,16 @@ from tkdebug.compiler.dialects.interfaces import (
     Writing,
     stored,
 )
+from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value, written_infs
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
+from tkdebug.compiler.passes.expand_watches import waits_for_memory
 from tkdebug.compiler.passes.pass_run import PassRun, RunCallback
 from tkdebug.compiler.passes.pipeline import SnapshotCallback, run_pipeline
 from tkdebug.compiler.rewriting.copies import copy_module
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.sites.checks import (
     BOUNDS_KINDS,
@@ -44,10 +52,127 @@ from tkdebug.compiler.sites.checks import (
 from tkdebug.compiler.sites.live_memory import MARKS
 from tkdebug.compiler.sites.table import HINT, SYMPTOM_KINDS, SYMPTOMS
 from tkdebug.compiler.sites.texts import site_text
-from tkdebug.compiler.sites.watches import watch_sites
+from tkdebug.compiler.sites.watches import (
+    ADDRESS_BITS,
+    AFTER,
+    BEFORE,
+    HASH_BITS,
+    LOGGED,
+    WatchSite,
+    watch_sites,
+)
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
 _PARTIAL = names_of(arith.Shift, arith.IntegerDivision)
+
+
+class LogAccesses:
+    """Puts a watch at each access that may be in a race."""
+
+    name: ClassVar[str] = "log-accesses"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Log the accesses of a kernel whose programs may write memory that others access."""
+        wanted = _wanted(module)
+        if not wanted or cannot_be_logged(module):
+            return
+        sites = list(watch_sites(module.function))
+        looks = any(tt.Atomic.matches(op) and bool(tt.Atomic(op).result.uses) for op in wanted)
+        for op in wanted:
+            for when in _moments(op, looks):
+                anchor = op if when == BEFORE else _next(op)
+                build = OpBuilder(rewriter, anchor, self.name, op.location)
+                word = _word(build, op, when)
+                build.effect(tt.Watch, (word,), watch=len(sites))
+                sites.append(_logged_site(len(sites), op, when, ir.shape_of(word.type)))
+        sites.append(_logged_site(len(sites), None, BEFORE, ()))
+        tt.Func(module.function).watch_sites = tuple(map(site_text, sites))
+        rewriter.record_change(module.function, self.name)
+        rewriter.commit()
+
+
+def cannot_be_logged(module: Module) -> bool:
+    """Whether threads may leave a loop with accesses at different times, by plain loads."""
+    return any(waits_for_memory(op) for op in _wanted(module))
+
+
+def _wanted(module: Module) -> list[Operation]:
+    accesses = [op for op in module.walk() if PointerAccess.matches(op)]
+    written = {_origin(op) for op in accesses if not tt.Load.matches(op)}
+    return [op for op in accesses if any(may_meet(_origin(op), one) for one in written)]
+
+
+def _origin(op: Operation) -> Value | Origin:
+    origin = pointer_origin(PointerAccess(op).pointer)
+    # A loaded pointer may be a parameter's address.
+    return Origin.UNKNOWN if isinstance(origin, Origin) else origin
+
+
+def _moments(op: Operation, looks: bool) -> Iterator[int]:
+    """Yield the moments at which an access is logged; `looks`: programs read others' atomics."""
+    if tt.Store.matches(op) or (tt.Atomic.matches(op) and looks):
+        yield BEFORE
+    if not tt.Store.matches(op):
+        yield AFTER
+
+
+def _next(op: Operation) -> Operation:
+    block = op.block
+    assert block is not None
+    return block.operations[block.operations.index(op) + 1]
+
+
+def _word(build: OpBuilder, op: Operation, when: int) -> Value:
+    pointer, masked = PointerAccess(op).pointer, MaskedAccess.cast(op)
+    wide = ir.with_element(pointer.type, ir.I64)
+    address = build.op(tt.PtrToInt, (pointer,), wide)
+    word = build.binary(arith.AndI, address, (1 << ADDRESS_BITS) - 1)
+    value = stored(op) if tt.Store.matches(op) else None
+    if tt.Load.matches(op) and when == AFTER:
+        value = op.result
+    if value is not None:
+        bits = build.binary(arith.ShLI, _hash(build, value), ADDRESS_BITS)
+        word = build.binary(arith.OrI, word, bits)
+    if masked is not None and masked.mask is not None:
+        word = build.op(arith.Select, (masked.mask, word, build.constant(wide, 0)), wide)
+    return word
+
+
+def _hash(build: OpBuilder, value: Value) -> Value:
+    """A few bits of each element, equal for equal elements; int64."""
+    element, wide = ir.element_of(value.type), ir.with_element(value.type, ir.I64)
+    if isinstance(element, ir.PointerType):
+        value = build.op(tt.PtrToInt, (value,), wide)
+    elif not element.is_integer:
+        whole = ir.with_element(value.type, ir.ScalarType(f"i{element.bits}"))
+        value = build.op(tt.Bitcast, (value,), whole)
+    bits = ir.element_of(value.type).bits
+    if bits < ir.I64.bits:
+        value = build.op(arith.ExtUI, (value,), wide)
+    while bits > HASH_BITS:
+        bits //= 2
+        value = build.binary(arith.XOrI, value, build.binary(arith.ShRUI, value, bits))
+    return build.binary(arith.AndI, value, (1 << HASH_BITS) - 1)
+
+
+def _logged_site(number: int, op: Operation | None, when: int, shape: tuple[int, ...]) -> WatchSite:
+    return WatchSite(
+        number=number,
+        watch=f"{LOGGED}: {'clock' if op is None else op.id}",
+        name="",
+        frames=() if op is None else op.location.frames,
+        type="",
+        dtype="int64",
+        element="i64",
+        is_unsigned=False,
+        shape=shape,
+        programs=(),
+        condition="",
+        is_whole=True,
+        plugin=LOGGED,
+        op_id=0 if op is None else op.id,
+        operand=when,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +304,6 @@ def add_checks(
         on_run: called after each pass, also one that failed.
     """
     from tkdebug.compiler.passes.expand_watches import ExpandWatches
-    from tkdebug.compiler.passes.log_accesses import LogAccesses
 
     runs = run_pipeline(module, (InsertChecks(options),), snapshot=snapshot, on_run=on_run)
     # Reports are read by the kernel without its log, which a closer look could not run again.

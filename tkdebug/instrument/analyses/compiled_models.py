@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.errors import Frame
 from tkdebug.fault_printing.text import counted
-from tkdebug.instrument.durations import format_ns
+from tkdebug.instrument.text_forms import format_ns
 from tkdebug.records.storage import stored
 from tkdebug.terminal.display import cut
 from tkdebug.terminal.text import visible_line

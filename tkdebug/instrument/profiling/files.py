@@ -11,10 +11,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.profiling import ProfileError
 from tkdebug.instrument.profiling.profile import ROOT_NAME, Place, Profile
 from tkdebug.instrument.profiling.profiler import DeviceFacts
+from tkdebug.instrument.text_forms import json_text
 from tkdebug.process.named_files import write_whole
 
 FORMAT_OF_DATA: Mapping[str, str] = {"tree": "hatchet", "trace": "chrome_trace"}

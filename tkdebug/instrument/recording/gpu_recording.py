@@ -177,8 +177,7 @@ class GpuRecording:
     def _make_recording(
         self, buffers: ActivityBuffers, process: RecordingProcess | None
     ) -> DeviceRecording:
-        from tkdebug.instrument.cupti.collection import Collection
-        from tkdebug.instrument.cupti.recording import DeviceRecording
+        from tkdebug.instrument.cupti.recording import Collection, DeviceRecording
 
         cupti = Cupti(find_cupti())
         if self._has_stalls:
@@ -215,8 +214,7 @@ class GpuRecording:
 
             return JoinApart(process, buffers, cupti.version, self._has_origins)
         from tkdebug.instrument.cupti.activity_join import ActivityJoin
-        from tkdebug.instrument.cupti.collection import names_at
-        from tkdebug.instrument.cupti.recording import JoinHere
+        from tkdebug.instrument.cupti.recording import JoinHere, names_at
 
         self._join = ActivityJoin(cupti.layout, names_at, self._on_measured, self._on_record)
         return JoinHere(self._join)

@@ -26,7 +26,7 @@ from tkdebug.instrument.records import NOT_A_RECORD, Launch, Output, RecordTable
 from tkdebug.instrument.session_file.columns import columns_of
 from tkdebug.instrument.session_file.queued_events import EncodedRow, Event, Stamped
 from tkdebug.records.events import KernelCompiled, LaunchProgress
-from tkdebug.records.launch_packing import NoteParts, PackableKernel
+from tkdebug.records.hook_chain import NoteParts, PackableKernel
 from tkdebug.records.scopes import SCOPES, ScopeWatcher
 from tkdebug.terminal.text import tell
 

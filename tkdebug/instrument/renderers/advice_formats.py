@@ -16,8 +16,8 @@ from tkdebug.instrument.analyses.advice import (
     measured_ns,
     what_bounds,
 )
-from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.text_forms import json_text
 
 SCHEMA = 1
 SourceLine = Callable[[str, int], str | None]

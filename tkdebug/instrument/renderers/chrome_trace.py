@@ -20,11 +20,11 @@ from tkdebug.instrument.activities import recorded_activities
 from tkdebug.instrument.analyses.kernel_names import activity_name, demangled
 from tkdebug.instrument.analyses.origin_totals import recorded_origins
 from tkdebug.instrument.device_records import Activity, Origin
-from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.records import FaultGroup, RunInfo, ScopeSpan
 from tkdebug.instrument.renderers.timeline_section import timeline_events
 from tkdebug.instrument.renderers.trace_tracks import StreamLanes, Tracks, host_track_name, lanes
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.text_forms import json_text
 from tkdebug.records.events import ArgumentInfo
 
 _MOST_KNOWN = 4096

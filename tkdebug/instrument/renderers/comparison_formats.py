@@ -19,15 +19,13 @@ from tkdebug.instrument.analyses.comparison import (
     WatchedChange,
 )
 from tkdebug.instrument.analyses.watched_values import value_line
-from tkdebug.instrument.durations import format_ns
-from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.records import KernelSummary, RunInfo
 from tkdebug.instrument.renderers.advice_formats import advice_data
 from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.renderers.json_format import fault_object
 from tkdebug.instrument.renderers.text_format import run_line
-from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.text_forms import format_ns, json_text, table_lines
 from tkdebug.terminal.display import PLAIN_VIEW, View
 from tkdebug.terminal.text import visible, visible_line
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from tkdebug.instrument.activities import recorded_activities
 from tkdebug.instrument.analyses.kernel_names import activity_name
 from tkdebug.instrument.analyses.origin_totals import recorded_origins
-from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.renderers.json_format import recorded_launches
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.text_forms import json_text
 
 _TIME, _COUNT = "time (ns)", "count"
 _DEVICES: dict[str, object] = {}

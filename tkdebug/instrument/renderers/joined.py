@@ -12,13 +12,13 @@ from functools import partial
 
 from tkdebug.errors import UsageError, shown_path
 from tkdebug.instrument.home.variants import Variants
-from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.records import FaultGroup, FaultKey
 from tkdebug.instrument.renderers import junit, sarif
 from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.renderers.json_format import fault_data
 from tkdebug.instrument.renderers.text_format import run_line
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.text_forms import json_text
 
 SHARDS_SCHEMA = 1
 FORMATS = ("text", "json", "sarif", "junit")

@@ -24,7 +24,6 @@ from tkdebug.instrument.analyses.watched_values import (
 from tkdebug.instrument.device_records import ActivityTotal, GpuState
 from tkdebug.instrument.home.json_text import plain
 from tkdebug.instrument.home.variants import Variants
-from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.recording.nvml import slowdown_names
 from tkdebug.instrument.records import FaultGroup, Launch
 from tkdebug.instrument.renderers.advice_formats import advice_data
@@ -33,6 +32,7 @@ from tkdebug.instrument.renderers.text_format import recorded_tunings
 from tkdebug.instrument.renderers.timeline_section import timeline_object
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.tables import Recorded
+from tkdebug.instrument.text_forms import json_text
 from tkdebug.records.events import AutotuneChoice, Cause, Fault
 from tkdebug.watches.records import WatchedValue
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from tkdebug.instrument.home.json_text import plain
 from tkdebug.instrument.home.model import model_of
-from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.text_forms import json_text
 
 
 def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:

@@ -19,10 +19,10 @@ from tkdebug.instrument.analyses.comparison import Comparison, compare
 from tkdebug.instrument.home.json_text import plain
 from tkdebug.instrument.home.model import model_of
 from tkdebug.instrument.home.records import RunModel
-from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.renderers.json_format import fault_object
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.text_forms import json_text
 from tkdebug.terminal.text import visible
 
 if TYPE_CHECKING:

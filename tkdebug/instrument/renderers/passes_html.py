@@ -12,12 +12,12 @@ from html import escape
 
 from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.analyses.kernel_names import differing_parts
-from tkdebug.instrument.durations import measured_ns
 from tkdebug.instrument.passes.diff import OpChange, OpRef, PassDiff, StageOps, text_diff
 from tkdebug.instrument.passes.kernel_passes import LifeStep, LineLife, line_life, lines_with_ops
 from tkdebug.instrument.passes.query import KernelReport
 from tkdebug.instrument.passes.summary import LineRun, counts_text, group_changes, run_text, runs_of
 from tkdebug.instrument.renderers.passes_text import group_text
+from tkdebug.instrument.text_forms import measured_ns
 from tkdebug.terminal.text import visible
 
 MAX_CHANGES = 2_000

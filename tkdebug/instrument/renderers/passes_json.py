@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tkdebug.instrument.home.variants import variant_key
-from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.passes.diff import OpChange, OpRef, PassDiff, text_diff
 from tkdebug.instrument.passes.kernel_passes import LineLife
 from tkdebug.instrument.passes.query import KernelReport
+from tkdebug.instrument.text_forms import json_text
 
 JSON_SCHEMA = 1
 

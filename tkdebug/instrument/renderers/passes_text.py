@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 from tkdebug.errors import shown_path
 from tkdebug.fault_printing.text import counted
-from tkdebug.instrument.durations import format_ns, measured_ns
 from tkdebug.instrument.passes.diff import OpChange, OpRef, PassDiff, text_diff
 from tkdebug.instrument.passes.kernel_passes import LifeStep
 from tkdebug.instrument.passes.query import KernelReport
@@ -21,7 +20,7 @@ from tkdebug.instrument.passes.summary import (
     run_text,
     runs_of,
 )
-from tkdebug.instrument.renderers.text_table import table_lines
+from tkdebug.instrument.text_forms import format_ns, measured_ns, table_lines
 from tkdebug.terminal.display import PLAIN_VIEW, View, fitted
 from tkdebug.terminal.text import visible, visible_line
 

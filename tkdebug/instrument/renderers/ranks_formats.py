@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tkdebug.instrument.analyses.ranks import KernelSpread, Ranks
-from tkdebug.instrument.durations import format_ns
-from tkdebug.instrument.json_text import json_text
-from tkdebug.instrument.renderers.text_table import table_lines
+from tkdebug.instrument.text_forms import format_ns, json_text, table_lines
 from tkdebug.terminal.text import visible_line
 
 SCHEMA = 1

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.records import FaultGroup, Launch
 from tkdebug.instrument.renderers.json_format import recorded_launches
 from tkdebug.instrument.renderers.trace_tracks import host_track_name
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.text_forms import json_text
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 Frames = dict[tuple[str, str, int], int]

@@ -22,7 +22,6 @@ from tkdebug.instrument.analyses.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.analyses.ranks import compare_ranks
 from tkdebug.instrument.analyses.watched_values import instrumented_text, watched_lines
 from tkdebug.instrument.device_records import ActivityTotal, GpuState, LostActivities
-from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.recording.nvml import slowdown_names
 from tkdebug.instrument.records import (
     SCOPE_SEPARATOR,
@@ -35,10 +34,10 @@ from tkdebug.instrument.renderers.advice_formats import advice_lines
 from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.renderers.ranks_formats import ranks_text
 from tkdebug.instrument.renderers.stalls_section import stalls_lines
-from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.renderers.timeline_section import timeline_lines
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.tables import Recorded
+from tkdebug.instrument.text_forms import format_ns, table_lines
 from tkdebug.records.events import AutotuneChoice
 from tkdebug.terminal.display import PLAIN_VIEW, View, cut
 from tkdebug.terminal.text import visible, visible_line

@@ -14,10 +14,10 @@ from tkdebug.instrument.analyses.timelines import (
     launch_timeline,
     recorded_timelines,
 )
-from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.records import Launch, RunInfo
 from tkdebug.instrument.renderers.trace_tracks import FIRST_WARP_TRACK, track_name
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.text_forms import format_ns
 from tkdebug.terminal.display import cut
 from tkdebug.timelines import Span, WarpTimeline
 

@@ -24,19 +24,17 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.inf_reports import HeldInf, InfReports, is_exponential
-from tkdebug.interpreter.checks.shadow_flow import (
+from tkdebug.interpreter.checks.shadow_values import (
+    Origin,
+    ShadowValues,
     all_united,
+    at_touched,
     computable,
     is_elementwise,
     moved_shadows,
     rows_and_columns,
     scanned_shadows,
     selected_shadows,
-)
-from tkdebug.interpreter.checks.shadow_values import (
-    Origin,
-    ShadowValues,
-    at_touched,
     stored_value,
     updated_by,
 )

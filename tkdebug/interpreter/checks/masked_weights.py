@@ -24,7 +24,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.interpreter.checks.shadow_flow import computable, is_elementwise
+from tkdebug.interpreter.checks.shadow_values import computable, is_elementwise
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.rules import run_alone
 from tkdebug.interpreter.tiles.values import TileValue

@@ -31,18 +31,16 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded, incoming
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.interpreter.checks.shadow_flow import (
-    all_united,
-    computable,
-    rows_and_columns,
-    shadows_of_results,
-)
 from tkdebug.interpreter.checks.shadow_values import (
     Origin,
     ShadowValues,
+    all_united,
     at_touched,
+    computable,
     element_at,
     is_in_kernel,
+    rows_and_columns,
+    shadows_of_results,
     stored_value,
     updated_by,
 )

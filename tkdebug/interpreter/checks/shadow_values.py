@@ -1,27 +1,49 @@
 """Elements of values that an observer follows, through branches and loops, from where they arose.
 
 A shadow is a bool tensor like any tile's (P or 1, then the tile's axes, extent 1 for all
-positions). Subclasses define what shadows mean, how ops pass them on and where they are reported.
+positions). Subclasses of `ShadowValues` define what shadows mean, how ops pass them on and where
+they are reported.
+
+The flow of undefined elements from an op's operands to its results is here, too: a shadow is true
+where the value is undefined. Shadows end at an op that has no rule here: reports of undefined
+values must be right, and may miss some.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.dialects.interfaces import Writing, stored
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import Moving, Writing, stored
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.memory.touched import Touched
+from tkdebug.interpreter.numerics.scans import any_along
 from tkdebug.interpreter.observers import Observer
+from tkdebug.interpreter.rules import run_alone
+from tkdebug.interpreter.tiles.values import TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
     from tkdebug.interpreter.memory.observed_access import ObservedAccess
+
+Shadows = Sequence[Tensor | None]
+
+# Where the other operand is 0 the result is 0, whatever the one is.
+ANNIHILATED_BY_ZERO = frozenset(
+    name for name, view in OPS.items() if issubclass(view, arith.Binary) and view.absorbing == 0
+)
+# Kernels mask scores by adding -inf, or -1e4 where that overflows: nothing is left of the score.
+_DROWNING = 1e4
+_ENDS = names_of(tt.Load, tt.Atomic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +192,176 @@ def updated_by(ev: Evaluator, access: ObservedAccess) -> Callable[[], Tensor]:
 def element_at(values: Tensor, place: tuple[int, ...]) -> Tensor:
     """The element at `place`; an axis of extent 1 represents all positions."""
     return values[tuple(min(at, n - 1) for at, n in zip(place, values.shape, strict=True))]
+
+
+def shadows_of_results(
+    ev: Evaluator,
+    op: Operation,
+    operands: Sequence[TileValue],
+    shadows: Shadows,
+    all_shadows: Shadows,
+) -> Sequence[Tensor | None]:
+    """The results' shadows.
+
+    Args:
+        ev: the evaluator that is about to run `op`.
+        op: any op but control flow.
+        operands: its operands' values.
+        shadows: the operands' shadows of one origin, at least one of which is not None.
+        all_shadows: the operands' shadows of any origin.
+    """
+    if Moving.matches(op):
+        return moved_shadows(ev, op, shadows)
+    if tt.Reduce.matches(op):
+        return _each(op, any_along(all_united(shadows), tt.Reduce(op).axis + 1))
+    if tt.Scan.matches(op):
+        return _each(op, scanned_shadows(op, all_united(shadows)))
+    if tt.Dot.matches(op):
+        return [_product(ev, op, operands, shadows, all_shadows)]
+    if arith.Select.matches(op):
+        return [selected_shadows(ev, op, operands, shadows)]
+    if op.regions or op.name in _ENDS or not is_elementwise(op):
+        return [None] * len(op.results)
+    if op.name in ANNIHILATED_BY_ZERO:
+        return [_kept(ev, op, operands, shadows, all_shadows, lambda other: other != 0)]
+    if arith.AddF.matches(op) or arith.SubF.matches(op):
+        return [
+            _kept(ev, op, operands, shadows, all_shadows, lambda other: ~(other.abs() >= _DROWNING))
+        ]
+    if arith.OrI.matches(op) and ir.element_of(op.result.type).bits == 1:
+        return [_kept(ev, op, operands, shadows, all_shadows, lambda other: ~other.bool())]
+    return _each(op, all_united(shadows))
+
+
+def united(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """The elements that are in either of two shadows."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a | b
+
+
+def all_united(shadows: Shadows) -> Tensor:
+    """The elements that are in any of the shadows, at least one of which is not None."""
+    total = None
+    for shadow in shadows:
+        total = united(total, shadow)
+    assert total is not None
+    return total
+
+
+def _each(op: Operation, shadow: Tensor) -> Sequence[Tensor]:
+    return [shadow] * len(op.results)
+
+
+def is_elementwise(op: Operation) -> bool:
+    """Whether each element of the results is computed from the operands' elements in its place."""
+    if not op.results:
+        return False
+    shape = ir.shape_of(op.results[0].type)
+    return all(
+        not isinstance(value.type, ir.DescriptorType) and ir.shape_of(value.type) == shape
+        for value in (*op.operands, *op.results)
+    )
+
+
+def moved_shadows(ev: Evaluator, op: Operation, shadows: Shadows) -> Sequence[Tensor]:
+    """The results' shadows of an op that moves elements, and shadows in the same way."""
+    given = [
+        _nothing(ev, operand) if shadow is None else shadow
+        for operand, shadow in zip(op.operands, shadows, strict=True)
+    ]
+    results = run_alone(ev, op, given)
+    return [ev.dense(result, ir.I1) for result in results]
+
+
+def _nothing(ev: Evaluator, operand: Value) -> Tensor:
+    rank = len(ir.shape_of(operand.type))
+    return torch.zeros((1,) * (rank + 1), dtype=torch.bool, device=ev.device)
+
+
+def scanned_shadows(op: Operation, shadow: Tensor) -> Tensor:
+    """The elements of a scan's result that a shadowed one flows into."""
+    scan = tt.Scan(op)
+    axis = scan.axis
+    counts = shadow.to(torch.uint8)
+    if scan.reverse:
+        return counts.flip(axis + 1).cummax(axis + 1).values.flip(axis + 1).bool()
+    return counts.cummax(axis + 1).values.bool()
+
+
+def selected_shadows(
+    ev: Evaluator, op: Operation, operands: Sequence[TileValue], shadows: Shadows
+) -> Tensor | None:
+    """The shadows of the chosen elements, and the condition's."""
+    chooser, first, second = shadows
+    condition = ev.dense(operands[0], arith.Select(op).condition.type).bool()
+    rank = len(ir.shape_of(op.result.type))
+    if condition.dim() != rank + 1:  # a scalar chooses whole tiles
+        condition = condition.reshape(-1, *(1,) * rank)
+        chooser = None if chooser is None else chooser.reshape(-1, *(1,) * rank)
+    if first is not None:
+        chooser = united(chooser, first & condition)
+    if second is not None:
+        chooser = united(chooser, second & ~condition)
+    return chooser
+
+
+def _kept(
+    ev: Evaluator,
+    op: Operation,
+    operands: Sequence[TileValue],
+    shadows: Shadows,
+    all_shadows: Shadows,
+    matters: Callable[[Tensor], Tensor],
+) -> Tensor | None:
+    """Return the union of the operands' shadows, less elements that the other operand decides."""
+    total = None
+    for place, shadow in enumerate(shadows):
+        if shadow is None:
+            continue
+        other = 1 - place
+        keep = matters(computable(ev.dense(operands[other], op.operands[other].type)))
+        total = united(total, shadow & _or_shadowed(keep, all_shadows[other]))
+    return total
+
+
+def computable(values: Tensor) -> Tensor:
+    """`values`, in a type that torch computes with: of 8-bit floats it only moves the bits."""
+    return values.float() if values.is_floating_point() and values.element_size() == 1 else values
+
+
+def _or_shadowed(keep: Tensor, shadow: Tensor | None) -> Tensor:
+    return keep if shadow is None else keep | shadow
+
+
+def _product(
+    ev: Evaluator,
+    op: Operation,
+    operands: Sequence[TileValue],
+    shadows: Shadows,
+    all_shadows: Shadows,
+) -> Tensor | None:
+    """A matrix product's: rows and columns that meet a shadowed element, and not only at zeros."""
+    total = shadows[2]
+    for place in (0, 1):
+        shadow, other = shadows[place], 1 - place
+        if shadow is None:
+            continue
+        types = [value.type for value in op.operands]
+        values = computable(ev.full(operands[other], types[other]))
+        keep = _or_shadowed(values != 0, all_shadows[other])
+        keep = keep.expand(keep.shape[0], *ir.shape_of(types[other])).float()
+        shadowed = shadow.expand(shadow.shape[0], *ir.shape_of(types[place])).float()
+        met = torch.matmul(shadowed, keep) if place == 0 else torch.matmul(keep, shadowed)
+        total = united(total, met != 0)
+    return total
+
+
+def rows_and_columns(shadows: Shadows) -> Tensor | None:
+    """Return a matrix product's shadow: the accumulator's, and each row and column that has one."""
+    a, b, total = shadows[:3]
+    if a is not None:
+        total = united(total, any_along(a, -1, keepdim=True))
+    if b is not None:
+        total = united(total, any_along(b, -2, keepdim=True))
+    return total

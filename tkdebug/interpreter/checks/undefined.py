@@ -38,8 +38,14 @@ from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
 from tkdebug.compiler.ir.core import fact_of
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.interpreter.checks.shadow_flow import shadows_of_results, united
-from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, element_at, is_in_kernel
+from tkdebug.interpreter.checks.shadow_values import (
+    Origin,
+    ShadowValues,
+    element_at,
+    is_in_kernel,
+    shadows_of_results,
+    united,
+)
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.checked_access import mask_of
 from tkdebug.interpreter.numerics.scans import any_true

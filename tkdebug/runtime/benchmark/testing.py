@@ -22,8 +22,8 @@ from tkdebug.errors import TkError, UnsupportedError, UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.benchmark.perf_report import Benchmark, Mark, perf_report
 from tkdebug.runtime.device.driver import driver, has_real_gpu
+from tkdebug.runtime.device.modes import timed_launches
 from tkdebug.runtime.launch.graph_capture import refuse_while_capturing
-from tkdebug.runtime.launch.timed_launches import timed_launches
 
 if TYPE_CHECKING:
     import torch

@@ -32,9 +32,9 @@ from tkdebug.runtime.checked.checked_launches import CHECKED
 from tkdebug.runtime.checked.launch_kinds import LaunchKinds
 from tkdebug.runtime.checked.passed_arguments import PassedArguments, kind_of
 from tkdebug.runtime.compile.native_compilation import NativeCompilation
+from tkdebug.runtime.device.modes import UNLESS_TIMED, NextAction, are_timed
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel, KernelMetadata
-from tkdebug.runtime.launch.timed_launches import UNLESS_TIMED, NextAction, are_timed
 from tkdebug.runtime.watched_values import is_looked_at, launched, watching
 
 if TYPE_CHECKING:

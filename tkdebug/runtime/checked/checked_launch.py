@@ -260,7 +260,7 @@ class CheckedLaunch:
         """Return a function that finds the order of the kernel's threads, or None."""
         if self._held is None or not wants_look_at_threads(plan):
             return None
-        from tkdebug.runtime.compile.unlaunched_code import order_of_threads
+        from tkdebug.runtime.compile.debugged_stages import order_of_threads
 
         return partial(order_of_threads, self._kernel.src, plan.module)
 

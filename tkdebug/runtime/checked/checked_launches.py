@@ -451,7 +451,7 @@ def _races(
 
 def further_kinds(plan: CheckPlan, options: CheckOptions) -> frozenset[str]:
     """Return the kinds beside the usual ones that a build looks for in each of its launches."""
-    from tkdebug.compiler.passes.log_accesses import cannot_be_logged
+    from tkdebug.compiler.passes.insert_checks import cannot_be_logged
 
     found = options.kinds.difference(KINDS)
     if RACE in found and not _has_log(plan) and cannot_be_logged(plan.module):

@@ -115,7 +115,7 @@ class CudaPlatform:
     ) -> tuple[int, int, int, int, int]:
         """Load a kernel of a cubin."""
         from tkdebug.runtime.cuda.device import device as cuda_device
-        from tkdebug.runtime.cuda.module import load_kernel
+        from tkdebug.runtime.cuda.device import load_kernel
 
         found = load_kernel(cuda_device(device), image, name, 0, shared_bytes)
         return found.module, found.function, found.registers, found.spills, found.max_threads
@@ -137,8 +137,8 @@ class CudaPlatform:
         """Load a cubin, and write the function that launches it."""
         from tkdebug.runtime.cuda import device as devices
         from tkdebug.runtime.cuda import first_use
+        from tkdebug.runtime.cuda.device import load_kernel
         from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit
-        from tkdebug.runtime.cuda.module import load_kernel
         from tkdebug.runtime.cuda.packing import kernel_slots
         from tkdebug.runtime.cuda.tensor_maps import SIZE_BYTES
 

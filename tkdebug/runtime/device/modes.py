@@ -1,4 +1,4 @@
-"""The mode in which a kernel runs now: interpreted or native.
+"""The way in which a kernel runs now: interpreted or native, and bare where its launch is timed.
 
 Three settings decide, the first one that is set: a pattern of the `interpret_kernels` knob that
 matches the kernel's name; the innermost `with mode(…)` around the launch; the `mode` knob. A thread
@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from enum import Enum, auto
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -99,3 +100,32 @@ def with_defaults(asked: Sequence[str], mode: ModeName) -> tuple[str, ...]:
     if mode == "native" or (mode == "auto" and platform_in_force().is_likely()):
         return names
     return tuple(dict.fromkeys((*DEFAULT_CHECKS, *names)))
+
+
+class NextAction(Enum):
+    """The action at the next launch of a kernel that has checks."""
+
+    # Launch its bare code.
+    SUBMIT = auto()
+    # Let the kernel look at the launch, and check it where that is the launch's turn.
+    LOOK = auto()
+
+
+# The action of a kernel of which every launch is looked at. The generated launch function calls
+# `UNLESS_TIMED.get` at each launch: a Python function would take longer.
+UNLESS_TIMED: ContextVar[NextAction] = ContextVar("tkdebug_next_action", default=NextAction.LOOK)
+
+
+@contextmanager
+def timed_launches() -> Iterator[None]:
+    """Mark the launches of this thread inside the `with` block as timed."""
+    token = UNLESS_TIMED.set(NextAction.SUBMIT)
+    try:
+        yield
+    finally:
+        UNLESS_TIMED.reset(token)
+
+
+def are_timed() -> bool:
+    """Whether launches that are made here and now are timed."""
+    return UNLESS_TIMED.get() is NextAction.SUBMIT

@@ -25,7 +25,7 @@ from tkdebug.runtime.launch.requests import Grid, grid_dimensions
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.runtime.compile.specialization import Specialization
-    from tkdebug.runtime.launch.timed_launches import NextAction
+    from tkdebug.runtime.device.modes import NextAction
 
 # Guarded globals: a function, what it is called with, and what it gives while nothing has changed.
 Guarded = tuple[tuple[Callable[[Any], object], Any, object], ...]

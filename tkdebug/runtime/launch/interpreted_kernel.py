@@ -208,7 +208,7 @@ class InterpretedKernel(CompiledKernel):
         count = driver.active.utils.get_device_properties(device)["multiprocessor_count"]
 
         def fitting() -> tuple[int, str]:
-            from tkdebug.runtime.compile.unlaunched_code import fitting_programs
+            from tkdebug.runtime.compile.debugged_stages import fitting_programs
 
             return fitting_programs(self._source_for_gpu(values), self.module, count)
 
@@ -216,7 +216,7 @@ class InterpretedKernel(CompiledKernel):
 
     def _order_of_threads(self, values: tuple[Any, ...]) -> ThreadOrder | None:
         """Return the facts of the threads of a launch with `values`, once for each alignment."""
-        from tkdebug.runtime.compile.unlaunched_code import order_of_threads
+        from tkdebug.runtime.compile.debugged_stages import order_of_threads
 
         src = self._source_for_gpu(values)
         if src.alignment not in self._thread_orders:

@@ -33,15 +33,14 @@ from tkdebug.runtime.arguments.specialize import (
     constant_key,
 )
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
-from tkdebug.runtime.device.modes import MAIN_THREAD, OWN_MODE
+from tkdebug.runtime.device.modes import MAIN_THREAD, OWN_MODE, NextAction
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.jit.parameters import KernelParam, refuse_keyword_variadic
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE, plain
 from tkdebug.runtime.launch.requests import GRID_LIMITS
-from tkdebug.runtime.launch.timed_launches import NextAction
 
 if TYPE_CHECKING:
-    from tkdebug.records.launch_packing import NoteParts
+    from tkdebug.records.hook_chain import NoteParts
     from tkdebug.runtime.jit.function_source import KernelFunction
     from tkdebug.runtime.launch.native_kernel import NativeKernel
 

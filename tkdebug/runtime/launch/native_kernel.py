@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.targets.backend import Binary
-    from tkdebug.records.launch_packing import NoteParts
+    from tkdebug.records.hook_chain import NoteParts
     from tkdebug.runtime.checked.checked_kernel import CheckedKernel
     from tkdebug.runtime.checked.checked_launch import CheckedLaunch
     from tkdebug.runtime.compile.specialization import Specialization
@@ -318,7 +318,7 @@ class NativeKernel(CompiledKernel):
 
     @cached_property
     def parameter_kinds(self) -> tuple[str, ...]:
-        """The kind of each parameter, as `launch_packing.PackableKernel` has it."""
+        """The kind of each parameter, as `hook_chain.PackableKernel` has it."""
         return tuple(map(_kind, self.src.arguments.values()))
 
     @cached_property

@@ -26,7 +26,7 @@ from tkdebug.runtime.benchmark import testing
 from tkdebug.runtime.compile.compilation import TRYING
 from tkdebug.runtime.compile.parallel_compilation import compile_in_parallel
 from tkdebug.runtime.device.driver import driver
-from tkdebug.runtime.device.modes import current_mode
+from tkdebug.runtime.device.modes import current_mode, timed_launches
 from tkdebug.runtime.errors import (
     AutotunerError,
     ConflictingParametersError,
@@ -37,7 +37,6 @@ from tkdebug.runtime.errors import (
 from tkdebug.runtime.jit.function import JITFunction, KernelInterface
 from tkdebug.runtime.launch.graph_capture import refuse_while_capturing
 from tkdebug.runtime.launch.requests import requested
-from tkdebug.runtime.launch.timed_launches import timed_launches
 from tkdebug.runtime.tune.parameters import Config, Heuristics
 from tkdebug.runtime.upstream_hooks import TUNE_HOOKS
 from tkdebug.terminal.text import tell

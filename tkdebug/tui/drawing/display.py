@@ -11,7 +11,7 @@ import posixpath
 import re
 
 from tkdebug.errors import Frame
-from tkdebug.instrument.durations import format_ns
+from tkdebug.instrument.text_forms import format_ns
 from tkdebug.terminal.text import UNSAFE_CLASS
 
 MAX_SHOWN_CHARS = 500

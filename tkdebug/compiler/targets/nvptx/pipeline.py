@@ -17,11 +17,14 @@ from tkdebug.compiler.passes.dots import (
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.bulk_copies import LowerTensorLoads, LowerTensorStores
-from tkdebug.compiler.passes.gpu.carry_base_pointers import CarryBasePointers
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
 from tkdebug.compiler.passes.gpu.dot_operands import PrefetchOperands, RereadOperands
 from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
-from tkdebug.compiler.passes.gpu.past_loops import RematerialisePastLoops, SinkPastLoops
+from tkdebug.compiler.passes.gpu.loop_registers import (
+    CarryBasePointers,
+    RematerialisePastLoops,
+    SinkPastLoops,
+)
 from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
 from tkdebug.compiler.passes.gpu.pipeline_wgmma import PipelineWgmma
 from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores

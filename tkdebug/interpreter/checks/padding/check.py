@@ -37,11 +37,11 @@ from tkdebug.interpreter.checks.padding.flow import (
     padding_of_results,
 )
 from tkdebug.interpreter.checks.padding.worlds import Worlds
-from tkdebug.interpreter.checks.shadow_flow import united
 from tkdebug.interpreter.checks.shadow_values import (
     Origin,
     ShadowValues,
     stored_value,
+    united,
     updated_by,
 )
 from tkdebug.interpreter.evaluator import Evaluator

@@ -15,7 +15,7 @@ from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Block, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.interpreter.checks.shadow_flow import is_elementwise
+from tkdebug.interpreter.checks.shadow_values import is_elementwise
 
 # Ops that put a tile's axes elsewhere, and nothing else.
 MOVED = (tt.Splat, tt.Broadcast, tt.ExpandDims, tt.Trans)

@@ -21,8 +21,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming, iter_arg
 from tkdebug.compiler.ir.core import fact_of
 from tkdebug.interpreter.checks.padding.combinations import accumulation
-from tkdebug.interpreter.checks.shadow_flow import is_elementwise
-from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
+from tkdebug.interpreter.checks.shadow_values import is_elementwise, is_in_kernel, stored_value
 from tkdebug.process.apart_imports import import_apart
 
 Axes = frozenset[int]

@@ -22,7 +22,7 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.checks.padding.combinations import neutral_of
 from tkdebug.interpreter.checks.padding.facts import Axes
-from tkdebug.interpreter.checks.shadow_flow import (
+from tkdebug.interpreter.checks.shadow_values import (
     ANNIHILATED_BY_ZERO,
     Shadows,
     computable,

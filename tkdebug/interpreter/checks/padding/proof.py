@@ -34,7 +34,7 @@ from tkdebug.interpreter.checks.padding.conditions import (
     holds_at,
     orders_of,
 )
-from tkdebug.interpreter.checks.shadow_flow import ANNIHILATED_BY_ZERO, is_elementwise
+from tkdebug.interpreter.checks.shadow_values import ANNIHILATED_BY_ZERO, is_elementwise
 
 Axes = frozenset[int]
 _IDEMPOTENT = ("maxnum", "maximum", "maxsi", "maxui", "minnum", "minimum", "minsi", "minui")

@@ -25,8 +25,7 @@ from tkdebug.interpreter.blending import blend
 from tkdebug.interpreter.checks.padding.combinations import left_out_by, neutral_text, what_of
 from tkdebug.interpreter.checks.padding.facts import MaskedAxes, PaddingFacts, counts_elements
 from tkdebug.interpreter.checks.padding.proof import constant_everywhere
-from tkdebug.interpreter.checks.shadow_flow import united
-from tkdebug.interpreter.checks.shadow_values import at_touched
+from tkdebug.interpreter.checks.shadow_values import at_touched, united
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion

@@ -21,7 +21,7 @@ from tkdebug.compiler.targets.nvptx.lowering import (
     sorting,
 )
 from tkdebug.compiler.targets.nvptx.lowering.context import WARP_SIZE, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.dots import mma, wgmma
+from tkdebug.compiler.targets.nvptx.lowering.dots import dot, wgmma
 from tkdebug.compiler.targets.nvptx.lowering.memory import atomics, loads_and_stores, tensor_maps
 from tkdebug.compiler.targets.nvptx.lowering.memory.tensor_maps import map_places
 from tkdebug.compiler.targets.nvptx.lowering.observers import LoweringObserver
@@ -139,7 +139,7 @@ _FAMILIES = (
     async_copies,
     bulk_copies,
     tensor_maps,
-    mma,
+    dot,
     sorting,
 )
 LOWERINGS: dict[str, Lower] = {

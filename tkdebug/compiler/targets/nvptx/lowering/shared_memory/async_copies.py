@@ -17,11 +17,11 @@ from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import ZEROS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
 from tkdebug.compiler.targets.nvptx.lowering.memory.loads_and_stores import (
+    Words,
     fill_words,
     load_good,
     pointee_of,
 )
-from tkdebug.compiler.targets.nvptx.lowering.memory.words import Words
 from tkdebug.compiler.targets.nvptx.lowering.observers import AccessGuard
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import (
     VectorPlan,
