@@ -27,11 +27,11 @@ from tkdebug.compiler.dialects.table import is_terminator
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
+from tkdebug.compiler.ir.core import fact_of
 from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.rewriting.copies import copy_module
 from tkdebug.errors import UnsupportedError
 from tkdebug.interpreter.evaluator import Evaluator, Plan, Rule
-from tkdebug.interpreter.module_facts import fact_of
 from tkdebug.interpreter.plan import planned
 from tkdebug.interpreter.rules import RULES
 from tkdebug.interpreter.tiles.side_by_side import SideBySide, sides_of, worlds_of

@@ -20,8 +20,8 @@ from torch import Tensor
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import fact_of
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.module_facts import fact_of
 from tkdebug.interpreter.rules import run_alone
 from tkdebug.interpreter.tiles.forms import ELEMENT_DTYPES
 from tkdebug.interpreter.tiles.side_by_side import AsActual, SideBySide
