@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+import tkdebug
+import tkdebug.language as tl
+from tkdebug.cli.command import FAULT_STATUS
+from tkdebug.cli.runs.varied_run import VariedRun
 from tkdebug.errors import CompileError
+from tkdebug.variations.divergence import front_end
 from tkdebug.variations.native_levels import LEVELS, USUAL, below_ir
 from tkdebug.variations.outcomes import Outcome, Tolerance
 
@@ -34,13 +39,62 @@ def test_native_code_that_agrees_is_compiled_once():
 @pytest.mark.parametrize("guilty", LEVELS[:-1], ids=["contraction", "ptxas", "llvm"])
 def test_optimisation_without_which_it_agrees_is_named(guilty):
     text = said(lambda level: outcome(1.0 if level == guilty else 2.0))
-    assert text.startswith(f"native code differs, and does not without {guilty.name}: out[0] is 2")
+    start = "native code differs below the GPU IR, and does not without"
+    assert text.startswith(f"{start} {guilty.name}: out[0] is 2")
 
 
 def test_difference_without_all_of_them_lies_in_the_lowering():
     assert "in the lowering to LLVM IR" in said(lambda level: outcome(2.0))
     together = said(lambda level: outcome(1.0 if level == LEVELS[-1] else 2.0))
     assert LEVELS[-1].name in together
+
+
+def test_native_code_that_crashes_is_run_once():
+    asked = []
+
+    def run(level):
+        asked.append(level)
+        return Outcome({}, GRID, failure="CUDA error: an illegal memory access")
+
+    assert said(run) == "below the GPU IR: it cannot be run: CUDA error: an illegal memory access"
+    assert asked == [USUAL]
+
+
+@tkdebug.jit
+def contracted(x, y):
+    tl.store(y, tl.load(x) * 1.5 + 0.25)
+
+
+@tkdebug.jit
+def approximated(x, y):
+    tl.store(y, 1.5 / tl.load(x))
+
+
+@tkdebug.jit
+def exact(x, y):
+    tl.store(y, (tl.load(x) * 1.5).to(tl.float16))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "natively"), [(contracted, 1e-4), (approximated, 1e-4), (exact, 0.0)]
+)
+def test_rounding_of_a_gpu_is_no_difference_natively(keep, kernel, natively):
+    x = torch.ones(1)
+    (kept,) = keep(lambda: kernel[(1,)](x, torch.empty(1)))
+    module = front_end(kept)
+    assert Tolerance.of(module).relative == 0.0
+    assert Tolerance.of(module, natively=True).relative == natively
+
+
+def test_rows_before_a_crash_are_shown(capsys):
+    def rows():
+        yield "first"
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    run = VariedRun((), 0)
+    assert run.looked_at(rows()) == ["first"]
+    assert run.status == FAULT_STATUS
+    assert "the GPU answers nothing more" in capsys.readouterr().err
 
 
 def test_level_that_does_not_compile_is_no_agreement():

@@ -222,7 +222,8 @@ class _Search:
                 return culprit
         runner = native_runner(self.launch, self._target)
         if runner is not None:
-            self.below = below_ir(self._outcome(copy_module(module)), runner, self.tolerance)
+            tolerance = Tolerance.of(first, natively=True)
+            self.below = below_ir(self._outcome(copy_module(module)), runner, tolerance)
         return None
 
     def _each_pass(

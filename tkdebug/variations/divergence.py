@@ -197,6 +197,7 @@ class Divergence:
         self._seconds = seconds
         self._usual = Way("as it is", launch, self.module)
         self.tolerance = Tolerance.of(self.module)
+        self._native_tolerance = Tolerance.of(self.module, natively=True)
         self._known: dict[str, Outcome] = {}
         # By configurations: the pass that first changes a bit of their results.
         self._bit_changers: dict[str, Culprit | None] = {}
@@ -339,12 +340,17 @@ class Divergence:
         runner = native_runner(way.launch, self.target)
         return self._run(way) if runner is None else runner(USUAL)
 
+    @property
+    def _tolerance_of_classes(self) -> Tolerance:
+        is_native = native_runner(self.launch, self.target) is not None
+        return self._native_tolerance if is_native else self.tolerance
+
     def _part(
         self, first: tuple[Way, Outcome, list[str]], other: tuple[Way, Outcome, list[str]]
     ) -> Found:
         """Say where two configurations part: at an op of the source, or in a pass."""
         (one, expected, _), (way, got, _) = first, other
-        beyond = difference(got, expected, self.tolerance)
+        beyond = difference(got, expected, self._tolerance_of_classes)
         bits = beyond or difference(got, expected, Tolerance())
         assert bits is not None
         bits = replace(bits, text=bits.text.replace(", it was ", f", with {one.name} "))
@@ -453,7 +459,8 @@ class Divergence:
             got = self._run(way)
             expected = self._expected(way.usual)
             note = "" if way.fill is None else self._without_unwritten(way.fill, got, expected)
-            found = difference(got, expected, self.tolerance)
+            tolerance = self.tolerance if way.run is None else self._native_tolerance
+            found = difference(got, expected, tolerance)
             if found is None:
                 same = difference(got, expected, Tolerance()) is None
                 return Found(way.name, same or way.rounds_otherwise, note=note)
@@ -523,9 +530,11 @@ class Divergence:
             recorded = record(watches_on(made, self.launch, store.program))
         except TkError as error:
             return replace(plain, note=f"no values were recorded: {str(error).splitlines()[0]}")
-        compared = first_recorded(made, recorded, self.tolerance)
+        compared = first_recorded(made, recorded, self._native_tolerance)
         if compared.node is None:
             agree = f"{compared.count} values of variables on the way were recorded, and agree"
+            if not compared.count:
+                agree = "no value of a variable on the way was recorded"
             return replace(plain, program=store.program, note=agree)
         node = compared.node
         return replace(

@@ -150,7 +150,7 @@ class ProgramTrace(Observer):
         if self._bytes > _MOST_BYTES:
             self.is_whole = False
             return None
-        return row.clone()
+        return row.to("cpu", copy=True)  # where masks are made
 
 
 @dataclass(frozen=True, slots=True)

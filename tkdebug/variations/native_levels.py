@@ -17,7 +17,7 @@ from tkdebug.errors import TkError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.debugged_stages import source_for_gpu, usual_target
 from tkdebug.runtime.device.driver import driver
-from tkdebug.variations.outcomes import Outcome, Tolerance, difference
+from tkdebug.variations.outcomes import Difference, Outcome, Tolerance, difference
 
 if TYPE_CHECKING:
     from tkdebug.variations.launches import KeptLaunch
@@ -76,21 +76,27 @@ def below_ir(expected: Outcome, run: Runner, tolerance: Tolerance) -> str:
     usual = _difference(run, USUAL, expected, tolerance)
     if usual is None:
         return "native code gives what its GPU IR does"
+    if usual.what == "failure":
+        return f"below the GPU IR: {usual.text}"
     for level in LEVELS:
         if _difference(run, level, expected, tolerance) is None:
-            return f"native code differs, and does not without {level.name}: {usual}"
+            return (
+                f"native code differs below the GPU IR, and does not without {level.name}: "
+                f"{usual.text}"
+            )
     return (
         "native code differs below the GPU IR at every optimisation level, so in the lowering to "
-        f"LLVM IR or in an instruction of the GPU: {usual}"
+        f"LLVM IR, in the code that is made of that, or in an instruction of the GPU: {usual.text}"
     )
 
 
-def _difference(run: Runner, level: Level, expected: Outcome, tolerance: Tolerance) -> str | None:
+def _difference(
+    run: Runner, level: Level, expected: Outcome, tolerance: Tolerance
+) -> Difference | None:
     try:
-        found = difference(run(level), expected, tolerance)
+        return difference(run(level), expected, tolerance)
     except TkError as error:
-        return f"it does not compile ({str(error).splitlines()[0]})"
-    return None if found is None else found.text
+        return Difference("error", f"it does not compile ({str(error).splitlines()[0]})")
 
 
 def native_runner(launch: KeptLaunch, target: str) -> Runner | None:
@@ -114,8 +120,11 @@ def native_runner(launch: KeptLaunch, target: str) -> Runner | None:
         values: tuple[Any, ...] = launch.fresh()
         with KNOBS.scope(llvm_opt_level=level.llvm, ptxas_opt_level=level.ptxas):
             kernel = compile_native_kernel(chosen, torch.cuda.current_device())
-            kernel.launch(launch.grid, values)
-            torch.cuda.synchronize()
+            try:
+                kernel.launch(launch.grid, values)
+                torch.cuda.synchronize()
+            except RuntimeError as error:  # a crash, after which the GPU answers nothing more
+                return Outcome({}, launch.grid, failure=str(error).splitlines()[0])
         return Outcome(launch.tensors(values), launch.grid)
 
     return run

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tkdebug.causes.rerun import Budget, OutOfTimeError, deadline
 from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects import math as math_ops
 from tkdebug.compiler.ir import ScalarType
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpView, names_of
@@ -60,7 +61,7 @@ class Difference:
     """The first element in which a run differs from another one.
 
     Attributes:
-        what: "value", "fault" or "failure".
+        what: "value", "fault", "failure", or "error" where nothing could be compiled.
         text: in words.
         tensor: parameter that leads to the element; "" for none.
         index: of the element.
@@ -152,18 +153,26 @@ class Tolerance:
     relative: float = 0.0
 
     @staticmethod
-    def of(module: Module) -> Tolerance:
-        """Return what passes may change in the results of a kernel, by its Tile IR.
+    def of(module: Module, *, natively: bool = False) -> Tolerance:
+        """Return what may change in the results of a kernel, by its Tile IR.
 
         Bits count unless floats are summed up: passes may change the order in which.
+
+        Args:
+            module: before any pass.
+            natively: whether a GPU may also contract products that are added, and approximate
+                quotients and functions.
         """
-        sums, types = False, set()
+        sums, types, names = False, set(), set()
         for op in module.walk():
             floats = [str(ir.element_of(value.type)) for value in op.results if _is_float(value)]
             sums |= op.name in _SUMS and any(map(_is_float, op.operands))
+            names.add(op.name)
             if op.name not in _EXACT:
                 types.update(floats)
-        if not sums:
+        is_contracted = arith.MulF.name in names and not names.isdisjoint(_ADDITIONS)
+        differs = natively and (is_contracted or not names.isdisjoint(_APPROXIMATED))
+        if not sums and not differs:
             return Tolerance()
         return Tolerance(max((_TOLERANCES.get(name, _COARSEST) for name in types), default=0.0))
 
@@ -185,6 +194,10 @@ class Tolerance:
 
 
 _SUMS = names_of(tt.Dot, tt.DotScaled, tt.Reduce, tt.Scan, tt.AtomicRmw)
+_ADDITIONS = names_of(arith.AddF, arith.SubF)
+_APPROXIMATED = names_of(
+    *(math_ops.FloatFunction, arith.DivF, tt.ExternElementwise, tt.ElementwiseInlineAsm)
+)
 # These round nothing.
 _EXACT = names_of(
     *(tt.Load, tt.DescriptorLoad, tt.Splat, tt.Broadcast, tt.ExpandDims, tt.Trans, tt.Reshape),
