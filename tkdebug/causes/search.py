@@ -6,7 +6,7 @@ cause.
 
 Edits of a function are tried in an order: common mistakes, undone. Each rule has its share of the
 tries, however many edits it makes: a few that exchange axes come before the hundreds that replace
-one name by another. Most of them do not compile, or fix nothing: trying them is the caller's.
+one name by another. Most of them do not compile, or fix nothing: `edits_of` tries none.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from tkdebug.compiler.dialects import scf, tt
-from tkdebug.compiler.dialects.interfaces import DotLike, PlainDot
-from tkdebug.compiler.dialects.op import Op
+from tkdebug.compiler.dialects.interfaces import DotLike, Op, PlainDot
 from tkdebug.compiler.dialects.table import ISOLATED, OPS, is_terminator
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, junctions

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
 from torch import Tensor
 
 from tkdebug.compiler.dialects import tt, ttng
-from tkdebug.compiler.dialects.interfaces import StatementRegions
-from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.interfaces import Effects, StatementRegions
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.frontend.variables import Mark
 from tkdebug.compiler.ir import Module, Operation, Region, Value

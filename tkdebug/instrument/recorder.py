@@ -6,7 +6,7 @@ callback has returned. `session_file` stores.
 `EventSink` receives the events: a thread of this process, or another process. It begins with the
 thread, which costs a short run nothing. Once CUDA is in use, or many events have come, a recording
 process takes over, as Python code beside the script holds the script up. Events in the thread are
-stored before. Responsible for that change, and for forks: a child begins with a thread of its own.
+stored before. It also heeds forks: a child begins with a thread of its own.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ import math
 
 from tkdebug.compiler.analysis.data_flow import ForwardAnalysis
 from tkdebug.compiler.dialects import arith, tt
-from tkdebug.compiler.dialects.interfaces import accessed
-from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.interfaces import Effects, accessed
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Block, Module, Operation, PointerType, Value
 from tkdebug.compiler.ir import types as ir

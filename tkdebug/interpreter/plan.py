@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.compiler.analysis.global_memory import loaded_root
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.interfaces import Effects
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.core import fact_of

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.dialects.interfaces import accessed
-from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.interfaces import Effects, accessed
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import DescriptorType, Module, Operation, PointerType
 from tkdebug.compiler.ir import types as ir

@@ -5,7 +5,7 @@ is reported once on stderr and never breaks the launch; with no subscriber a lau
 work (`HOOKS.launch` is None and the launcher looks at nothing else).
 
 Launches are packed into bytes without a record of each. A recorder has a `LaunchPacker`, which is
-`HOOKS.packer`; kernels are `PackableKernel`s. Responsible for these interfaces alone.
+`HOOKS.packer`; kernels are `PackableKernel`s. Only these interfaces are here.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ operators get kernels for CUDA that run the CPU's on that memory (`kernels`, `sp
 dispatcher, autograd, autocast and torch's compiler see CUDA tensors as on a GPU. Parts that torch
 does not offer for that are in `torch_internals`, which is tested once for each installed torch
 (`support`). `patches` replaces `torch.cuda` and related modules; CUDA graphs are recorded
-operations (`graphs`).
+operations (`cuda_module`, `capture`).
 """
 
 from __future__ import annotations

@@ -9,8 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf, nan
 from typing import Any, ClassVar
 
-from tkdebug.compiler.dialects.interfaces import Cast, Elementwise, FloatOp, LikeFirst, OneResult
-from tkdebug.compiler.dialects.op import expect_kind, expect_one_type
+from tkdebug.compiler.dialects.interfaces import (
+    Cast,
+    Elementwise,
+    FloatOp,
+    LikeFirst,
+    OneResult,
+    expect_kind,
+    expect_one_type,
+)
 from tkdebug.compiler.ir import Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute, Value

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tkdebug.compiler.dialects.interfaces import Elementwise, FloatOp, LikeFirst
-from tkdebug.compiler.dialects.op import expect_kind
+from tkdebug.compiler.dialects.interfaces import Elementwise, FloatOp, LikeFirst, expect_kind
 from tkdebug.compiler.ir.op_view import FLOATS, INTEGERS, NUMBERS, operand_def
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tkdebug.compiler.dialects.interfaces import OneResult
-from tkdebug.compiler.dialects.op import Effects, Op
+from tkdebug.compiler.dialects.interfaces import Effects, OneResult, Op
 from tkdebug.compiler.ir import Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tkdebug.compiler.dialects.interfaces import StatementRegions, Terminator
-from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.interfaces import Effects, StatementRegions, Terminator
 from tkdebug.compiler.ir import Type
 from tkdebug.compiler.ir.core import Attribute, Block, Operation, Value
 from tkdebug.compiler.ir.op_view import (

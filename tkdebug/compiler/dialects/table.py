@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tkdebug.compiler.dialects import arith, gpu, math, nvvm, scf, tt, ttg, ttng
-from tkdebug.compiler.dialects.interfaces import Terminator
-from tkdebug.compiler.dialects.op import Op
+from tkdebug.compiler.dialects.interfaces import Op, Terminator
 from tkdebug.compiler.ir.core import Operation
 
 

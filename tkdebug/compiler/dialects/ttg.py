@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler.dialects.interfaces import (
+    Effects,
     MaskedAccess,
     OneResult,
+    Op,
     PlainDot,
     SameElements,
-)
-from tkdebug.compiler.dialects.op import (
-    Effects,
-    Op,
     expect_buffer,
     expect_count,
     expect_kind,

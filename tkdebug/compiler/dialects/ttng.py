@@ -11,8 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tkdebug.compiler.dialects.interfaces import INPUT_PRECISIONS, PlainDot
-from tkdebug.compiler.dialects.op import Effects, Op, expect_buffer, expect_count, expect_kind
+from tkdebug.compiler.dialects.interfaces import (
+    INPUT_PRECISIONS,
+    Effects,
+    Op,
+    PlainDot,
+    expect_buffer,
+    expect_count,
+    expect_kind,
+)
 from tkdebug.compiler.ir import Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute, Operation, Value

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tkdebug.compiler.dialects import libdevice
-from tkdebug.compiler.dialects.op import Effects, Op
+from tkdebug.compiler.dialects.interfaces import Effects, Op
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.dtypes import MEMBERS
 from tkdebug.compiler.ops.spec import Builtin

@@ -41,8 +41,7 @@ from tkdebug.compiler.analysis.tensor_maps import (
     padding_of,
 )
 from tkdebug.compiler.dialects import arith, scf, tt
-from tkdebug.compiler.dialects.interfaces import accessed
-from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.interfaces import Effects, accessed
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation, Region, Value

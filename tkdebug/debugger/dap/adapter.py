@@ -14,11 +14,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tkdebug.debugger.dap.breakpoint_requests import BreakpointRequests
-from tkdebug.debugger.dap.capabilities import capabilities_for
 from tkdebug.debugger.dap.debuggee import FIRST_PROGRAM_THREAD, Debuggee, Going
 from tkdebug.debugger.dap.instructions import Instructions
 from tkdebug.debugger.dap.looking import Looking
-from tkdebug.debugger.dap.wire import Connection, Request, optional, required
+from tkdebug.debugger.dap.wire import Connection, Request, capabilities_for, optional, required
 from tkdebug.errors import TkError, UsageError, error_text
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
-from tkdebug.debugger.dap.capabilities import FAULTS
-from tkdebug.debugger.dap.wire import optional, required
+from tkdebug.debugger.dap.wire import FAULTS, optional, required
 from tkdebug.debugger.expressions import EvaluationError
 from tkdebug.debugger.lines import checked_line, kernel_lines
 from tkdebug.errors import TkError, UsageError

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tkdebug.debugger.dap.adapter import Adapter
-from tkdebug.debugger.dap.capabilities import capabilities_for
-from tkdebug.debugger.dap.wire import Connection, ProtocolError, Request
+from tkdebug.debugger.dap.wire import Connection, ProtocolError, Request, capabilities_for
 from tkdebug.errors import UsageError
 from tkdebug.process.forks import renew_after_forks
 from tkdebug.terminal.text import tell

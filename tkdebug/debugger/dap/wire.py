@@ -1,4 +1,6 @@
-"""Messages of the Debug Adapter Protocol as bytes: a header with the length, then JSON.
+"""The Debug Adapter Protocol: messages as bytes, and the capabilities of the adapter.
+
+A message is a header with the length, then JSON.
 
 Source: Debug Adapter Protocol, "Base Protocol", whose one header is Content-Length. Data from a
 client is untrusted: sizes are bounded, nothing but JSON is read, and reading ends at data that is
@@ -20,6 +22,47 @@ MAX_BODY_BYTES = 16 << 20
 _HEADER = re.compile(rb"content-length: *([0-9]{1,8})\r\n", re.IGNORECASE)
 _MAX_HEADER_BYTES = 64
 _END_OF_HEADERS = b"\r\n"
+FAULTS = "faults"
+EXCEPTION_FILTERS = [
+    {
+        "filter": FAULTS,
+        "label": "Faults of kernels",
+        "description": "Stop where an access leaves its tensor, an assertion fails, …",
+        "default": True,
+    }
+]
+
+
+CAPABILITIES: dict[str, Any] = {
+    "exceptionBreakpointFilters": EXCEPTION_FILTERS,
+    "completionTriggerCharacters": ["."],
+    **dict.fromkeys(
+        (
+            "supportsBreakpointLocationsRequest",
+            "supportsCompletionsRequest",
+            "supportsConditionalBreakpoints",
+            "supportsConfigurationDoneRequest",
+            "supportsDataBreakpoints",
+            "supportsDisassembleRequest",
+            "supportsEvaluateForHovers",
+            "supportsExceptionInfoRequest",
+            "supportsFunctionBreakpoints",
+            "supportsGotoTargetsRequest",
+            "supportsHitConditionalBreakpoints",
+            "supportsInstructionBreakpoints",
+            "supportsLogPoints",
+            "supportsRestartFrame",
+            "supportsSetExpression",
+            "supportsSetVariable",
+            "supportsStepBack",
+            "supportsSteppingGranularity",
+            "supportsTerminateRequest",
+            "supportTerminateDebuggee",
+            "supportsVariablePaging",
+        ),
+        True,
+    ),
+}
 
 
 class ProtocolError(TkError):
@@ -193,3 +236,17 @@ def texts(arguments: Mapping[str, Any], name: str) -> list[str]:
     empty: list[Any] = []
     found = optional(arguments, name, empty)
     return [_checked(f"{name}[{place}]", item, str) for place, item in enumerate(found)]
+
+
+def capabilities_for(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the answer to `initialize`, which is the same for all clients.
+
+    Raises:
+        UsageError: the client counts lines, or writes paths, otherwise than the adapter.
+    """
+    for name in ("linesStartAt1", "columnsStartAt1"):
+        if not optional(arguments, name, True):
+            raise UsageError(f"{name} is false, expected true")
+    if optional(arguments, "pathFormat", "path") != "path":
+        raise UsageError(f"pathFormat is {arguments['pathFormat']!r}, expected 'path'")
+    return CAPABILITIES

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from tkdebug.compiler.analysis.global_memory import mask_of
 from tkdebug.compiler.dialects import scf, tt, ttng
-from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, accessed
-from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.interfaces import Effects, MaskedAccess, PointerAccess, accessed
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation, Region, Value
 from tkdebug.compiler.ir import types as ir

@@ -3,8 +3,7 @@
 Responsible for sorting a run's records by specialisation, and for what a specialisation costs.
 
 The texts of a specialisation are its stages, row by row with their source, and its passes.
-Responsible for how much of them is kept: a page has room for so many, in the order in which kernels
-take time.
+Only so much of them is kept: a page has room for so many, in the order in which kernels take time.
 """
 
 from __future__ import annotations

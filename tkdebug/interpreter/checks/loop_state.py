@@ -16,8 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tkdebug.compiler.analysis.data_flow import backward, traced
 from tkdebug.compiler.dialects import arith, scf, tt
-from tkdebug.compiler.dialects.interfaces import Cast, DotLike
-from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.interfaces import Cast, DotLike, Effects
 from tkdebug.compiler.dialects.table import OPS, is_effect_free
 from tkdebug.compiler.faults.messages import FaultText
 from tkdebug.compiler.ir import Module, Operation, Region, Value

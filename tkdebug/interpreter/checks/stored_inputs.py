@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 from tkdebug.compiler.analysis.global_memory import pointer_origin
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.dialects.interfaces import PointerAccess
-from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.interfaces import Effects, PointerAccess
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.faults.messages import FaultText
 from tkdebug.compiler.ir import Module, Operation, PointerType, Value

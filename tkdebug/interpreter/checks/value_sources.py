@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tkdebug.compiler.analysis.data_flow import ForwardAnalysis, traced
 from tkdebug.compiler.dialects import arith, scf, tt
-from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.interfaces import Effects
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Module, Operation, PointerType, Value
 from tkdebug.compiler.ir import types as ir

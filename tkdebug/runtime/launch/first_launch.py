@@ -37,7 +37,6 @@ _MODULES = (
     "tkdebug.compiler.passes",
     "tkdebug.runtime.compile.cross_compilation",
     "tkdebug.runtime.device.driver",
-    "tkdebug.runtime.arguments.tensor_places",
 )
 # Names shared libraries (`instrument.launch_listeners.native_tools`).
 TOOL_VARIABLE = "TKDEBUG_TOOL"

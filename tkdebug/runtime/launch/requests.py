@@ -1,4 +1,4 @@
-"""What scripts ask for at a launch: its grid, and the launch before anything has settled it.
+"""Requests of scripts at a launch: the grid, and the launch before anything has settled it.
 
 A grid is one to three counts of programs, or a function of the arguments that returns them. A
 `LaunchRequest` is the launch before a tuner, heuristics and the grid have settled it. Only a

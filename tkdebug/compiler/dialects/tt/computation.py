@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler.dialects.interfaces import (
     DotLike,
+    Effects,
     ElementFunction,
     Elementwise,
     OneResult,
@@ -14,7 +15,6 @@ from tkdebug.compiler.dialects.interfaces import (
     Terminator,
 )
 from tkdebug.compiler.dialects.libdevice import FUNCTIONS
-from tkdebug.compiler.dialects.op import Effects
 from tkdebug.compiler.ir import Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute, Block

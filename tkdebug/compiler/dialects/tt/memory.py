@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler.dialects.interfaces import (
+    Effects,
     Elementwise,
     LikeFirst,
     MaskedAccess,
@@ -13,7 +14,6 @@ from tkdebug.compiler.dialects.interfaces import (
     PointerAccess,
     Writing,
 )
-from tkdebug.compiler.dialects.op import Effects
 from tkdebug.compiler.ir import Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute, Operation

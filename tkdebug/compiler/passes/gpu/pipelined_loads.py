@@ -28,8 +28,7 @@ from tkdebug.compiler.analysis.global_memory import (
 )
 from tkdebug.compiler.analysis.tensor_maps import LANDING_ALIGNMENT, LOAD, landing_layout
 from tkdebug.compiler.dialects import tt, ttg
-from tkdebug.compiler.dialects.interfaces import PlainDot, PointerAccess, accessed
-from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.interfaces import Effects, PlainDot, PointerAccess, accessed
 from tkdebug.compiler.dialects.table import OPS, PURE, is_effect_free
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value

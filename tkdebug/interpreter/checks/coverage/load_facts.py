@@ -12,8 +12,7 @@ from typing import Literal
 
 from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, scf, tt
-from tkdebug.compiler.dialects.interfaces import accessed
-from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.interfaces import Effects, accessed
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir import types as ir

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.analysis.data_flow import source_of, traced
 from tkdebug.compiler.dialects import arith, scf, tt
-from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.interfaces import Effects
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir

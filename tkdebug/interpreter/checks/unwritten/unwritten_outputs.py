@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.dialects.interfaces import accessed
-from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.interfaces import Effects, accessed
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.faults.hints import counted
 from tkdebug.compiler.faults.messages import FaultText, named

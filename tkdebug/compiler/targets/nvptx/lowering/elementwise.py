@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.interfaces import Effects
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
