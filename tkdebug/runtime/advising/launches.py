@@ -32,9 +32,8 @@ from tkdebug.plugins import Plugin, loaded
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.advising.accesses import access_facts
 from tkdebug.runtime.advising.executions import Executions
-from tkdebug.runtime.advising.instruction_runs import InstructionRuns
 from tkdebug.runtime.advising.loops import RepeatedWork, accumulated_reductions, loops
-from tkdebug.runtime.advising.machine_code import MachineCode
+from tkdebug.runtime.advising.machine_code import InstructionRuns, MachineCode
 from tkdebug.runtime.advising.products import broadcast_products, dots_of
 from tkdebug.runtime.advising.shared_memory import shared_facts
 from tkdebug.runtime.compile.native_compilation import NativeCompilation
