@@ -33,14 +33,21 @@ SHRINKABLE = frozenset(
 )
 
 
-def smallest(search: Search, finding: Finding, plan: Plan) -> Finding:
-    """Return the finding of the smallest case that shows one, of those that are tried in time."""
+def smallest(search: Search, finding: Finding, plan: Plan, limit: float) -> Finding:
+    """Return the finding of the smallest case that shows one, of those that are tried in time.
+
+    Args:
+        search: runs cases.
+        finding: that a smaller case is to show.
+        plan: has the sizes that may change.
+        limit: the share of the time until which cases are tried.
+    """
     case = finding.case
     assert case is not None
     is_smaller = True
     while is_smaller:
         is_smaller = False
-        for simpler in search.shrunk(case, plan):
+        for simpler in search.shrunk(case, plan, limit):
             out = search.runner.run(simpler)
             if out.status == "wrong" and out.finding is not None and _is_same(out.finding, finding):
                 case, finding, is_smaller = simpler, out.finding, True

@@ -121,26 +121,85 @@ def _with(special: Sequence[float], most: int = 2) -> Callable[..., Tensor]:
     return made
 
 
-def _sorted(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
+def _negative(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
     return -normal.abs() if bool(normal.numel()) else normal
+
+
+def _ascending(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
+    return (normal * 4.0).sort(-1).values if normal.dim() else normal
+
+
+# Rows of other kinds beside each other: each gets normal numbers of one row.
+_ROWS: Sequence[Callable[[Tensor], Tensor]] = (
+    torch.zeros_like,
+    lambda row: torch.full_like(row, 0.75),
+    lambda row: torch.where(torch.arange(row.numel()) == row.numel() // 3, 90.0, row),
+    lambda row: row * 40.0,
+    lambda row: -row.abs() - 0.5,
+    lambda row: row * 1e-3,
+    lambda row: (row * 2.0).round(),
+)
+
+
+def _rows(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
+    if normal.dim() < 2 or not normal.numel():
+        return normal
+    rows = normal.reshape(-1, normal.shape[-1])
+    first = int(torch.randint(len(_ROWS), (1,), generator=rng))
+    made = [_ROWS[(first + place) % len(_ROWS)](row) for place, row in enumerate(rows)]
+    return torch.stack(made).reshape(normal.shape)
+
+
+def _columns(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
+    if normal.dim() < 2:
+        return normal
+    return _rows(normal.transpose(0, -1).contiguous(), like, rng).transpose(0, -1).contiguous()
+
+
+def _near(limits: Sequence[float]) -> Callable[..., Tensor]:
+    """Return what draws numbers at, and on both sides of, some limits and their negatives."""
+
+    def made(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
+        shape = tuple(normal.shape)
+        both = torch.tensor([*limits, *(-one for one in limits)], dtype=torch.float32)
+        at = both[torch.randint(len(both), shape, generator=rng)]
+        spread = torch.tensor((0.0, 1e-3, 0.1, 0.5))[torch.randint(4, shape, generator=rng)]
+        return at * (1.0 + spread * normal)
+
+    return made
 
 
 VALUES: Mapping[str, Callable[..., Tensor]] = {
     "normal": lambda normal, like, rng: normal,
     "large": lambda normal, like, rng: normal * 60.0,
     "small": lambda normal, like, rng: normal * 1e-3,
-    "negative": _sorted,
+    "negative": _negative,
     "positive": lambda normal, like, rng: normal.abs() + 0.1,
     "offset": lambda normal, like, rng: normal + 30.0,
     "equal": _equal,
     "zeros": _zeros,
     "integers": lambda normal, like, rng: (normal * 3).round(),
+    "ascending": _ascending,
+    "rows": _rows,
+    "columns": _columns,
     "huge": lambda normal, like, rng: normal * torch.finfo(like.dtype).max ** 0.25,
     "denormal": lambda normal, like, rng: normal * torch.finfo(like.dtype).tiny,
     "nan": _with((math.nan,)),
     "inf": _with((math.inf, -math.inf)),
 }
 SPECIAL_VALUES = ("nan", "inf")
+NEAR = "near "
+
+
+def near_name(limits: Sequence[float]) -> str:
+    """Return the name of values near some limits, as a case has it."""
+    return NEAR + " ".join(f"{one:g}" for one in limits)
+
+
+def _made_by(kind: str) -> Callable[..., Tensor]:
+    if kind.startswith(NEAR):
+        return _near([float(one) for one in kind.removeprefix(NEAR).split()])
+    return VALUES[kind]
 
 
 def values_of(
@@ -151,7 +210,7 @@ def values_of(
     Args:
         example: the problem's tensor, whose mean, spread and sign count.
         shape: of the result.
-        kind: a name of `VALUES`, or "given".
+        kind: a name of `VALUES`, "given", or one of `near_name`.
         rng: the source of random numbers.
         most: the largest integer; -1 for the example's.
     """
@@ -168,7 +227,7 @@ def values_of(
         std = float(finite.std()) if finite.numel() > 1 else 0.0
         normal = normal * (std or 1.0) + float(finite.mean())
         kind = "normal"
-    made = VALUES[kind](normal, example, rng)
+    made = _made_by(kind)(normal, example, rng)
     if finite.numel() and bool((finite >= 0).all()) and finite.numel() > 3:
         made = made.abs()
     return made.to(example.dtype)

@@ -6,8 +6,12 @@ thread; and for orders of programs, padding, configurations of tuners, launches 
 
 from __future__ import annotations
 
+import _thread
 import contextlib
+import functools
+import inspect
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,11 +32,15 @@ from tkdebug.records.events import Fault
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.jit.function import KernelInterface
+from tkdebug.runtime.launch.graph_capture import capture_in_force
 from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 from tkdebug.runtime.tune.autotune import Autotuner
 from tkdebug.variations.divergence import PoisonedPadding
 
 _MOST_PARTS = 64
+_MOST_BLOCK = 1 << 16
+# A seed that nobody chooses: another one after a call is the call's.
+_NO_SEED = 0x5EED_0FF_7C0DE
 # Faults by which a kernel is wrong, whatever its result is. Others are about values: the comparison
 # with the reference says whether these are right.
 WRONG_FAULTS = frozenset(
@@ -53,9 +61,12 @@ class Seen:
         faults: that were reported.
         other_threads: kernels that were launched from another thread than the call's.
         threads: threads that the candidate started, by their places.
+        processes: processes that it started, likewise.
+        callers: places at which it looks at the frames of its callers.
         unjoined: kernels that were launched on a stream for which the caller's did not wait.
-        computes: launches whose outputs are no copies of their inputs.
-        results: addresses of allocations that kernels may have written.
+        computes: launches whose outputs are no copies of what something else computed.
+        is_seeded: whether it seeded torch's random numbers.
+        leaves_stream: whether the current stream is another after the call.
     """
 
     launches: int = 0
@@ -63,8 +74,12 @@ class Seen:
     faults: list[Fault] = field(default_factory=list)
     other_threads: list[str] = field(default_factory=list)
     threads: list[str] = field(default_factory=list)
+    processes: list[str] = field(default_factory=list)
+    callers: list[str] = field(default_factory=list)
     unjoined: list[str] = field(default_factory=list)
     computes: int = 0
+    is_seeded: bool = False
+    leaves_stream: bool = False
 
     @property
     def wrong_fault(self) -> Fault | None:
@@ -74,20 +89,61 @@ class Seen:
         )
 
 
+# Events of Python by which processes start.
+_PROCESS_EVENTS = frozenset(
+    "subprocess.Popen os.fork os.forkpty os.posix_spawn os.system os.exec os.spawn".split()
+)
+_FRAME_EVENTS = frozenset(("sys._getframe", "sys._current_frames"))
+_STDLIB = sysconfig.get_path("stdlib")
+_hearing: list[Watcher] = []
+
+
+@functools.cache
+def _hear_events() -> None:
+    """Have Python's audit events heard, as long as the process lasts: there is no way back."""
+
+    def hear(event: str, args: tuple[Any, ...]) -> None:
+        if _hearing and (event in _PROCESS_EVENTS or event in _FRAME_EVENTS):
+            watcher = _hearing.pop()  # what it does itself is heard, too
+            watcher.hear(event)
+            _hearing.append(watcher)
+
+    sys.addaudithook(hear)
+
+
 class Watcher:
     """Sees the launches of a candidate.
 
     Args:
         file: of the candidate.
         remembered: the launches of this process, for the search for causes.
+
+    Attributes:
+        blocks: compile-time integers of the launches that were seen.
     """
 
     def __init__(self, file: str, remembered: RememberedLaunches | None) -> None:
         self._file = file
         self.remembered = remembered
+        self.blocks: list[int] = []
         self._seen = Seen()
+        self._given: frozenset[int] = frozenset()
         self._thread = 0
         self._stream: Any = None
+        _hear_events()
+
+    def hear(self, event: str) -> None:
+        """Note that the candidate's file starts a process, or looks at its callers."""
+        is_frame = event in _FRAME_EVENTS
+        between = (inspect.__file__,) if is_frame else (_STDLIB,)
+        frame = sys._getframe(2)  # noqa: SLF001
+        while frame is not None and frame.f_code.co_filename.startswith(between):
+            if "-packages" in frame.f_code.co_filename:
+                return
+            frame = frame.f_back  # type: ignore[assignment]
+        if frame is not None and frame.f_code.co_filename == self._file:
+            noted = self._seen.callers if is_frame else self._seen.processes
+            noted.append(f"line {frame.f_lineno}")
 
     # As a follower of launches.
 
@@ -109,7 +165,10 @@ class Watcher:
         if self.remembered is not None:
             self.remembered.ended(kernel, grid, values, launch_id, before)
         self._note(kernel.name)
-        if not _is_copy(kernel, values):
+        for value in kernel.src.constants.values():
+            if type(value) is int and 4 <= value <= _MOST_BLOCK and value not in self.blocks:
+                self.blocks.append(value)
+        if not _is_copy(kernel, values, self._given):
             self._seen.computes += 1
 
     def _note(self, name: str) -> None:
@@ -118,19 +177,25 @@ class Watcher:
         seen.kernels[name] = None
         if threading.get_ident() != self._thread:
             seen.other_threads.append(name)
+        elif capture_in_force() is not None:
+            pass  # it runs where the graph is replayed
         elif self._stream is not None and torch.cuda.current_stream() != self._stream:
             seen.unjoined.append(name)
 
     @contextlib.contextmanager
-    def watching(self, way: str, kernels: Sequence[Autotuner], seed: int) -> Iterator[Seen]:
+    def watching(
+        self, way: str, kernels: Sequence[Autotuner], seed: int, given: Sequence[Tensor] = ()
+    ) -> Iterator[Seen]:
         """Yield what is seen of launches in a `with` block.
 
         Args:
             way: how they run: "checked", a name of `WAYS`, "config N" or "tuned".
             kernels: the tuners of the candidate.
             seed: of shuffled orders.
+            given: the call's own tensors, which a kernel may copy.
         """
         self._seen = seen = Seen()
+        self._given = frozenset(host_view(t).untyped_storage().data_ptr() for t in given)
         self._thread = threading.get_ident()
         hook = Hook(fault=seen.faults.append)
         with contextlib.ExitStack() as stack:
@@ -148,38 +213,66 @@ class Watcher:
                 stack.enter_context(_configured(kernels, chosen))
             stack.enter_context(self._streams())
             stack.enter_context(self._threads())
+            stack.callback(torch.set_rng_state, torch.get_rng_state())
+            torch.default_generator.manual_seed(_NO_SEED)
+            _hearing.append(self)
+            stack.callback(_hearing.clear)
             yield seen
+            seen.is_seeded = torch.initial_seed() != _NO_SEED
 
     @contextlib.contextmanager
     def _streams(self) -> Iterator[None]:
         """Note where the caller's stream waits for another, or the host does."""
-        self._stream = torch.cuda.current_stream()
+        self._stream = caller = torch.cuda.current_stream()
         seen = self._seen
+        recorded: dict[int, int] = {}
         undo = contextlib.ExitStack()
 
-        def joining(owner: Any, name: str) -> None:
+        def wrapping(owner: Any, name: str, joined: Callable[..., int]) -> None:
             original = getattr(owner, name)
 
-            def joined(*args: Any, **kwargs: Any) -> Any:
-                seen.unjoined.clear()
-                return original(*args, **kwargs)
+            def wrapped(*args: Any, **kwargs: Any) -> Any:
+                del seen.unjoined[: joined(*args)]
+                made = original(*args, **kwargs)
+                if name == "record_event":
+                    recorded[id(made)] = len(seen.unjoined)
+                return made
 
-            setattr(owner, name, joined)
+            setattr(owner, name, wrapped)
             undo.callback(setattr, owner, name, original)
 
-        for owner, name in (
-            (torch.cuda.Stream, "wait_stream"),
-            (torch.cuda.Stream, "wait_event"),
-            (torch.cuda.Stream, "synchronize"),
-            (torch.cuda.Event, "synchronize"),
-            (torch.cuda.Event, "wait"),
-            (torch.cuda, "synchronize"),
-        ):
-            joining(owner, name)
+        def every(*args: Any) -> int:
+            return len(seen.unjoined)
+
+        def by_caller(waiting: Any, *args: Any) -> int:
+            return len(seen.unjoined) if waiting == caller else 0
+
+        def note(event: Any, *args: Any) -> int:
+            recorded[id(event)] = len(seen.unjoined)
+            return 0
+
+        def until(event: Any) -> int:
+            """Return how many launches came before an event was recorded."""
+            return recorded.get(id(event), 0)
+
+        def by_event(event: Any, stream: Any = None) -> int:
+            waiting = torch.cuda.current_stream() if stream is None else stream
+            return until(event) if waiting == caller else 0
+
+        wrapping(torch.cuda.Stream, "wait_stream", by_caller)
+        wrapping(torch.cuda.Stream, "wait_event", lambda s, e: until(e) if s == caller else 0)
+        wrapping(torch.cuda.Stream, "record_event", lambda *args: 0)
+        wrapping(torch.cuda.Stream, "synchronize", every)
+        wrapping(torch.cuda.Event, "record", note)
+        wrapping(torch.cuda.Event, "synchronize", lambda event: until(event))
+        wrapping(torch.cuda.Event, "wait", by_event)
+        wrapping(torch.cuda, "synchronize", every)
         try:
             yield
         finally:
             undo.close()
+            seen.leaves_stream = torch.cuda.current_stream() != caller
+            torch.cuda.set_stream(caller)
 
     @contextlib.contextmanager
     def _threads(self) -> Iterator[None]:
@@ -197,19 +290,29 @@ class Watcher:
                 frame = frame.f_back  # type: ignore[assignment]
             original(thread)
 
+        def start_bare(*args: Any, **kwargs: Any) -> int:
+            caller = sys._getframe(1)  # noqa: SLF001
+            if caller.f_code.co_filename == file:
+                seen.threads.append(f"line {caller.f_lineno}")
+            return bare(*args, **kwargs)
+
+        bare = _thread.start_new_thread
         threading.Thread.start = start  # type: ignore[assignment, method-assign]
+        # `threading` has its own name for it.
+        _thread.start_new_thread = start_bare
         try:
             yield
         finally:
             threading.Thread.start = original  # type: ignore[method-assign]
+            _thread.start_new_thread = bare
 
 
-def _is_copy(kernel: InterpretedKernel, values: tuple[Any, ...]) -> bool:
-    """Whether each tensor that a launch may have written equals another of its tensors."""
+def _is_copy(kernel: InterpretedKernel, values: tuple[Any, ...], given: frozenset[int]) -> bool:
+    """Whether each tensor that a launch may have written equals another that was not given."""
     stored = kernel.stored_to(values)
     tensors = [host_view(v) for v in values if isinstance(v, Tensor)]
-    addresses = {t.untyped_storage().data_ptr() for t in stored}
-    sources = [t for t in tensors if t.untyped_storage().data_ptr() not in addresses]
+    others = {t.untyped_storage().data_ptr() for t in stored} | given
+    sources = [t for t in tensors if t.untyped_storage().data_ptr() not in others]
     return bool(stored) and all(
         any(t.numel() == s.numel() and _equal(t, s) for s in sources) for t in stored
     )

@@ -31,6 +31,9 @@ _UNITS = {torch.float16: 1.0, torch.bfloat16: 1.0}
 _USUAL_UNITS = 4.0
 _MARGIN = 2.0
 RUNS = 4
+_INDEX_TYPES = (torch.int64, torch.int32)
+# Runs that break ties, for each with rounding errors.
+_TIES = 2
 _NARROW = (torch.float16, torch.bfloat16, torch.float32)
 # Ops whose results are exact, or are none of floats.
 _EXACT = frozenset(
@@ -69,6 +72,9 @@ _NORMS = frozenset(
 )
 
 
+PRODUCTS = frozenset("mm addmm bmm baddbmm addmv mv dot vdot convolution matmul linear".split())
+# Elementwise ops that one with sums within it stands for.
+_COMPOSITE_COST = 5.0
 # Those that are much work.
 SUMMING = (_SUMS | _COMPOSITES) - {"sum"}
 
@@ -91,7 +97,7 @@ class Rounding:
         units: that an error has.
         sign: 1 or -1, by which all errors of a run are multiplied.
         seed: of their signs.
-        breaks_ties: whether zeros of the inputs differ, for results that are indices.
+        breaks_ties: whether equal inputs differ, for results that are indices.
         longest: the longest sum that was seen, and its op.
     """
 
@@ -111,6 +117,11 @@ class Rounding:
         """Return signs of errors: plus and minus 1, in the tensor's shape."""
         signs = torch.randint(2, tuple(like.shape), generator=self._rng, dtype=torch.int8)
         return (signs * 2 - 1).double() * self.sign
+
+    def uniform(self, like: Tensor) -> Tensor:
+        """Return errors of any size from minus 1 to 1, in the tensor's shape."""
+        drawn = torch.rand(tuple(like.shape), generator=self._rng, dtype=torch.float64)
+        return (2.0 * drawn - 1.0) * self.sign
 
     def of_sum(self, terms: int, name: str) -> float:
         """Return the relative error of a sum."""
@@ -137,7 +148,7 @@ class Lifted(Mode):  # type: ignore[no-untyped-call]
     def __init__(self, rounding: Rounding | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.rounding = rounding
-        self.ops: dict[str, int] = {}
+        self.ops: dict[str, Work] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -180,10 +191,33 @@ class Lifted(Mode):  # type: ignore[no-untyped-call]
         return out + rounding.errors(out) * (relative * sizes.abs() + own)
 
 
-def note_op(ops: dict[str, int], name: str, args: Sequence[Any]) -> None:
-    """Count an op on floats with the largest number of elements of its operands."""
-    sizes = [one.numel() for one in args if isinstance(one, Tensor) and one.is_floating_point()]
-    ops[name] = max(ops.get(name, 0), *sizes, 0) if sizes else ops.get(name, 0)
+@dataclass
+class Work:
+    """Calls of one op.
+
+    Attributes:
+        elements: the most that an operand has.
+        cost: a rough number of operations, all together.
+    """
+
+    elements: int = 0
+    cost: float = 0.0
+
+
+def note_op(ops: dict[str, Work], name: str, args: Sequence[Any]) -> None:
+    """Count an op on floats, with the elements of its operands and its cost."""
+    tensors = [one for one in args if isinstance(one, Tensor) and one.is_floating_point()]
+    work = ops.setdefault(name, Work())
+    most = max((one.numel() for one in tensors), default=0)
+    work.elements = max(work.elements, most)
+    if name in PRODUCTS and len(tensors) > 1:
+        first, second = tensors[-2:] if name.startswith(("add", "badd")) else tensors[:2]
+        each = second.shape[0] if name in ("linear", "convolution") else second.shape[-1]
+        work.cost += 2.0 * first.numel() * (each if second.dim() > 1 else 1)
+        if name == "convolution":
+            work.cost *= math.prod(second.shape[2:])
+    else:
+        work.cost += most * (_COMPOSITE_COST if name in _COMPOSITES else 1.0)
 
 
 def _is_wide(value: Any) -> bool:
@@ -288,8 +322,9 @@ class Expected:
         exact: in fp64 or integers, on the CPU.
         native: in the types of the inputs; None where it does not run so.
         tolerance: how far a result may be, by element; inf where nothing is said.
-        has_ties: elements of integers of which several are right: bool.
+        has_ties: elements of which nothing is compared with one value: bool.
         bounds: the least and the largest integers that roundings give; None for floats.
+        seen: integers that the reference gives if ties are broken in other ways, one run each.
         free: elements that need not be NaN or Inf, as they do not depend on some inputs that are;
             with what they are where those are numbers.
     """
@@ -300,6 +335,7 @@ class Expected:
     tolerance: Tensor
     has_ties: Tensor
     bounds: tuple[Tensor, Tensor] | None = None
+    seen: Tensor | None = None
     free: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
 
@@ -310,7 +346,7 @@ class Oracle:
     Attributes:
         expected: of each tensor of the result, and of arguments that it changes.
         changed: positions of the tensors among the inputs that it changes.
-        ops: of torch that it calls, with the most elements.
+        ops: of torch that it calls, with their work.
         longest: the longest sum in it, and the op.
         unit: the relative rounding error of the inputs' type.
         dtype: that type.
@@ -318,7 +354,7 @@ class Oracle:
 
     expected: list[Expected]
     changed: tuple[int, ...]
-    ops: Mapping[str, int]
+    ops: Mapping[str, Work]
     longest: tuple[int, str]
     unit: float
     dtype: str
@@ -379,13 +415,17 @@ def ask(
     if lowered is not None:
         unit = sum_unit = lowered
     longest = (1, "")
-    has_indices = any(tensor.dtype is torch.int64 for _, tensor in exact)
+    has_indices = any(tensor.dtype in _INDEX_TYPES for _, tensor in exact)
     rounded: list[list[tuple[str, Tensor]]] = []
     for number in range(runs):
         sign = 1 if number % 2 == 0 else -1
-        rounding = Rounding(unit, sum_unit, units, sign, seed + number // 2, has_indices)
+        rounding = Rounding(unit, sum_unit, units, sign, seed + number // 2)
         rounded.append(_flat(*run(is_wide=True, lift=Lifted(rounding)), changed))
         longest = max(longest, rounding.longest)
+    ties: list[list[tuple[str, Tensor]]] = []
+    for number in range(_TIES * runs if has_indices else 0):
+        rounding = Rounding(unit, sum_unit, units, 1, seed + 100 + number, breaks_ties=True)
+        ties.append(_flat(*run(is_wide=True, lift=Lifted(rounding)), changed))
     expected = []
     if native is not None and len(native) != len(exact):
         raise NotRunnableError("in fp64 the reference gives another number of tensors")
@@ -395,9 +435,12 @@ def ask(
             shapes = f"{tuple(tensor.shape)}, natively {tuple(own.shape)}"
             raise NotRunnableError(f"in fp64 the reference gives another shape: {shapes}")
         others = [one[place][1] for one in rounded]
+        if not tensor.is_floating_point():
+            others += [one[place][1] for one in ties]
         expected.append(_expected(name, tensor, own, others, unit))
+    has_nan = any(bool(t.isnan().any()) for t in before if t.is_floating_point())
     for other in special:
-        _free(expected, other, changed)
+        _free(expected, other, changed, has_nan)
     text = str(dtype).removeprefix("torch.")
     return Oracle(expected, changed, exact_mode.ops, longest, unit, text)
 
@@ -450,7 +493,9 @@ def _expected(
         given = torch.stack([one.long() for one in others if one.shape == exact.shape])
         low, high = given.amin(0), given.amax(0)
         spread = high - low
-        return Expected(name, exact, native, spread.double(), spread > 1, (low, high))
+        ties = spread > 1
+        seen = given if bool(ties.any()) else None
+        return Expected(name, exact, native, spread.double(), ties, (low, high), seen)
     off = [(one - exact).abs() for one in runs if one.shape == exact.shape]
     tolerance = torch.zeros_like(exact)
     for one in off:
@@ -484,14 +529,20 @@ def _smooth(off: Tensor) -> Tensor:
     return torch.maximum(off, 0.5 * row)
 
 
-def _free(expected: Sequence[Expected], special: Run, changed: Sequence[int]) -> None:
+def _free(
+    expected: Sequence[Expected], special: Run, changed: Sequence[int], has_nan: bool
+) -> None:
     """Find elements that are NaN or Inf though they do not depend on an input that is."""
     draws = [_flat(*special(is_wide=True, lift=Lifted(), draw=n), changed) for n in range(2)]
     for place, one in enumerate(expected):
-        if not one.exact.is_floating_point():
-            continue
         a, b = (draw[place][1] for draw in draws)
-        if a.shape == one.exact.shape:
+        if a.shape != one.exact.shape:
+            continue
+        if not one.exact.is_floating_point():
+            if has_nan:  # an index or a count that depends on a NaN: nobody says which
+                one.has_ties |= (a != one.exact) | (b != one.exact)
+                one.seen = None
+        else:
             free = ~one.exact.isfinite() & (a == b)
             if bool(free.any()):
                 one.free.append((free, a))
@@ -508,6 +559,7 @@ class Wrong:
         index: of the element that is wrong most; None for a wrong shape.
         tolerance: at that element.
         elements: how many are wrong.
+        apart: how far that element is from what is expected; inf for a NaN.
     """
 
     kind: str
@@ -516,6 +568,7 @@ class Wrong:
     index: tuple[int, ...] | None = None
     tolerance: float = 0.0
     elements: int = 0
+    apart: float = math.inf
 
 
 def compare(result: Sequence[tuple[str, Tensor]], oracle: Oracle) -> tuple[Wrong | None, int]:
@@ -551,7 +604,8 @@ def compare(result: Sequence[tuple[str, Tensor]], oracle: Oracle) -> tuple[Wrong
 def wrong_elements(got: Tensor, one: Expected) -> Tensor:
     """Return which elements of a tensor are wrong: bool."""
     if one.bounds is not None:
-        return ((got.long() < one.bounds[0]) | (got.long() > one.bounds[1])) & ~one.has_ties
+        outside = (got.long() < one.bounds[0]) | (got.long() > one.bounds[1])
+        return torch.where(one.has_ties, _none_of_ties(got.long(), one), outside)
     a, b = got.double(), one.exact
     right = (a - b).abs() <= one.tolerance
     right |= (a == b) | (a.isnan() & b.isnan()) | one.tolerance.isposinf()
@@ -564,6 +618,17 @@ def wrong_elements(got: Tensor, one: Expected) -> Tensor:
         near = (a - replaced).abs() <= _MARGIN * _like(one.tolerance, replaced)
         right |= free & (near | (a == replaced))
     return ~right
+
+
+def _none_of_ties(got: Tensor, one: Expected) -> Tensor:
+    """Return which integers no way to break ties gives, where all ways were seen: bool."""
+    if one.seen is None:
+        return torch.zeros_like(one.has_ties)
+    ordered = one.seen.sort(0).values
+    different = 1 + (ordered[1:] != ordered[:-1]).sum(0)
+    # With so few ways in so many runs it is no chance that one was not seen.
+    is_known = 2 * different.square() <= len(one.seen)
+    return is_known & ~(one.seen == got).any(0)
 
 
 def _like(tolerance: Tensor, numbers: Tensor) -> Tensor:
@@ -585,7 +650,8 @@ def _wrong(name: str, place: int, got: Tensor, one: Expected, wrong: Tensor) -> 
         f"{shown} is {values[0]}, expected {values[1]} within {allowed:.3g}; "
         f"{count:,} of {got.numel():,} elements are wrong"
     )
-    return Wrong("wrong-value", text, place, index, allowed, count)
+    off = math.inf if one.bounds is not None else float(apart.reshape(-1)[at])
+    return Wrong("wrong-value", text, place, index, allowed, count, off)
 
 
 def _number(value: Any) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tkdebug.verification.inputs import VALUES, Example, size_elems
+from tkdebug.verification.hints import Hints
+from tkdebug.verification.inputs import VALUES, Example, near_name, size_elems
 from tkdebug.verification.records import Case
 
 # Tries: whether the reference takes these inputs.
@@ -45,6 +46,10 @@ SIZES = (
 _MIDDLE = (37, 41, 35, 43, 39, 45, 47, 49)
 _MOST_ELEMENTS = 1 << 17
 _MOST_MIDDLE = 1 << 14
+# Elements of inputs that are large: more programs than a grid of fixed size may have.
+_MANY_ELEMENTS = 200_000
+_MOST_EDGES = 10
+_MOST_BROADCAST = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +79,14 @@ class Sizes:
         base: a small case.
         ties: all places of one size together, for each size that may change so.
         groups: each may change alone.
+        broadcast: each may be 1 alone, and have no other size.
+        most: the largest integer in the example's tensors, -1 without any.
     """
 
     base: Case
     ties: list[Group] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
+    broadcast: list[Group] = field(default_factory=list)
     most: int = -1
 
     @property
@@ -114,7 +122,22 @@ class Sizes:
                 if type(value) is int and value == size and size > 1
             ]
             sizes._learn_value(size, places, equal, number, accepts)
+        sizes._learn_broadcast(accepts)
         return sizes
+
+    def _learn_broadcast(self, accepts: Accepts) -> None:
+        """Learn which sizes may be 1 where others stay as they are."""
+        alone = {group.places for group in (*self.ties, *self.groups)}
+        places = [
+            (tensor, axis)
+            for tensor, shape in enumerate(self.base.shapes)
+            for axis, size in enumerate(shape)
+            if size > 1 and ((tensor, axis),) not in alone
+        ]
+        for place in places[:_MOST_BROADCAST]:
+            group = Group((place,), (), self.base.shapes[place[0]][place[1]], 1)
+            if accepts(with_size(self.base, group, 1)):
+                self.broadcast.append(group)
 
     def _learn_value(
         self,
@@ -214,6 +237,8 @@ class Plan:
         seed: of the search.
         configurations: the most that a tuner has.
         has_weights: whether there are parameters to draw.
+        hints: constants of the candidate.
+        blocks: compile-time integers of its launches, which are known before the cases are.
     """
 
     example: Example
@@ -222,6 +247,8 @@ class Plan:
     seed: int
     configurations: int = 0
     has_weights: bool = False
+    hints: Hints = field(default_factory=Hints)
+    blocks: Sequence[int] = ()
     middle: Case = field(init=False)
 
     def __post_init__(self) -> None:
@@ -229,9 +256,67 @@ class Plan:
 
     def cases(self) -> Iterator[Case]:
         """Yield the cases: planned ones, by what they vary in turn, then random ones."""
-        families = [self._sized(), self._laid_out(), self._typed(), self._valued(), self._run()]
+        families = (
+            *(self._sized(), self._laid_out(), self._typed(), self._valued(), self._run()),
+            *(self._grown(), self._edged()),
+        )
         yield from _in_turn(families)
         yield from self.random()
+
+    def doubtful(self) -> Iterator[Case]:
+        """Yield cases of broadcast sizes, which a kernel may not mean to take."""
+        for number, group in enumerate(self.sizes.broadcast):
+            tensor, axis = group.places[0]
+            case = with_size(self.middle, group, 1)
+            name = f"size 1 of axis {axis} of input {tensor}, the reference broadcasts it"
+            yield case.renamed(name, seed=self.seed + 700 + number)
+
+    def _grown(self) -> Iterator[Case]:
+        """Yield cases with all sizes larger at once, and with many elements."""
+        units = self.sizes.apart
+        for turn, most in enumerate((1 << 13, 1 << 15, _MOST_ELEMENTS)):
+            yield self._all_grown(most).renamed("all sizes larger", seed=self.seed + 600 + turn)
+        for number, unit in enumerate(units):
+            case = self._filled(unit, _MANY_ELEMENTS)
+            if case is not None:
+                name = f"many elements by size {_size_of(case, unit)} in place of {unit.size}"
+                yield case.renamed(name, seed=self.seed + 620 + number)
+
+    def _all_grown(self, most: int) -> Case:
+        """Return a case in which all sizes are larger, and no two alike."""
+        case = self.middle
+        for step in range(1, 64):
+            grown = self.middle
+            for number, unit in enumerate(self.sizes.apart):
+                now = _size_of(self.middle, unit)
+                if unit.size < 8:
+                    continue
+                is_odd = now not in (32, unit.size)
+                grown = with_size(grown, unit, now + 16 * step + number if is_odd else now * 2)
+            if size_elems(grown) > most:
+                break
+            case = grown
+        return case
+
+    def _filled(self, unit: Group, elements: int) -> Case | None:
+        """Return a small case with so many elements by one of its sizes; None if that fails."""
+        one = size_elems(with_size(self.sizes.base, unit, 1))
+        per = size_elems(with_size(self.sizes.base, unit, 2)) - one
+        size = (elements - one) // max(per, 1)
+        if size <= 4099:
+            return None
+        return with_size(self.sizes.base, unit, size | 1)
+
+    def _edged(self) -> Iterator[Case]:
+        """Yield sizes beside the candidate's own constants, and beside its blocks."""
+        edges = [size for size in self.hints.edges(self.blocks) if size not in SIZES]
+        for turn, size in enumerate(edges):
+            for number, unit in enumerate(self.sizes.apart[:_MOST_EDGES]):
+                base = self.sizes.base if size > 64 else self.middle
+                case = with_size(base, unit, size)
+                if size_elems(case) <= 2 * _MOST_ELEMENTS:
+                    seed = self.seed + 2000 + 20 * turn + number
+                    yield case.renamed(f"size {size} in place of {unit.size}", seed=seed)
 
     def settle(self, takes: Accepts) -> None:
         """Settle the case on which all but sizes is varied: some 40 in each size, if that is taken.
@@ -305,7 +390,7 @@ class Plan:
         for turn, dtype in enumerate(("float16", "bfloat16")):
             dtypes = tuple(dtype if "float" in one else one for one in self.given.dtypes)
             for number, unit in enumerate(self.sizes.apart):
-                for size in (4099, 2048, 1025):
+                for size in (16385, 4099, 2048, 1025):
                     case = with_size(self.sizes.base, unit, size)
                     if "float" in "".join(dtypes) and size_elems(case) <= _MOST_ELEMENTS:
                         name = f"dtype {dtype}, size {size} in place of {unit.size}"
@@ -318,6 +403,13 @@ class Plan:
             if values != "normal":
                 yield self.middle.renamed(
                     f"values {values}", values=values, seed=self.seed + 400 + turn
+                )
+        if self.hints.limits:
+            for turn in range(2):
+                yield self.middle.renamed(
+                    "values near the kernel's constants",
+                    values=near_name(self.hints.limits),
+                    seed=self.seed + 450 + turn,
                 )
 
     def _run(self) -> Iterator[Case]:
@@ -376,8 +468,10 @@ def _other_numbers(value: Any) -> list[Any]:
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
-        return [other for other in (value + 1, value - 1, 2 * value, 1) if other != value]
-    return [other for other in (value * 0.5, value * 3.0 + 0.25, 0.0, 1.0) if other != value]
+        tried: Sequence[Any] = (value + 1, value - 1, 2 * value, 1, 0, -1)
+    else:
+        tried = (value * 0.5, value * 3.0 + 0.25, 0.0, 1.0, -value)
+    return [other for other in dict.fromkeys(tried) if other != value]
 
 
 def _in_turn(families: Sequence[Iterator[Case]]) -> Iterator[Case]:

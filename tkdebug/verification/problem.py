@@ -15,6 +15,7 @@ import sysconfig
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.process.tracebacks import is_own_file
+from tkdebug.verification.hints import Hints
 from tkdebug.verification.inputs import Example
 from tkdebug.verification.oracle import Lifted, NotRunnableError, wide
 from tkdebug.verification.records import Case, Request
@@ -63,13 +65,25 @@ class Problem:
         """Whether the candidate is a class of modules."""
         return isinstance(self.candidate, type)
 
-    def call(self, arguments: Sequence[Any], case: Case) -> Any:
+    def function(self, case: Case) -> Callable[..., Any]:
+        """Return the candidate, a module made for a case if it is a class."""
+        if not self.has_modules:
+            return self.candidate
+        return typing.cast(Callable[..., Any], self._module(self.candidate, case, self.device))
+
+    @staticmethod
+    def call(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         """Call the candidate."""
-        function = self.candidate
-        if self.has_modules:
-            function = self._module(self.candidate, case, self.device)
         with torch.no_grad():
             return function(*arguments)
+
+    @cached_property
+    def hints(self) -> Hints:
+        """The constants of the candidate's file."""
+        try:
+            return Hints.of_source(Path(self.file).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError):
+            return Hints()
 
     def call_reference(
         self, arguments: Sequence[Any], case: Case, is_wide: bool, lift: Lifted | None
@@ -140,7 +154,10 @@ def _off(value: Any, relative: float, lift: Lifted) -> Any:
     if isinstance(value, Tensor) and value.is_floating_point():
         errors = lift.rounding.errors(value)
         if lift.rounding.breaks_ties:
+            errors = lift.rounding.uniform(value)
             value += torch.where(value == 0, _TINY * errors, 0.0)
+            most = torch.finfo(torch.float32).max
+            value.copy_(torch.where(value.isinf(), value.sign() * most, value))
         return value.mul_(1.0 + relative * errors)
     if isinstance(value, list | tuple):
         items = [_off(one, relative, lift) for one in value]
@@ -164,8 +181,12 @@ def _draw_parameters(module: Any) -> None:
     module.load_state_dict(drawn, strict=False)
 
 
-def load(request: Request) -> Problem:
+def load(request: Request, originals: Callable[[object], None] = lambda owner: None) -> Problem:
     """Import what a request names, and return the problem.
+
+    Args:
+        request: names the candidate and the reference.
+        originals: gets the owner of the reference's functions, before they can be replaced.
 
     Raises:
         UsageError: the reference or the inputs are not there, or fail.
@@ -178,12 +199,17 @@ def load(request: Request) -> Problem:
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
+    what = f"--reference {request.reference}"
     is_same = module_name == path.stem
-    reference_module = None if is_same else _imported(module_name, f"--reference {module_name}")
+    # What the reference's file gives is taken, and called, before the candidate's code runs.
+    if not is_same:
+        reference_module = _imported(module_name, f"--reference {module_name}")
+        reference = _named(reference_module, name, what)
+        originals(reference_module)
     module = _import_file(path)
-    if reference_module is None:
-        reference_module = module
-    reference = _named(reference_module, name, f"--reference {request.reference}")
+    if is_same:
+        reference_module, reference = module, _named(module, name, what)
+        originals(reference)
     candidate = _candidate(module, request.function)
     given = _inputs(request, module, reference_module)
     init: list[Any] = []

@@ -23,9 +23,11 @@ TRICKS: Mapping[str, str] = {
     "cached-result": "a result of an earlier call is given again for other values",
     "shared-result": "a later call changes the result of an earlier one",
     "input-changed": "an input is changed that the reference leaves as it is",
-    "patched": "functions that measure or compare were replaced",
+    "patched": "functions that measure, compare or give the expected result were replaced",
     "other-thread": "kernels or other work run in a thread that the call does not wait for",
+    "other-process": "a call starts a process, whose work is not the kernel's",
     "other-stream": "kernels run on a stream for which the caller's does not wait",
+    "lazy-result": "the result is no plain tensor: it may be computed when it is looked at",
     "precision-lowered": "the error is that of arithmetic in a narrower type",
     "constant-result": "the result does not depend on the values of the inputs",
 }
@@ -42,6 +44,9 @@ KINDS: Mapping[str, str] = {
     "no-end": "a call did not end within the budget",
     "torch-part": "torch computes a part of the result, as the reference does",
     "dtype": "the result has another dtype than the reference's",
+    "looks-at-callers": "a call looks at the functions that called it",
+    "stale-parameters": "parameters of a module that change between calls are not seen",
+    "broadcast": "the result is wrong for inputs that the reference broadcasts",
 }
 
 

@@ -59,6 +59,8 @@ _LARGE_ELEMENTS = 2048
 _MOST_SPECIALS = 4
 _MOST_SHRINKS = 60
 _BIG_ELEMENTS = 1 << 16
+# So many times the tolerance is no chance of a few runs.
+_CLEARLY = 1000.0
 
 
 @dataclass
@@ -73,6 +75,7 @@ class Outcome:
         given: the tensors that the candidate got.
         wrong: how the result differs.
         elements: that were compared.
+        doubt: a remark for which it is not known whether the result is right.
     """
 
     case: Case
@@ -86,6 +89,7 @@ class Outcome:
     given: Sequence[Tensor] = ()
     wrong: Wrong | None = None
     elements: int = 0
+    doubt: Finding | None = None
 
 
 class Runner:
@@ -189,7 +193,10 @@ class Runner:
 
     def look_closer(self, out: Outcome, tensors: Sequence[Tensor]) -> None:
         """Compare a wrong value again: by chance the errors of a few runs may have been small."""
-        if out.wrong is None or out.wrong.kind != "wrong-value" or out.result is None:
+        wrong = out.wrong
+        if wrong is None or wrong.kind != "wrong-value" or out.result is None:
+            return
+        if wrong.apart < math.inf and wrong.apart > _CLEARLY * wrong.tolerance:
             return
         try:
             out.oracle = self.oracle(out.case, tensors, runs=MANY_RUNS)
@@ -207,11 +214,13 @@ class Runner:
         arguments = self.problem.example.filled(given, case.numbers)
         result: Any = None
         error: Exception | None = None
-        with self.watcher.watching(case.way, self.tuners, case.seed) as seen:
-            try:
-                result = self.problem.call(arguments, case)
-            except Exception as raised:
-                error = raised
+        seen = Seen()
+        try:
+            function = self.problem.function(case)
+            with self.watcher.watching(case.way, self.tuners, case.seed, given) as seen:
+                result = self.problem.call(function, arguments)
+        except Exception as raised:
+            error = raised
         out = Outcome(case, "right", seen, oracle=oracle, raw=result, given=given)
         fault = seen.wrong_fault
         if error is not None:
@@ -255,6 +264,12 @@ class Runner:
         assert oracle is not None
         found = tensors_in(out.raw)
         found += [(f"input {place}", out.given[place]) for place in oracle.changed]
+        lazy = [name for name, t in found if _is_lazy(t)]
+        if lazy:
+            text = f"{lazy[0]} is no plain tensor, and may be computed when it is looked at"
+            out.status = "wrong"
+            out.finding = Finding("lazy-result", text, True, out.case, self.problem.file)
+            return
         out.result = [(name, host_view(t.detach()).cpu().clone()) for name, t in found]
         for place, (tensor, kept) in enumerate(zip(out.given, before, strict=True)):
             if place not in oracle.changed and not torch.equal(whole_memory(tensor), kept):
@@ -266,6 +281,25 @@ class Runner:
         if out.wrong is not None:
             out.status = "wrong"
             out.finding = Finding(out.wrong.kind, out.wrong.text, True, out.case, self.problem.file)
+        elif out.case.dtypes == self.problem.example.case().dtypes:
+            out.doubt = out.doubt or self._other_dtype(out)
+
+    def _other_dtype(self, out: Outcome) -> Finding | None:
+        """Return a remark on floats of another dtype than the reference's, if there are any."""
+        assert out.oracle is not None
+        for (name, got), one in zip(out.result or (), out.oracle.expected, strict=True):
+            wanted = got.dtype if one.native is None else one.native.dtype
+            if got.is_floating_point() and wanted.is_floating_point and got.dtype != wanted:
+                text = f"{name} is of {got.dtype}, where the reference gives {wanted}"
+                return Finding("dtype", text, False, out.case, self.problem.file)
+        return None
+
+
+def _is_lazy(tensor: Tensor) -> bool:
+    """Whether a tensor is of a class of its own, or has methods of its own."""
+    own = getattr(tensor, "__dict__", {})
+    is_plain = type(tensor) in (Tensor, torch.nn.Parameter)
+    return not is_plain or any(callable(value) for value in own.values())
 
 
 def fault_finding(fault: Fault, case: Case) -> Finding:
@@ -328,6 +362,8 @@ class Search:
             request.seed,
             max((len(t.configs) for t in self.runner.tuners), default=0),
             problem.has_modules and self._has_parameters(),
+            problem.hints,
+            self.runner.watcher.blocks,
         )
         if not sizes.groups:
             answer.covered.notes.append("the reference takes no other sizes than the example's")
@@ -337,6 +373,8 @@ class Search:
         if not self._is_wrong():
             self._cases(plan)
             tricks.look_again(self, plan)
+        if not self._is_wrong():
+            self._doubtful(plan)
         if self._is_wrong():
             self._explain(plan)
         return self._end()
@@ -443,6 +481,19 @@ class Search:
             if self._is_wrong():
                 return
 
+    def _doubtful(self, plan: Plan) -> None:
+        """Run cases that a kernel may not mean to take: if one is wrong, nothing is decided."""
+        for case in plan.doubtful():
+            if self.share() > _SEARCH_SHARE or self._is_dear(case):
+                return
+            out = self._timed(case, self.request.seconds * _REFERENCE_SHARE)
+            if out.status != "wrong" or out.finding is None:
+                self.take(out)
+                continue
+            text = f"with {case.name}: {out.finding.message}"
+            self.doubt(Finding("broadcast", text, False, case, self.runner.problem.file))
+            return
+
     def _is_dear(self, case: Case) -> bool:
         """Whether a case may take too much of the time, by the dearest one before."""
         elements, cost_s = self._dearest
@@ -480,25 +531,39 @@ class Search:
                 *((covered.dtypes, one) for one in set(case.dtypes)),
             ):
                 counts[key] = counts.get(key, 0) + 1
+        if out.doubt is not None:
+            self.doubt(out.doubt)
         if out.oracle is not None and not answer.tolerance:
             answer.tolerance = out.oracle.tolerance_text()
-        self._late(out)
+        self.note_late(out.seen, case)
         if out.finding is not None or covered.cases % 8 == 0:
             self._report(answer)
 
-    def _late(self, out: Outcome) -> None:
+    def note_late(self, seen: Seen, case: Case) -> None:
         """Add what is wrong with how a call worked, whatever its result."""
-        seen, problem = out.seen, self.runner.problem
+        problem = self.runner.problem
         for kind, places, text in (
             ("other-thread", seen.threads, "the call starts a thread, at"),
             ("other-thread", seen.other_threads, "launched from another thread than the call's:"),
+            ("other-process", seen.processes, "the call starts a process, at"),
             ("other-stream", seen.unjoined, "the caller's stream does not wait for"),
+            (
+                *("other-stream", ["the call"] if seen.leaves_stream else []),
+                "the current stream is another than the caller's after",
+            ),
+            (
+                *("patched", ["a test draws its inputs"] if seen.is_seeded else []),
+                "a call seeds torch's random numbers, of which",
+            ),
         ):
             if places and kind not in [finding.kind for finding in self.answer.findings]:
                 names = ", ".join(dict.fromkeys(places))
                 self.answer.findings.append(
-                    Finding(kind, f"{text} {names}", True, out.case, problem.file)
+                    Finding(kind, f"{text} {names}", True, case, problem.file)
                 )
+        if seen.callers:
+            text = f"the call looks at its callers, at {', '.join(dict.fromkeys(seen.callers))}"
+            self.doubt(Finding("looks-at-callers", text, False, case, problem.file))
 
     def _explain(self, plan: Plan) -> None:
         """Make the first failing case smaller, and look for its cause."""
@@ -508,19 +573,23 @@ class Search:
         finding = self.answer.findings[place]
         if finding.case is None or finding.kind not in explain.SHRINKABLE:
             return
-        smallest = explain.smallest(self, finding, plan)
+        smallest = explain.smallest(self, finding, plan, self.share() + _SHRINK_SHARE)
         self.answer.findings[place] = smallest
         self._report(self.answer)
         self.answer.findings[place] = explain.caused(self, smallest)
         explain.name_trick(self, smallest, plan)
 
-    def shrunk(self, case: Case, plan: Plan) -> Iterator[Case]:
-        """Yield simpler cases than one while there is time."""
-        limit = self.share() + _SHRINK_SHARE
+    def shrunk(self, case: Case, plan: Plan, limit: float) -> Iterator[Case]:
+        """Yield simpler cases than one until so much of the time is used."""
         for number, one in enumerate(simpler(case, plan.given, plan.sizes)):
             if self.share() > limit or number >= _MOST_SHRINKS:
                 return
             yield one
+
+    def doubt(self, finding: Finding) -> None:
+        """Add a remark for which the verdict is undecided."""
+        self.keep(finding)
+        self.answer.why = self.answer.why or finding.message
 
     def keep(self, finding: Finding) -> None:
         """Add a finding; of remarks one of each kind."""

@@ -6,14 +6,15 @@ Each is found by what a candidate does when something is changed that must, or m
 from __future__ import annotations
 
 import builtins
-import contextlib
 import math
 import os
+import sys
 import threading
 import time
 import timeit
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +25,7 @@ from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.process.tracebacks import is_own_file
 from tkdebug.verification.inputs import dense_values, placed
 from tkdebug.verification.launches import Seen
-from tkdebug.verification.oracle import SUMMING, Mode, NotRunnableError, note_op
+from tkdebug.verification.oracle import SUMMING, Mode, NotRunnableError, Work, note_op
 from tkdebug.verification.records import Case, Finding
 
 if TYPE_CHECKING:
@@ -46,12 +47,16 @@ _CHECKS = frozenset(
     "amax amin".split()
 )
 _PART = 4
+# Torch does the work if it does this part of the reference's, by a rough count of operations.
+_WORK_SHARE = 0.5
+_MOST_EXAMPLE = 1 << 24
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 
 
 def look(search: Search, plan: Plan) -> None:
-    """Look for tricks on one case."""
+    """Look for tricks on one case, and at the example."""
     case = plan.middle.renamed("tricks", values="normal")
+    _work_at_example(search, plan)
     for looking in (_calls_in_turn, _without_kernels, _work_of_torch, _bits):
         looking(search, case)
         if any(finding.is_wrong for finding in search.answer.findings):
@@ -70,6 +75,12 @@ def _calls_in_turn(search: Search, case: Case) -> None:
         return
     kept = [t.clone() for _, t in first.result]
     views = [t for _, t in _tensors(first)]
+    if not first.oracle.changed:
+        same = runner.call(case, first.given, first.oracle)
+        if first.seen.launches and not same.seen.launches and same.status == "right":
+            text = "called again with the same inputs it launches no kernel: the result is kept"
+            search.keep(Finding("cached-result", text, True, case, runner.problem.file))
+            return
     last = first
     earlier: list[list[Tensor]] = []
     for name, change in _CHANGES.items():
@@ -115,13 +126,18 @@ def _other_values(tensor: Tensor) -> Tensor:
     return drawn.abs() if bool((tensor >= 0).all()) else drawn
 
 
-def _one_element(tensor: Tensor) -> Tensor:
-    made = tensor.clone()
-    flat = made.reshape(-1)
-    if flat.numel():
-        place = flat.numel() // 2 + (flat.numel() > 2)
-        flat[min(place, flat.numel() - 1)] += 1.5
-    return made
+def _one_element(share: float) -> Callable[[Tensor], Tensor]:
+    """Return what changes one element of a tensor, so far from its beginning."""
+
+    def changed(tensor: Tensor) -> Tensor:
+        made = tensor.clone()
+        flat = made.reshape(-1)
+        if flat.numel():
+            place = int(share * flat.numel()) + (flat.numel() > 2)
+            flat[min(place, flat.numel() - 1)] += 1.5
+        return made
+
+    return changed
 
 
 def _integers(tensor: Tensor) -> Tensor:
@@ -135,7 +151,8 @@ def _turned(tensor: Tensor) -> Tensor:
 # Sums of integers are the same in any order.
 _CHANGES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "other values": _other_values,
-    "one other element": _one_element,
+    "one other element": _one_element(0.5),
+    "another element": _one_element(0.28),
     "integers": _integers,
     "the values in another order": _turned,
 }
@@ -230,7 +247,7 @@ class _OpsOfTorch(Mode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.ops: dict[str, int] = {}
+        self.ops: dict[str, Work] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -248,28 +265,81 @@ def _work_of_torch(search: Search, case: Case) -> None:
         oracle = runner.oracle(case, tensors)
     except NotRunnableError:
         return
+    seen, own, error = _noted(search, case, tensors, "checked")
+    if error is None:
+        _judge_torch(search, case, seen, own, oracle.ops)
+
+
+def _noted(
+    search: Search, case: Case, tensors: Sequence[Tensor], way: str
+) -> tuple[Seen, Mapping[str, Work], Exception | None]:
+    """Call the candidate, and return what is seen of its launches, its ops of torch, its error."""
+    runner = search.runner
     given = placed(tensors, case, runner.problem.device)
     arguments = runner.problem.example.filled(given, case.numbers)
-    noted = _OpsOfTorch()
-    with runner.watcher.watching("checked", (), case.seed) as seen, contextlib.suppress(Exception):
-        with noted:
-            runner.problem.call(arguments, case)
+    noted, seen = _OpsOfTorch(), Seen()
+    try:
+        function = runner.problem.function(case)
+        with runner.watcher.watching(way, (), case.seed, given) as seen, noted:
+            runner.problem.call(function, arguments)
+    except Exception as error:
+        return seen, noted.ops, error
+    return seen, noted.ops, None
+
+
+def _work_at_example(search: Search, plan: Plan) -> None:
+    """See whether the example's own inputs take another way than others: one without kernels.
+
+    Its launches are not run, so that large inputs take little time.
+    """
+    case = plan.given.renamed("kernels of the example left out", way="skipped")
+    if not 0 < sum(math.prod(shape) for shape in case.shapes) <= _MOST_EXAMPLE:
+        return
+    if not search.answer.covered.launches:
+        return  # of no inputs are there any: that is found elsewhere
+    tensors = dense_values(search.runner.problem.example, case)
+    seen, own, error = _noted(search, case, tensors, "skipped")
+    if error is not None:
+        return
+    search.note_late(seen, case)
+    work = ", ".join(sorted(_plain(own.keys())))
+    if not seen.launches:
+        text = "for the example inputs no kernel is launched, for others there is one"
+        text += f"; torch computes ({work})" if work else ""
+        kind = "torch-fallback" if work else "no-kernel"
+        search.keep(Finding(kind, text, True, case, search.runner.problem.file))
+
+
+def _large(ops: Mapping[str, Work], case: Case) -> set[str]:
+    """Return the ops that have a large part of a case's elements as an operand."""
     least = max((math.prod(shape) for shape in case.shapes), default=0) // _PART
-    own = {name for name, size in noted.ops.items() if size >= max(least, 2)}
-    theirs = {name for name, size in oracle.ops.items() if size >= max(least, 2)}
-    _judge_torch(search, case, seen, own, theirs)
+    return {name for name, work in ops.items() if work.elements >= max(least, 2)}
 
 
-def _plain(names: set[str]) -> set[str]:
+def _plain(names: Iterable[str]) -> set[str]:
     return {name.rstrip("_") for name in names if name not in _PLUMBING} - _CHECKS
 
 
-def _judge_torch(search: Search, case: Case, seen: Seen, own: set[str], theirs: set[str]) -> None:
+def _cost(ops: Mapping[str, Work], names: set[str]) -> float:
+    return sum(work.cost for name, work in ops.items() if name.rstrip("_") in names)
+
+
+def _judge_torch(
+    search: Search,
+    case: Case,
+    seen: Seen,
+    noted: Mapping[str, Work],
+    reference: Mapping[str, Work],
+) -> None:
+    own, theirs = _large(noted, case), _large(reference, case)
     work, asked = _plain(own), _plain(theirs)
     file = search.runner.problem.file
     names = ", ".join(sorted(work or own))
-    if seen.launches and not seen.computes and (work or (asked <= work and own & theirs & _ADDS)):
-        text = f"torch computes ({names}), and the kernels only copy"
+    whole = _cost(reference, asked)
+    share = _cost(noted, work) / whole if whole else 0.0
+    if seen.launches and not seen.computes and asked:
+        how = f"torch computes ({names})" if names else "something else computes"
+        text = f"{how}, and the kernels only copy"
         search.keep(Finding("torch-fallback", text, True, case, file))
     elif not seen.launches and work:
         text = f"torch computes ({names}), and no kernel is launched"
@@ -277,17 +347,16 @@ def _judge_torch(search: Search, case: Case, seen: Seen, own: set[str], theirs: 
     elif asked and asked <= work:
         text = f"torch computes all that the reference does ({names})"
         search.keep(Finding("torch-fallback", text, True, case, file))
-    elif work & asked:
-        names = ", ".join(sorted(work & asked))
+    elif work & asked or share >= _WORK_SHARE:
+        names = ", ".join(sorted(work & asked or work))
         text = f"torch computes a part of the result ({names})"
         summing = asked & SUMMING
-        if summing and summing <= work and not search.answer.why:
+        if share >= _WORK_SHARE or (summing and summing <= work):
             # What is left for the kernels may be right, but is the smaller part.
-            search.answer.why = f"torch computes the products or sums of the reference ({names})"
+            search.answer.why = search.answer.why or (
+                f"torch does most of the reference's work, the products or sums of it ({names})"
+            )
         search.keep(Finding("torch-part", text, False, case, file))
-
-
-_ADDS = frozenset(("add", "add_", "sum", "cat"))
 
 
 # Bits, on request.
@@ -359,19 +428,36 @@ def _equal_bits(a: Tensor, b: Tensor) -> bool:
 
 
 class Snapshot:
-    """The functions that measure and compare, as they were before a candidate was imported."""
+    """The functions that measure, compare and say what is right, before a candidate runs."""
 
     def __init__(self) -> None:
-        self._before = dict(_functions())
+        self._owners: dict[str, tuple[Any, bool]] = {
+            name: (owner, name == "torch.Tensor") for name, owner in _owners().items()
+        }
+        self._before = dict(self._functions())
+
+    def add(self, owner: object) -> None:
+        """Take in the functions of the reference: of its module, or its own."""
+        name = str(getattr(owner, "__name__", "the reference"))
+        self._owners[name] = owner, True
+        self._before.update(_of_owner(name, owner, True))
+
+    def _functions(self) -> Iterator[tuple[str, tuple[object, object]]]:
+        for name, (owner, is_whole) in self._owners.items():
+            yield from _of_owner(name, owner, is_whole)
+        for name in ("stdout", "stderr"):
+            yield f"sys.{name}", (getattr(sys, name), None)
 
     def changed(self) -> list[str]:
-        """Return the names of those that are others now."""
-        now = dict(_functions())
-        return [
-            name
-            for name, one in self._before.items()
-            if now.get(name) is not one and not _is_of_library(now.get(name), name)
-        ]
+        """Return the names of those that are others now, or have other code."""
+        now = dict(self._functions())
+        changed = []
+        for name, (one, code) in self._before.items():
+            found, its_code = now.get(name, (None, None))
+            is_same = found is one and its_code is code
+            if not is_same and not (found is not one and _is_of_library(found, name)):
+                changed.append(name)
+        return changed
 
     def finding(self, file: str, after: str) -> Finding | None:
         """Return a finding of functions that were replaced, or None.
@@ -396,10 +482,33 @@ def _is_of_library(function: object, name: str) -> bool:
     return is_own_file(code.co_filename) or code.co_filename.startswith(_TORCH)
 
 
-def _functions() -> Iterator[tuple[str, object]]:
+def _of_owner(
+    prefix: str, owner: Any, is_whole: bool
+) -> Iterator[tuple[str, tuple[object, object]]]:
+    """Yield the functions of an owner by name, each with its code.
+
+    Args:
+        prefix: the name of the owner.
+        owner: a module, class or function.
+        is_whole: whether names with two underscores, and methods of a module's classes, count.
+    """
+    if not isinstance(owner, type | ModuleType):
+        yield prefix, (owner, getattr(owner, "__code__", None))
+        return
+    for name, value in list(vars(owner).items()):
+        if not callable(value) or (name.startswith("__") and not is_whole):
+            continue
+        yield f"{prefix}.{name}", (value, getattr(value, "__code__", None))
+        is_own = isinstance(value, type) and value.__module__ == getattr(owner, "__name__", "")
+        if is_whole and is_own:
+            yield from _of_owner(f"{prefix}.{name}", value, True)
+
+
+def _owners() -> dict[str, object]:
+    import numpy
     import triton
 
-    owners: Mapping[str, Any] = {
+    return {
         "torch": torch,
         "torch.testing": torch.testing,
         "torch.nn.functional": torch.nn.functional,
@@ -409,13 +518,11 @@ def _functions() -> Iterator[tuple[str, object]]:
         "torch.Tensor": torch.Tensor,
         "torch.nn.Module": torch.nn.Module,
         "triton.testing": triton.testing,
+        "numpy": numpy,
+        "numpy.testing": numpy.testing,
         "time": time,
         "timeit": timeit,
         "torch.utils.benchmark.Timer": torch.utils.benchmark.Timer,
         "threading.Thread": threading.Thread,
         "builtins": builtins,
     }
-    for prefix, owner in owners.items():
-        for name, value in list(vars(owner).items()):
-            if callable(value) and not (name.startswith("__") and prefix != "torch.Tensor"):
-                yield f"{prefix}.{name}", value

@@ -50,7 +50,7 @@ def examine(request: Request, emit: Emit = lambda record: None) -> Answer:
         emit({"ready": True})
         snapshot = Snapshot()
         try:
-            problem = load(request)
+            problem = load(request, snapshot.add)
         except CandidateError as error:
             _import_failed(answer, error)
             answer.judge()
@@ -81,7 +81,9 @@ def examine_function(
     with install(mode, quick=True, checks=CHECK_NAMES), on_one_thread(), HOOKS.alone(Hook()):
         example = Example(inputs())
         problem = Problem(candidate, reference, example, list(init), request.file, "cuda")
-        looked_at(problem, request, answer, Snapshot(), lambda record: None)
+        snapshot = Snapshot()
+        snapshot.add(reference)
+        looked_at(problem, request, answer, snapshot, lambda record: None)
     return answer
 
 
