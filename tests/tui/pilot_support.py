@@ -12,7 +12,8 @@ from textual import events
 from tkdebug.debugger.goals import Quit, Step
 from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.widgets.code_view import CodeView
+from tkdebug.tui.output import OutputPane
+from tkdebug.tui.tabs import PaneTabs
 
 _DOCS = Path(__file__).parents[2] / "docs"
 MOST_KEYS = 6
@@ -53,9 +54,15 @@ def notified(app: TkdebugApp) -> list[str]:
 
 
 async def loaded(pilot) -> None:
+    """Wait until the session is read, and the pane in sight drawn and in focus."""
     app = pilot.app
-    await until(pilot, lambda: app._snapshot is not None, "the session")
-    await until(pilot, lambda: app.query_one("#source", CodeView).line_count > 0, "the source")
+    await until(pilot, lambda: app._snapshot is not None and app.focused is not None, "the session")
+    await pilot.pause()
+
+
+def printed(app: TkdebugApp) -> str:
+    """The script's output, as the output pane has it."""
+    return app.query_one(PaneTabs).get(OutputPane).copied_text()
 
 
 def begun(front):

@@ -53,7 +53,7 @@ async def shown(path, keys=(), last="Advice"):
         app = TkdebugApp(session)
         async with app.run_test(size=(120, 24)) as pilot:
             await until(pilot, lambda: app._snapshot is not None, "the session")
-            app.action_tab("advice")
+            await pilot.press("7")
             for key, text in keys:
                 await until(pilot, lambda text=text: text in screen_text(app), text)
                 await pilot.press(key)

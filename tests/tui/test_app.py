@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import tui_sample
-from pilot_support import loaded, notified, screen_text, until
+from pilot_support import loaded, notified, printed, screen_text, until
 from textual.color import Color
 from textual.widgets import Input, Static, TabbedContent, TabPane
 
@@ -21,7 +21,7 @@ from tkdebug.records.hook_chain import HOOKS
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.drawing import palette
 from tkdebug.tui.drawing.palette import OnLight
-from tkdebug.tui.output import OutputView
+from tkdebug.tui.pane import Pane
 from tkdebug.tui.session.follow import AwaitedSession
 from tkdebug.tui.widgets.code_view import CodeView
 from tkdebug.tui.widgets.dialogs import HelpScreen, PickScreen, QuitScreen
@@ -48,6 +48,17 @@ async def test_app_shows_every_pane_at_any_size(session, size):
         await until(pilot, lambda: "%x = tt.load" in screen_text(app), "the op's line")
         await pilot.press("4")
         await until(pilot, lambda: "printed nothing" in screen_text(app), "the output")
+
+
+async def test_panes_are_mounted_when_first_opened(session):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        assert [pane.TAB for pane in app.query(Pane)] == ["launches"]
+        assert "2 Faults ✖1" in screen_text(app)
+        await pilot.press("2", "slash", *"rac")
+        await until(pilot, lambda: "0 of 1 with …rac…" in screen_text(app), "the filter")
+        assert [pane.TAB for pane in app.query(Pane)] == ["launches", "faults"]
 
 
 async def test_app_survives_any_resize(session):
@@ -319,8 +330,7 @@ async def test_recorded_output_is_shown_in_its_colours(tmp_path):
     with Session.open(path) as session:
         app = TkdebugApp(session)
         async with app.run_test(size=(80, 24)) as pilot:
-            view = app.query_one("#output-view", OutputView)
-            await until(pilot, lambda: view.text == "red [b]plain[/b]\n99%", "the output")
+            await until(pilot, lambda: printed(app) == "red [b]plain[/b]\n99%", "the output")
             await pilot.press("4")
             assert not app.query_one("#input", Input).display
 
@@ -414,8 +424,7 @@ except KeyboardInterrupt:
 async def test_live_script_prints_reads_launches_and_is_interrupted(live):
     app = live(RECORDED)
     async with app.run_test(size=(100, 30)) as pilot:
-        view = app.query_one("#output-view", OutputView)
-        await until(pilot, lambda: "go? " in view.text, "the question")
+        await until(pilot, lambda: "go? " in printed(app), "the question")
         await until(pilot, lambda: "no kernel launched yet" in screen_text(app), "the empty state")
         await pilot.press("4", "i")
         await pilot.press(*"q1", "enter")
@@ -424,8 +433,8 @@ async def test_live_script_prints_reads_launches_and_is_interrupted(live):
         await until(pilot, lambda: "▶ 45%" in screen_text(app), "the launch under way")
         await until(pilot, lambda: "running" in screen_text(app), "the text")
         await pilot.press("ctrl+c")
-        await until(pilot, lambda: "stopping on q1" in view.text, "the script's answer to Ctrl-C")
-        assert "[red]ready[/red]" in view.text
+        await until(pilot, lambda: "stopping on q1" in printed(app), "its answer to Ctrl-C")
+        assert "[red]ready[/red]" in printed(app)
         await until(pilot, lambda: "ended, faults (exit 3)" in screen_text(app), "the end")
         await until(pilot, lambda: "unfinished" in screen_text(app), "the text")
         await pilot.press("q")
@@ -436,8 +445,7 @@ async def test_live_script_prints_reads_launches_and_is_interrupted(live):
 async def test_live_script_killed_leaves_what_it_had(live):
     app = live(RECORDED)
     async with app.run_test(size=(100, 30)) as pilot:
-        view = app.query_one("#output-view", OutputView)
-        await until(pilot, lambda: "go? " in view.text, "the question")
+        await until(pilot, lambda: "go? " in printed(app), "the question")
         app._child.write(b"\n")
         await until(pilot, lambda: "▶ 45%" in screen_text(app), "the launch under way")
         os.kill(app._child.pid, signal.SIGKILL)
@@ -450,8 +458,7 @@ async def test_live_script_killed_leaves_what_it_had(live):
 async def test_live_quit_asks_and_stops_the_script(live):
     app = live("print('up', flush=True)\ntime.sleep(1000)\n")
     async with app.run_test(size=(80, 24)) as pilot:
-        view = app.query_one("#output-view", OutputView)
-        await until(pilot, lambda: "up" in view.text, "the script")
+        await until(pilot, lambda: "up" in printed(app), "the script")
         await pilot.press("q")
         assert isinstance(app.screen, QuitScreen)
         await until(pilot, lambda: "Ctrl-C first, so it can clean up" in screen_text(app), "why")
@@ -467,8 +474,7 @@ async def test_live_quit_asks_and_stops_the_script(live):
 async def test_live_quit_lets_the_script_run_on(live):
     app = live("print('up', flush=True)\ntime.sleep(1000)\n")
     async with app.run_test(size=(80, 24)) as pilot:
-        view = app.query_one("#output-view", OutputView)
-        await until(pilot, lambda: "up" in view.text, "the script")
+        await until(pilot, lambda: "up" in printed(app), "the script")
         await pilot.press("q", "l")
         await until(pilot, lambda: not app.is_running, "the app's end")
     assert app.runs_on

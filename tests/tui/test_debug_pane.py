@@ -452,7 +452,7 @@ async def test_a_recorded_run_says_that_it_cannot_be_stopped(session):
     app = TkdebugApp(session)
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: app._snapshot is not None, "the session")
-        app.action_tab("debug")
+        await app.action_tab("debug")
         await until(pilot, lambda: "a recorded run cannot be stopped" in screen_text(app), "why")
         await pilot.press("n")
         await until(pilot, lambda: notified(app) == ["no kernel is stopped"], "the refusal")
@@ -470,9 +470,10 @@ async def test_b_in_the_kernel_pane_sets_a_breakpoint_for_the_next_launch(sessio
     app = TkdebugApp(session, link=script.link)
     try:
         async with app.run_test(size=(120, 40)) as pilot:
+            await pilot.press("3")
             source = app.query_one("#source", CodeView)
             await until(pilot, lambda: source.line_count > 0, "the source")
-            await pilot.press("3", ":", "1", "8", "enter")
+            await pilot.press(":", "1", "8", "enter")
             await until(pilot, lambda: source.line == 18, "the line")
             await pilot.press("b")
             await until(pilot, lambda: source._marks.get(18) == "breakpoint", "the mark")

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import tui_sample
 from patience import LONGEST_WAIT_S
-from pilot_support import notified, screen_text, until
+from pilot_support import notified, printed, screen_text, until
 from textual.widgets import TabbedContent
 
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.output import OutputView
 from tkdebug.tui.script import child
 from tkdebug.tui.session.follow import AwaitedSession
 
@@ -49,23 +48,26 @@ def active(app: TkdebugApp) -> str:
     return app.query_one(TabbedContent).active
 
 
+def focused(app: TkdebugApp) -> str | None:
+    return app.focused and app.focused.id
+
+
 async def test_output_pane_takes_no_keys_from_the_tui(live):
     app = live("print('<', input('go? '), '>')\ninput()")
     async with app.run_test(size=(80, 24)) as pilot:
-        view = app.query_one("#output-view", OutputView)
-        await until(pilot, lambda: "go? " in view.text, "the question")
+        await until(pilot, lambda: "go? " in printed(app), "the question")
         await pilot.press("4")
-        await until(pilot, lambda: view.has_focus, "the output")
+        await until(pilot, lambda: focused(app) == "output-view", "the output")
         await pilot.press("2")
         await until(pilot, lambda: active(app) == "faults", "the other pane")
         await pilot.press("i")
-        await until(pilot, lambda: app.focused and app.focused.id == "input", "the input line")
+        await until(pilot, lambda: focused(app) == "input", "the input line")
         await pilot.press(*"1i", "enter")
-        await until(pilot, lambda: "< 1i >" in view.text, "the script's answer")
+        await until(pilot, lambda: "< 1i >" in printed(app), "the script's answer")
         await pilot.press("escape", "1")
         await until(pilot, lambda: active(app) == "launches", "the launches")
         await pilot.press("4")
-        await until(pilot, lambda: view.has_focus, "the output, which takes no keys again")
+        await until(pilot, lambda: focused(app) == "output-view", "the output without its input")
 
 
 @knows_waiting
@@ -153,12 +155,11 @@ async def test_i_over_a_recorded_run_says_that_nothing_can_be_typed(session):
 async def test_output_that_was_not_looked_at_is_marked(live, tmp_path):
     app = live("print('one', flush=True)\ninput()\nprint('two', flush=True)\ninput()\n")
     async with app.run_test(size=(80, 24)) as pilot:
-        view = app.query_one("#output-view", OutputView)
         await until(pilot, lambda: "4 Output •" in screen_text(app), "the mark")
         await pilot.press("4")
         await until(pilot, lambda: "4 Output •" not in screen_text(app), "no mark: it is seen")
         await pilot.press("i", "x", "enter", "escape")
-        await until(pilot, lambda: "two" in view.text, "more output")
+        await until(pilot, lambda: "two" in printed(app), "more output")
         assert "4 Output •" not in screen_text(app)  # it came while one looked
         await pilot.press("1")
         await until(pilot, lambda: active(app) == "launches", "the launches")

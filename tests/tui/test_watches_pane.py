@@ -44,7 +44,7 @@ async def shown(path, last, keys=()):
         app = TkdebugApp(session)
         async with app.run_test(size=(120, 32)) as pilot:
             await until(pilot, lambda: app._snapshot is not None, "the session")
-            app.action_tab("watches")
+            await pilot.press("8")
             for key, text in keys:
                 await until(pilot, lambda text=text: text in screen_text(app), text)
                 await pilot.press(key)

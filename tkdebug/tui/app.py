@@ -50,7 +50,7 @@ from tkdebug.tui.messages import (
     Told,
 )
 from tkdebug.tui.output import OutputPane
-from tkdebug.tui.pane import Pane, ScriptTraits
+from tkdebug.tui.pane import ScriptTraits
 from tkdebug.tui.panes import PANES
 from tkdebug.tui.passes import PassesPane
 from tkdebug.tui.session.follow import AwaitedSession
@@ -133,16 +133,16 @@ class TkdebugApp(App[None]):
         yield PaneTabs(PANES, traits, self._opens)
         yield KeyRow()
 
-    def on_mount(self) -> None:
-        """Start the threads."""
+    async def on_mount(self) -> None:
+        """Show the first pane, and start the threads."""
         self._show_status()
+        await self._tabs.begin()
         self.set_interval(0.5, self._tick)
         self.run_worker(self._feed.follow, thread=True, group="follow", exit_on_error=True)
         if self._child is not None:
             self.run_worker(self._feed.pump, thread=True, group="pump", exit_on_error=True)
         if self._link is not None:
             self.run_worker(self._feed.listen, thread=True, group="listen", exit_on_error=True)
-        self._tabs.open(self._opens)
 
     def on_unmount(self) -> None:
         """Let the threads end."""
@@ -172,11 +172,11 @@ class TkdebugApp(App[None]):
         """Show the output, or mark the tab."""
         if self._ending:
             return
-        pane = self.query_one(OutputPane)
+        pane = self._tabs.get(OutputPane)
         pane.show_output(event.output, in_sight=self._tabs.pane is pane)
         self._tabs.show_marks()
 
-    def on_script_ended(self, event: ScriptEnded) -> None:
+    async def on_script_ended(self, event: ScriptEnded) -> None:
         """Show how the script ended; the output says why one never got to a kernel."""
         if self._child is None or self._ending:
             return
@@ -184,15 +184,13 @@ class TkdebugApp(App[None]):
         # The session's records of a launch may be read only after the debugger stopped in it.
         is_in_kernels = self._has_stopped or bool(self._snapshot and self._snapshot.launch_count)
         if not is_in_kernels and not self._tabs.user_chose and self._script.number:
-            self._tabs.open(OutputPane.TAB)
+            await self._tabs.open(OutputPane.TAB)
 
-    def on_debug_said(self, event: DebugSaid) -> None:
+    async def on_debug_said(self, event: DebugSaid) -> None:
         """Hand the debugger's news to the panes; show a stop unless the user types an input."""
         if self._ending:
             return
-        for pane in self.query(Pane):
-            pane.hear(event.said)
-        self._tabs.show_marks()
+        self._tabs.hear(event.said)
         self._has_stopped = self._has_stopped or isinstance(event.said, View)
         is_stop = isinstance(event.said, View) and not self._is_stopped
         if isinstance(event.said, View | Runs | Gone):
@@ -200,7 +198,7 @@ class TkdebugApp(App[None]):
             self._show_stopped()
         is_elsewhere = self._tabs.active != DebugPane.TAB
         if is_stop and is_elsewhere and not isinstance(self.focused, Input):
-            self._tabs.open(DebugPane.TAB)
+            await self._tabs.open(DebugPane.TAB)
 
     def on_debug_asked(self, event: DebugAsked) -> None:
         """Ask the debugger."""
@@ -227,15 +225,13 @@ class TkdebugApp(App[None]):
         if state != self._script:
             self._script = state
             self.refresh_bindings()
-        for pane in self.query(Pane):
-            pane.show(self._snapshot, state, self._feed.session)
+        self._tabs.show(self._snapshot, state, self._feed.session)
         self._show_status()
-        self._tabs.show_marks()
 
     def _show_status(self) -> None:
         waits = ""
         if self._waits and self._script.going_on:
-            typing = self.query_one(OutputPane).is_typing
+            typing = self._tabs.get(OutputPane).is_typing
             waits = "script waits for input" + ("" if typing else ", i to type")
         status = status_line(
             self._snapshot,
@@ -244,7 +240,7 @@ class TkdebugApp(App[None]):
             waits,
             is_stopped=self._is_shown_as_stopped,
         )
-        model = self.query_one(HomePane).model
+        model = self._tabs.get(HomePane).model
         if model is not None and model.launches and not self._failure:
             status.append(f"  {totals(model)}", style=palette.MUTED)
         self.query_one("#status", Static).update(status)
@@ -268,28 +264,28 @@ class TkdebugApp(App[None]):
             return
         if self._child is not None:
             self._waits = self._child.waits_for_input()
-            self.query_one(OutputPane).hide_typing(not self._child.echoes())
+            self._tabs.get(OutputPane).hide_typing(not self._child.echoes())
         self._show_status()
 
     # Messages of panes and keys.
 
-    def on_open_kernel(self, event: OpenKernel) -> None:
+    async def on_open_kernel(self, event: OpenKernel) -> None:
         """Show a kernel's line."""
         self._note_place()
-        self.query_one(KernelPane).open(event)
-        self._tabs.open(KernelPane.TAB)
+        (await self._tabs.ready(KernelPane)).open(event)
+        await self._tabs.open(KernelPane.TAB)
 
-    def on_open_fault(self, event: OpenFault) -> None:
+    async def on_open_fault(self, event: OpenFault) -> None:
         """Show a fault."""
         self._note_place()
-        self.query_one(FaultsPane).open(event)
-        self._tabs.open(FaultsPane.TAB)
+        (await self._tabs.ready(FaultsPane)).open(event)
+        await self._tabs.open(FaultsPane.TAB)
 
-    def on_follow_line(self, event: FollowLine) -> None:
+    async def on_follow_line(self, event: FollowLine) -> None:
         """Show the life of a source line in the passes pane."""
         self._note_place()
-        self.query_one(PassesPane).follow(event)
-        self._tabs.open(PassesPane.TAB)
+        (await self._tabs.ready(PassesPane)).follow(event)
+        await self._tabs.open(PassesPane.TAB)
 
     def on_tab_marked(self, event: TabMarked) -> None:
         """Show the changed mark after the name of a pane's tab."""
@@ -313,27 +309,27 @@ class TkdebugApp(App[None]):
         if not self._back or self._back[-1] != (tab, position):
             self._back = [*self._back[-_MOST_BACK:], (tab, position)]
 
-    def action_go_back(self) -> None:
+    async def action_go_back(self) -> None:
         """Go to where one was before; home, where one was nowhere."""
         if not self._back and self._tabs.active != HomePane.TAB:
             self._note_place()
-            self._tabs.open(HomePane.TAB)
+            await self._tabs.open(HomePane.TAB)
             return
-        self._go(self._back, self._forward)
+        await self._go(self._back, self._forward)
 
-    def action_go_forward(self) -> None:
+    async def action_go_forward(self) -> None:
         """Go to where one came back from."""
-        self._go(self._forward, self._back)
+        await self._go(self._forward, self._back)
 
-    def _go(self, places: list[tuple[str, object]], others: list[tuple[str, object]]) -> None:
+    async def _go(self, places: list[tuple[str, object]], others: list[tuple[str, object]]) -> None:
         here = self._tabs.pane.TAB, self._tabs.pane.position()
         while places:
             tab, position = places.pop()
             if (tab, position) == here:
                 continue
             others.append(here)
-            self._tabs.open(tab)
-            next(pane for pane in self.query(Pane) if pane.TAB == tab).restore(position)
+            await self._tabs.open(tab)
+            self._tabs.pane.restore(position)
             return
 
     def action_edit(self) -> None:
@@ -355,20 +351,20 @@ class TkdebugApp(App[None]):
         if status:
             self.notify(f"{command[0]} ended with status {status}", markup=False)
 
-    def action_tab(self, tab: str) -> None:
+    async def action_tab(self, tab: str) -> None:
         """Show a pane."""
         self._tabs.user_chose = True
         if tab != self._tabs.active:
             self._note_place()
-        self._tabs.open(tab)
+        await self._tabs.open(tab)
 
-    def action_type(self) -> None:
+    async def action_type(self) -> None:
         """Type to the script, from any pane."""
         if self._child is None or not self._script.going_on:
             self.notify("there is no script to type to")
             return
-        self.query_one(OutputPane).type_next()
-        self.action_tab("output")
+        self._tabs.get(OutputPane).type_next()
+        await self.action_tab(OutputPane.TAB)
 
     def on_output_pane_typed(self, event: OutputPane.Typed) -> None:
         """Type the line into the script."""
@@ -412,7 +408,7 @@ class TkdebugApp(App[None]):
         at = names.index(self.theme) if self.theme in names else -1
         self.theme = names[(at + 1) % len(names)]
         self.notify(f"colours: {palette.THEMES[self.theme]}", timeout=2)
-        self.query_one(HomePane).recolour()
+        self._tabs.get(HomePane).recolour()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return Textual's filters, and those of the theme for tkdebug's own colours."""

@@ -50,10 +50,14 @@ class RunCommands(Provider):
                 name = matcher.highlight(command.name)
                 yield Hit(score, name, command.run, text=command.name, help=command.help)
 
+    @property
+    def _tabs(self) -> PaneTabs:
+        return self.app.query_one(PaneTabs)
+
     def _actions(self) -> Iterator[Command]:
         """Yield what the keys do that work here."""
         app: App[object] = self.app
-        for number, pane in enumerate(self.screen.query_one(PaneTabs).kinds):
+        for number, pane in enumerate(self._tabs.panes):
             run = partial(app.run_action, f"tab('{pane.TAB}')")
             yield Command(f"Open {pane.TAB}", f"key {number}", run)
         seen: set[str] = set()
@@ -71,7 +75,7 @@ class RunCommands(Provider):
 
     def _places(self) -> Iterator[Command]:
         """Yield findings and kernels."""
-        home = self.app.query_one(HomePane)
+        home = self._tabs.get(HomePane)
         index = home.index
         if index is None:
             return
@@ -95,7 +99,7 @@ class RunCommands(Provider):
 
     def _lines(self, query: str) -> Iterator[Command]:
         """Yield lines of the kernel that is shown."""
-        home = self.app.query_one(HomePane)
+        home = self._tabs.get(HomePane)
         index, sheet = home.index, home.sheet
         if index is None or sheet is None or len(query) < 2:
             return
@@ -106,9 +110,7 @@ class RunCommands(Provider):
                 run = partial(self._go, variant, sheet.name, row.place)
                 yield Command(shown(name, 160), sheet.name, run)
 
-    def _go(self, variant: str, kernel: str, place: Place | None) -> None:
+    async def _go(self, variant: str, kernel: str, place: Place | None) -> None:
         """Show a line at home."""
-        home = self.app.query_one(HomePane)
-        tabs = self.app.query_one(PaneTabs)
-        home.go_to(variant, kernel, place)
-        tabs.open(HomePane.TAB)
+        (await self._tabs.ready(HomePane)).go_to(variant, kernel, place)
+        await self._tabs.open(HomePane.TAB)

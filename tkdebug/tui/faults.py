@@ -216,13 +216,17 @@ class FaultsPane(FilteredPane):
 
     def __init__(self) -> None:
         super().__init__(id="faults-pane")
-        self._all: tuple[FaultGroup, ...] = ()
+        self._listed: tuple[FaultGroup, ...] = ()
         self._groups: tuple[FaultGroup, ...] = ()
         self._empty_text = ""
         self._snapshot: Snapshot | None = None
         self._session: Session | None = None
         self._shown: FaultGroup | None = None
         self._text = Text("")
+
+    @property
+    def _all(self) -> tuple[FaultGroup, ...]:
+        return self._snapshot.faults if self._snapshot is not None else ()
 
     @property
     def _kernels(self) -> tuple[RecordedKernel, ...]:
@@ -241,9 +245,8 @@ class FaultsPane(FilteredPane):
         yield Static(id="fault-note")
 
     def on_mount(self) -> None:
-        """Begin empty."""
+        """Hide the filter."""
         self.query_one("#fault-filter").display = False
-        self.show(None, ScriptState("starting"), None)
 
     def focus_main(self) -> None:
         """Focus the list."""
@@ -252,6 +255,8 @@ class FaultsPane(FilteredPane):
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Take a new snapshot."""
         self._snapshot, self._session = snapshot, session
+        if not self.is_ready:
+            return
         if state.going_on:
             self._empty_text = "no fault so far"
         elif snapshot is not None and snapshot.launch_count == 0:
@@ -266,8 +271,8 @@ class FaultsPane(FilteredPane):
         else:
             self._empty_text = "no fault: every checked access was within its tensor"
         self.query_one("#fault-detail").display = bool(snapshot and snapshot.faults)
-        if snapshot is not None and snapshot.faults is not self._all:
-            self._all = snapshot.faults
+        if self._all is not self._listed:
+            self._listed = self._all
             self._show_rows()
         self._show_notes()
 

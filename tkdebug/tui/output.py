@@ -45,11 +45,6 @@ class OutputView(ScrollView, can_focus=True):
         self._wrapped_width = 0
         self.empty_text = ""
 
-    @property
-    def text(self) -> str:
-        """The text that is kept, unwrapped."""
-        return "\n".join(line.text for line in self._output.lines)
-
     def show(self, output: OutputSnapshot) -> None:
         """Show the script's output so far."""
         at_end = self.scroll_offset.y >= self.max_scroll_y - 1
@@ -153,6 +148,7 @@ class OutputPane(Pane):
     def __init__(self, interactive: bool) -> None:
         super().__init__(id="output-pane")
         self._interactive = interactive
+        self._output = OutputSnapshot()
         self._has_unseen = False
         self._asked_to_type = False
 
@@ -193,16 +189,19 @@ class OutputPane(Pane):
     @property
     def is_typing(self) -> bool:
         """Whether keys go into the input line."""
-        return self.query_one("#input").has_focus
+        return self.is_ready and self.query_one("#input").has_focus
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Show the state of the script; `show_output` brings its output."""
-        self.show_state(state)
+        if self.is_ready:
+            self.show_state(state)
+            self.query_one("#output-view", OutputView).show(self._output)
 
     def show_output(self, output: OutputSnapshot, in_sight: bool) -> None:
         """Show the script's output so far."""
-        self.query_one("#output-view", OutputView).show(output)
-        self._has_unseen = not in_sight
+        self._output, self._has_unseen = output, not in_sight
+        if self.is_ready:
+            self.query_one("#output-view", OutputView).show(output)
 
     def came_in_sight(self) -> None:
         """Clear the mark of new output, which is in sight now."""
@@ -213,8 +212,8 @@ class OutputPane(Pane):
         return Text(" •", style=palette.GOOD) if self._has_unseen else Text("")
 
     def copied_text(self) -> str:
-        """The output that is kept."""
-        return self.query_one("#output-view", OutputView).text
+        """The output that is kept, unwrapped."""
+        return "\n".join(line.text for line in self._output.lines)
 
     def show_state(self, state: ScriptState) -> None:
         """Disable the input after the script's end."""
@@ -231,9 +230,8 @@ class OutputPane(Pane):
 
     def hide_typing(self, hidden: bool) -> None:
         """Show dots instead of letters, as while the script asks for a password."""
-        box = self.query_one("#input", Input)
-        if box.password != hidden:
-            box.password = hidden
+        if self.is_ready:
+            self.query_one("#input", Input).password = hidden
 
     def show_note(self, note: str) -> None:
         """Show a line below the output; none if empty."""

@@ -34,14 +34,19 @@ Keys = tuple[tuple[str, str], ...]
 class Pane(Container):
     """Base of the contents of a tab.
 
+    It is mounted when its tab is first opened. `show`, `hear`, `has_nothing` and `tab_mark` are
+    called before, too, when it has no parts yet; `show` is called again once it has.
+
     Attributes:
         TAB: the name of its tab, in small letters.
         KEYS: pairs of a key and its action, for the help.
+        is_ready: whether its parts are mounted.
     """
 
     DEFAULT_CSS = "Pane { height: 1fr; layout: vertical; }"
     TAB: ClassVar[str] = ""
     KEYS: ClassVar[Keys] = ()
+    is_ready = False
 
     @classmethod
     def make(cls, script: ScriptTraits) -> Pane:
@@ -74,6 +79,10 @@ class Pane(Container):
     def source_place(self) -> tuple[str, int] | None:
         """The file and line at the cursor, None without any."""
         return None
+
+    def must_hear_all(self) -> bool:
+        """Whether its parts keep what `hear` brings, so that it is mounted from the beginning."""
+        return False
 
     def has_nothing(self) -> bool:
         """Whether it has nothing to show; its tab is out of sight then."""

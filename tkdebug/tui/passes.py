@@ -251,6 +251,8 @@ class PassesPane(Pane):
         self._session = session
         self._kernels = snapshot.kernels if snapshot is not None else ()
         self._has_faults = snapshot is not None and bool(snapshot.faults)
+        if not self.is_ready:
+            return
         if self._passes is None:
             self._show_empty(state)
         else:

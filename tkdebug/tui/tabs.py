@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.widgets import Tab, TabbedContent, TabPane, Tabs
 
+from tkdebug.instrument.session import Session
+from tkdebug.tui.debug.link import Said
 from tkdebug.tui.pane import Pane, ScriptTraits
+from tkdebug.tui.session.snapshot import ScriptState, Snapshot
+
+_Kind = TypeVar("_Kind", bound=Pane)
 
 
 class PaneTabs(TabbedContent):
     """One tab for each pane that has something to show, `1 Launches` and so on.
+
+    A pane is mounted when it is first opened: most are never looked at.
 
     Args:
         panes: the panes in the order of the digit keys.
@@ -38,37 +47,80 @@ class PaneTabs(TabbedContent):
 
     def __init__(self, panes: Sequence[type[Pane]], script: ScriptTraits, opens: str) -> None:
         super().__init__(initial=opens)
-        self._panes = panes
-        self._script = script
+        self._panes = {kind.TAB: kind.make(script) for kind in panes}
+        self._in_sight = self._panes[opens]
+        self._run: tuple[Snapshot | None, ScriptState, Session | None]
+        self._run = None, ScriptState("starting"), None
+        self._mounting = asyncio.Lock()
         self._asked = opens
         self._is_clicked = False
         self._marks: dict[str, Text] = {}
         self.user_chose = False
 
     def compose(self) -> ComposeResult:
-        """Lay out the panes, each under its tab."""
-        for number, pane in enumerate(self._panes):
-            under = TabPane(f"{number} {pane.TAB.title()}", pane.make(self._script))
-            under.id = pane.TAB
-            self.compose_add_child(under)
+        """Lay out a place for each pane under its tab."""
+        for number, tab in enumerate(self._panes):
+            self.compose_add_child(TabPane(f"{number} {tab.title()}", id=tab))
         yield from super().compose()
 
     @property
-    def kinds(self) -> Sequence[type[Pane]]:
-        """The kinds of panes, in the order of their tabs."""
-        return self._panes
+    def panes(self) -> Iterable[Pane]:
+        """The panes, in the order of their tabs."""
+        return self._panes.values()
 
     @property
     def pane(self) -> Pane:
         """The pane in sight."""
-        return self._under(self.get_pane(self.active))
+        return self._in_sight
 
-    def open(self, tab: str) -> None:
+    def get(self, kind: type[_Kind]) -> _Kind:
+        """Return the pane of a kind, which may not be ready yet."""
+        pane = self._panes[kind.TAB]
+        assert isinstance(pane, kind)
+        return pane
+
+    async def ready(self, kind: type[_Kind]) -> _Kind:
+        """Return the pane of a kind, with its parts."""
+        pane = self.get(kind)
+        await self._make_ready(pane)
+        return pane
+
+    async def _make_ready(self, pane: Pane) -> None:
+        async with self._mounting:
+            if not pane.is_ready:
+                await self.get_pane(pane.TAB).mount(pane)
+                pane.is_ready = True
+                pane.show(*self._run)
+
+    def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
+        """Show the run as it is now in all panes, and after the names of their tabs."""
+        self._run = snapshot, state, session
+        for pane in self.panes:
+            pane.show(snapshot, state, session)
+        self.show_marks()
+
+    def hear(self, said: Said) -> None:
+        """Hand the debugger's news to the panes."""
+        for pane in self.panes:
+            pane.hear(said)
+        self.show_marks()
+
+    async def begin(self) -> None:
+        """Show the pane to begin with."""
+        for pane in self.panes:
+            if pane.must_hear_all():
+                await self._make_ready(pane)
+        await self.open(self._asked)
+
+    async def open(self, tab: str) -> None:
         """Show a pane, and focus it."""
         self._asked = tab
+        pane = self._panes[tab]
+        await self._make_ready(pane)
         self.show_tab(tab)
+        self._in_sight = pane
         if self.active == tab:
-            self._focus(self.get_pane(tab))
+            pane.focus_main()
             return
         # Until the pane is there, lest the focus of what goes out of sight falls on the tabs.
         self.screen.set_focus(None)
@@ -76,46 +128,38 @@ class PaneTabs(TabbedContent):
 
     def show_marks(self) -> None:
         """Show the panes' marks after the names of their tabs."""
-        for number, kind in enumerate(self._panes):
-            pane = self._under(self.get_pane(kind.TAB))
-            tab, is_hidden = self.get_tab(kind.TAB), pane.has_nothing() and self.active != kind.TAB
+        for number, (name, pane) in enumerate(self._panes.items()):
+            tab, is_hidden = self.get_tab(name), pane.has_nothing() and self.active != name
             if tab.has_class("-hidden") != is_hidden:
-                (self.hide_tab if is_hidden else self.show_tab)(kind.TAB)
+                (self.hide_tab if is_hidden else self.show_tab)(name)
             mark = pane.tab_mark()
-            if self._marks.get(kind.TAB) != mark:
-                self._marks[kind.TAB] = mark
-                tab.label = Text(f"{number} {kind.TAB.title()}") + mark
+            if self._marks.get(name) != mark:
+                self._marks[name] = mark
+                tab.label = Text(f"{number} {name.title()}") + mark
 
-    def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
+    async def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
         """Focus the main widget of the pane."""
         event.stop()
         if not self.is_attached or not self.app.is_running:
             return
-        if isinstance(self.screen.focused, Tabs):
-            self._asked = event.pane.id or self._asked
-            if self._is_clicked:
-                # Who chooses by keys among the tabs stays there, who clicks wants what is behind.
-                self._focus(event.pane)
-        elif event.pane.id != self._asked:
+        pane = self._panes[event.pane.id or self._asked]
+        is_chosen_here = isinstance(self.screen.focused, Tabs)
+        if is_chosen_here:
+            self._asked = pane.TAB
+        elif pane.TAB != self._asked:
             # A pane that had the focus before another was asked for says so only now.
             self.active = self._asked
             return
-        else:
-            self._focus(event.pane)
+        await self._make_ready(pane)
+        self._in_sight = pane
+        # Who chooses by keys among the tabs stays there, who clicks wants what is below.
+        if self._is_clicked or not is_chosen_here:
+            pane.focus_main()
         self._is_clicked = False
-        self._under(event.pane).came_in_sight()
+        pane.came_in_sight()
         self.show_marks()
 
     def on_click(self, event: events.Click) -> None:
         """Note that a tab is chosen by the mouse."""
         self._is_clicked = isinstance(event.widget, Tab)
         self.user_chose = self.user_chose or self._is_clicked
-
-    def _focus(self, tab_pane: TabPane) -> None:
-        self._under(tab_pane).focus_main()
-
-    @staticmethod
-    def _under(tab_pane: TabPane) -> Pane:
-        pane = tab_pane.query_children().first()
-        assert isinstance(pane, Pane)
-        return pane

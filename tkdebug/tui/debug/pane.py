@@ -132,7 +132,7 @@ class DebugPane(Pane):
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Show the state of the script; all else comes by `hear`."""
-        if state != self._state:
+        if self.is_ready and state != self._state:
             self._state = state
             if not state.going_on and self._can_stop:
                 self._phase = "gone"
@@ -179,6 +179,10 @@ class DebugPane(Pane):
         """Whether a launch is stopped."""
         is_stopped = self._shown_phase == "stopped"
         return Text(" ■", style=palette.FAULT) if is_stopped else Text("")
+
+    def must_hear_all(self) -> bool:
+        """Whether there is a debugger, whose answers and sources are kept by its parts."""
+        return self._can_stop
 
     def has_nothing(self) -> bool:
         """Whether the run is not one that can be stopped."""

@@ -6,14 +6,13 @@ Responsible for what is chosen and how keys change it; the model of a run is rea
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 from rich.text import Text
 from textual import events
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
-from textual.widget import Widget
 from textual.widgets import Static, TabPane
 
 from tkdebug.errors import SessionError
@@ -155,28 +154,10 @@ class HomePane(Pane):
         self._seen: tuple[object, ...] = ()
         self.is_reading = False
         self._due_s = 0.0
-        self._is_ready = self._wants_focus = False
         self._breakpoints: dict[Place, str] = {}
 
-    async def on_show(self) -> None:
-        """Make its parts when it comes in sight for the first time; read what came meanwhile."""
-        if self._is_ready:
-            self._read()
-        else:
-            await self.mount_all(self._parts())
-            self._begin()
-
-    def _begin(self) -> None:
-        self._is_ready = True
-        self._lay_out()
-        self._show_empty()
-        self._show_breakpoints()
-        self._read()
-        if self._wants_focus and self._is_in_sight():
-            self.focus_main()
-
-    def _parts(self) -> Iterator[Widget]:
-        """Yield words, strip, and kernels, source and facts beside each other."""
+    def compose(self) -> ComposeResult:
+        """Lay out words, strip, and kernels, source and facts beside each other."""
         yield Static(id="home-small")
         yield Static(id="home-next")
         yield TimeStripView()
@@ -193,11 +174,18 @@ class HomePane(Pane):
         )
         yield FindBar()
 
+    def on_mount(self) -> None:
+        """Begin empty."""
+        self._lay_out()
+        self._show_empty()
+        self._source.show_breakpoints(self._breakpoints)
+
+    def came_in_sight(self) -> None:
+        """Read what came meanwhile."""
+        self._read()
+
     def focus_main(self) -> None:
         """Focus the source, or the facts where they have the screen."""
-        self._wants_focus = not self._is_ready
-        if self._wants_focus:
-            return
         if self.has_class("-all"):
             self.query_one("#home-facts").focus()
         else:
@@ -226,7 +214,7 @@ class HomePane(Pane):
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Read the run again if there is more of it."""
         self._snapshot, self._state, self._session = snapshot, state, session
-        if self._is_ready:
+        if self.is_ready:
             self._read()
             if self._index is None:
                 self._show_empty()
@@ -312,7 +300,7 @@ class HomePane(Pane):
 
     def position(self) -> object:
         """Return the kernel and the line that are looked at."""
-        sheet = self.sheet if self._is_ready else None
+        sheet = self.sheet if self.is_ready else None
         if sheet is None:
             return None
         variant = "" if sheet.variant is None else sheet.variant.key
@@ -495,8 +483,7 @@ class HomePane(Pane):
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay out for the size."""
-        if self._is_ready:
-            self._lay_out()
+        self._lay_out()
 
     def _lay_out(self) -> None:
         width, height = self.app.size
@@ -735,11 +722,8 @@ class HomePane(Pane):
                 Place(one.file, one.line): "breakpoint" if one.is_enabled else "disabled"
                 for one in said.all
             }
-            self._show_breakpoints()
-
-    def _show_breakpoints(self) -> None:
-        if self._is_ready:
-            self._source.show_breakpoints(self._breakpoints)
+            if self.is_ready:
+                self._source.show_breakpoints(self._breakpoints)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Permit to leave only what has taken another's place."""
@@ -757,12 +741,12 @@ class HomePane(Pane):
 
     def recolour(self) -> None:
         """Draw again what differs where there are no colours."""
-        if self._is_ready:
+        if self.is_ready:
             self._show_line()
 
     def source_place(self) -> tuple[str, int] | None:
         """The line at the cursor."""
-        return self._source.place if self._is_ready else None
+        return self._source.place
 
     def copied_text(self) -> str:
         """The line at the cursor with all that is known of it; of a stage, its row."""

@@ -102,6 +102,8 @@ class KernelPane(Pane):
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Take a new snapshot; the first kernel is shown when it comes."""
+        if not self.is_ready:
+            return
         self._session = session
         if snapshot is None:
             self._kernels, self._faults, self._text = (), (), None

@@ -218,6 +218,8 @@ class LaunchesPane(FilteredPane):
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Take a new snapshot."""
+        if not self.is_ready:
+            return
         self._session = session
         before, self._snapshot, self._state = self._snapshot, snapshot, state
         if snapshot is None:

@@ -10,7 +10,6 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.message import Message
 from textual.widgets import Static
 
 from tkdebug.errors import SessionError
@@ -45,13 +44,6 @@ class TablePane(Pane, Generic[_Row]):
     BINDINGS: ClassVar[list[BindingType]] = [typing_key("slash", "find", "Find")]
     COLUMNS: ClassVar[tuple[Column, ...]]
     RELOAD_S: ClassVar[float]
-
-    class Loaded(Message):
-        """The rows that a reader gave."""
-
-        def __init__(self, found: Any) -> None:
-            self.found = found
-            super().__init__()
 
     def __init__(self) -> None:
         super().__init__(id=f"{self.TAB}-pane")
@@ -103,10 +95,6 @@ class TablePane(Pane, Generic[_Row]):
                 yield Static()
             yield FindBar()
 
-    def on_mount(self) -> None:
-        """Begin empty."""
-        self._show_rows()
-
     def focus_main(self) -> None:
         """Focus the table."""
         self.query_one(Table).focus()
@@ -145,26 +133,28 @@ class TablePane(Pane, Generic[_Row]):
             self._show_rows()
             return
         self._seen, self._loaded_s = seen, time.monotonic()
-        read = self.reader(session)
+        read, app = self.reader(session), self.app
 
         def load() -> None:
             try:
                 found = read()
             except SessionError as error:
-                self.app.post_message(SessionFailed(str(error)))
+                app.post_message(SessionFailed(str(error)))
                 return
-            self.post_message(self.Loaded(found))
+            app.call_later(self._take, found)
 
-        self.run_worker(load, thread=True, exclusive=True, group=self.TAB)
+        # The app's, as the tab has the number of rows before the pane is there.
+        app.run_worker(load, thread=True, exclusive=True, group=self.TAB)
 
-    def on_table_pane_loaded(self, event: Loaded) -> None:
+    def _take(self, found: Any) -> None:
         """Show the rows that were read."""
-        event.stop()
-        self.take(event.found)
+        self.take(found)
         self._show_rows()
-        self.post_message(TabMarked())
+        self.app.post_message(TabMarked())
 
     def _show_rows(self) -> None:
+        if not self.is_ready:
+            return
         table, rows = self.query_one(Table), self.rows
         table.empty_text = self.why_none()
         table.show_rows([self.key(row) for row in rows], lambda i: self.cells(rows[i]))
