@@ -100,3 +100,24 @@ def auto_interprets(request, monkeypatch):
         monkeypatch.setattr(
             modes, "_auto", lambda platform: interpreted.get(platform.backend) or ask(platform)
         )
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch):
+    """Launches work on CUDA tensors over the memory of those they are given.
+
+    Operators of the stand-in refuse tensors of two devices, as a GPU's do.
+    """
+    import torch
+
+    from tkdebug.compat import cuda_standin
+    from tkdebug.interpreter import arguments
+
+    in_place = cuda_standin.install()
+    from tkdebug.compat.cuda_standin.tensors import place
+
+    monkeypatch.setattr(arguments, "host_view", place)
+    monkeypatch.setattr(arguments, "device_of", lambda values: torch.device("cuda", 0))
+    yield
+    monkeypatch.undo()
+    in_place.uninstall()

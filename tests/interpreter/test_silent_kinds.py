@@ -11,10 +11,8 @@ import torch
 from marked_lines import line_of
 
 from tkdebug.checks import CHECK_NAMES
-from tkdebug.compat import cuda_standin
 from tkdebug.compat.around_torch.unwritten_memory import mark_empties, watch_gaps
 from tkdebug.instrument import add_hook
-from tkdebug.interpreter import arguments
 from tkdebug.knobs import scope
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 
@@ -214,22 +212,6 @@ def test_mended_kernel_is_silent(reported, work, kind, lines):
     got, wanted = work(True)
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
     assert not reported
-
-
-@pytest.fixture
-def on_a_gpu(monkeypatch):
-    """Launches work on CUDA tensors over the memory of those they are given.
-
-    Operators of the stand-in refuse tensors of two devices, as a GPU's do.
-    """
-    in_place = cuda_standin.install()
-    from tkdebug.compat.cuda_standin.tensors import place
-
-    monkeypatch.setattr(arguments, "host_view", place)
-    monkeypatch.setattr(arguments, "device_of", lambda values: torch.device("cuda", 0))
-    yield
-    monkeypatch.undo()
-    in_place.uninstall()
 
 
 # What is not written is known of the allocation that a script made, which is not the GPU's here.

@@ -153,6 +153,20 @@ def test_a_kernel_that_agrees_with_the_reference():
     assert found.kernels[0].outputs[0].reference.verdict == "agrees"
 
 
+def test_a_launch_is_looked_at_on_a_gpu(on_a_gpu):
+    x, out = torch.randn(6, 16), torch.zeros(6, 16)
+
+    def launches():
+        softmax_of(x)
+        branches[(6,)](x, out, 6, N=16)
+        in_place[(1,)](x.clone(), N=32)
+        half_softmax[(6,)](x, out, N=16)
+
+    kept = looked_at(launches).kernels
+    assert [one.kernel for one in kept] == ["softmax", "branches", "in_place", "half_softmax"]
+    assert [one.outputs[0].explained for one in kept[::3]] == pytest.approx([1, 1], abs=0.01)
+
+
 CALLS = iter(range(100))
 
 

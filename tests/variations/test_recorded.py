@@ -66,6 +66,10 @@ def test_value_in_a_round_is_named(look):
     assert found.at[-1].line == sums.fn.__code__.co_firstlineno + 8
 
 
+def test_value_is_named_on_a_gpu(look, on_a_gpu):
+    assert look(WRONG=1).variable == "scale"
+
+
 def test_value_in_a_function_that_is_called_is_named(look):
     found = look(INSIDE=1)
     assert (found.variable, found.round) == ("moved", 0)
