@@ -16,7 +16,6 @@ import errno
 import importlib.util
 import linecache
 import os
-import shutil
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -220,7 +219,7 @@ def write_whole(path: Path, pieces: Iterable[str]) -> None:
         with draft.open("x", encoding="utf-8") as file:
             file.writelines(pieces)
         if path.exists():
-            shutil.copymode(path, draft)
+            draft.chmod(stat.S_IMODE(path.stat().st_mode))
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)

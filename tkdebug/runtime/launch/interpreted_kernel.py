@@ -13,7 +13,6 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.targets.machine_parts import first_sentence
 from tkdebug.errors import UnsupportedError
 from tkdebug.knobs import KNOBS
 from tkdebug.process.apart_imports import import_apart
@@ -335,6 +334,9 @@ class _MemoryProblem(Exception):
 
 
 def _without(value: Any, error: Exception) -> str:
+    # It imports the readers of packages' metadata.
+    from tkdebug.compiler.targets.machine_parts import first_sentence
+
     kind = type(value).__name__
     named = "tensor" if kind == "Tensor" else f"tensor of class {kind}"
     return f"a {named} without memory ({first_sentence(error)})"
