@@ -319,13 +319,38 @@ def narrow(o_ptr, n):
     tl.store(o_ptr, acc.to(tl.float32))
     tl.store(o_ptr + 1, exact)
 
+@triton.jit
+def append(x_ptr, rows_ptr, row):
+    i = tl.arange(0, 4)
+    tl.store(rows_ptr + row * 4 + i, tl.load(x_ptr + row * 4 + i))
+
+@triton.jit
+def odd(rows_ptr, o_ptr, n):
+    acc = 0.0
+    for k in range(n):
+        value = tl.load(rows_ptr + k)
+        if k % 2 == 1:
+            acc += value
+    tl.store(o_ptr, acc)
+
 x, y, z = torch.tensor([1.0, 2, 3, 4, 5, -6, 7, 8]), torch.zeros(8), torch.zeros(1)
 first[(2,)](x, y)
 second[(1,)](y, z, 8)
 inplace[(1,)](z)
 inplace[(1,)](z)
 narrow[(1,)](torch.zeros(2), 300)
+rows = torch.zeros(12)
+for row in range(3):
+    append[(1,)](x, rows, row % 2)
+odd[(1,)](rows[4:], torch.zeros(1), 4)
 """
+
+
+def test_rounds_are_named_and_the_launch_that_wrote_an_element_is_gone_into(rounds):
+    out = rounds("b end odd", "c", "why o[0]", "q")
+    assert "acc = 2 in the last of 2 rounds (1, 3): -6, 2\n" in out
+    # The last launch wrote the first row alone.
+    assert "rows_ptr[3], one of 2 that were loaded, is from launch 7 of append at line" in out
 
 
 def test_values_by_round_and_the_round_they_went_wrong_in(rounds):

@@ -140,7 +140,8 @@ def _rounds(
 ) -> str:
     """Return the values by round, and the round from which on they are wrong.
 
-    That is: not finite, far from what they would be in fp64, or always the same.
+    That is: not finite, far from what they would be in fp64, or always the same. Rounds are named
+    where not all of a loop are there, as in a branch.
 
     Args:
         values: for each time, the last one first.
@@ -150,13 +151,9 @@ def _rounds(
     if len(values) < 2 or not all(each.numel() for each in values):
         return ""
     told = values[::-1]
-    shown = ""
+    shown = f" ({_some([_round(rounds, t) for t in range(len(told))])})" if _skips(rounds) else ""
     if all(each.numel() == 1 for each in told):
-        texts = [element_text(each) for each in told]
-        if len(texts) > _MOST_ROUNDS:
-            left = _MOST_ROUNDS // 2
-            texts = [*texts[:left], "…", *texts[-left:]]
-        shown = f": {', '.join(texts)}"
+        shown += f": {_some([element_text(each) for each in told])}"
     is_good = [bool(each.isfinite().all()) for each in map(_wide, told)]
     if is_good[0] and not all(is_good):
         return f"{shown}; not finite from round {_round(rounds, is_good.index(False))} on"
@@ -173,6 +170,26 @@ def _rounds(
     if 0 < same < len(told) - 1:
         return f"{shown}; the same from round {_round(rounds, same)} on"
     return shown
+
+
+def _some(texts: Sequence[str]) -> str:
+    """Join texts, without those in the middle of many."""
+    left = _MOST_ROUNDS // 2
+    shown = texts if len(texts) <= _MOST_ROUNDS else (*texts[:left], "…", *texts[-left:])
+    return ", ".join(shown)
+
+
+def _skips(rounds: Sequence[tuple[int, ...]]) -> bool:
+    """Whether rounds of the innermost loop are missing between others, the last one first."""
+    before: tuple[int, ...] | None = None
+    for now in rounds[::-1]:
+        if not now:
+            return False
+        same_loop = before is not None and before[:-1] == now[:-1]
+        if now[-1] != (before[-1] + 1 if before is not None and same_loop else 0):
+            return True
+        before = now
+    return False
 
 
 def _is_off(value: Tensor, exact: Tensor, least: float) -> bool:

@@ -30,10 +30,11 @@ from tkdebug.debugger.why.earlier import (
     element_at,
     executed_again,
     refuse_unknown,
+    writer_before,
 )
 from tkdebug.debugger.why.slice_lines import Line, Slice, is_nan
 from tkdebug.debugger.why.tracing import Tracer
-from tkdebug.debugger.why.writers import SourceFinder, Write, WriteFinder, bit_mask
+from tkdebug.debugger.why.writers import SourceFinder, Write, Writer, bit_mask, write_of
 from tkdebug.errors import UsageError
 from tkdebug.interpreter.memory.buffers import Buffer
 
@@ -189,12 +190,8 @@ def _of_element(
     only_nan: bool,
     following: Following,
 ) -> Why:
-    execution = inspection.execution
-    finder = execution.execute_beside(
-        lambda now: WriteFinder(execution, until, now, element), until, is_whole=True
-    )
     value = element_text(held)
-    write = finder.found
+    write = write_of(inspection.execution, element, until)
     if write is None:
         what = f"{element} is {value}: no program of this launch has written it"
         return Why(what, None)
@@ -419,24 +416,44 @@ class _Loads:
             found = _of_element(inspection, element, value, until, only_nan, further)
             program = inspection.program_text(write.program)
             return f"program {program} at line {write.op.location.primary.line}", found
-        if before is None:
-            return None
-        address = inspection.launch.origins.get(key, key)
+        return (
+            None
+            if before is None
+            else self._earlier(buffer, before, byte, value, only_nan, further)
+        )
+
+    def _earlier(
+        self,
+        buffer: Buffer,
+        writer: Writer,
+        byte: int,
+        value: Tensor,
+        only_nan: bool,
+        following: Following,
+    ) -> tuple[str, Why] | None:
+        """The launch that wrote an element, of those that wrote its tensor, the last one first."""
+        at, key, who = self.inspection, buffer.storage_key, "it"
+        address = at.launch.origins.get(key, key)
         try:
-            there, element = executed_again(
-                inspection, before, address, byte, value, following.budget
-            )
-            found = _of_element(there, element, value, there.moment, only_nan, further)
+            while True:
+                again = executed_again(at, writer, address, byte, value, following.budget)
+                at = again.inspection
+                if write_of(at.execution, again.element, at.moment) is not None:
+                    break
+                before, shown = writer_before(again), _shown(self.names[key], buffer, byte)
+                if before is None:
+                    self.reasons[key] = f", but no launch that is remembered has written {shown}"
+                    return None
+                writer, who = before, f"{before}, which may have written {shown},"
+            refuse_unknown(again, ())
+            found = _of_element(at, again.element, value, at.moment, only_nan, following)
             lines = (*found.computed, *found.addressed)
-            loaded = (buffer for line in lines for buffer, *_ in line.loads.values())
-            refuse_unknown(there.launch, loaded)
+            refuse_unknown(again, (each for line in lines for each, *_ in line.loads.values()))
         except CannotFollowError as error:
-            command = command_there(before, address, byte)
-            self.reasons[key] = f"; it is not interpreted again, as {error}: {command}"
+            command = command_there(writer, address, byte)
+            self.reasons[key] = f"; {who} is not interpreted again, as {error}: {command}"
             return None
-        if found.line is None:
-            return None
-        return f"{before} at line {found.line}", found
+        return f"{writer} at line {found.line}", found
 
 
 def _bytes(buffer: Buffer, offsets: Sequence[Tensor]) -> Tensor:

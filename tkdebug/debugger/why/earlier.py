@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tkdebug.causes.launches import GoneError, Launched, RememberedLaunches, address_of
 from tkdebug.causes.rerun import Budget, OutOfTimeError, Rerun
+from tkdebug.compiler.dialects import tt
 from tkdebug.debugger.code import DebugCode
 from tkdebug.debugger.elements import Element, tensor_in
 from tkdebug.debugger.execution import Execution, Here, LastFaults
@@ -25,10 +26,12 @@ from tkdebug.debugger.inspection import Inspection, Launch
 from tkdebug.debugger.programs import ALL
 from tkdebug.errors import TkError, UsageError
 from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.replay import read_arguments
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.arguments.specialize import runtime_values
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.ir import Module
     from tkdebug.debugger.why.writers import Writer
     from tkdebug.interpreter.memory.observed_access import ObservedAccess
     from tkdebug.records.events import Fault
@@ -91,21 +94,37 @@ class _Unstopped:
         """Go on."""
 
 
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The end of an earlier launch that was executed again.
+
+    Attributes:
+        element: the element that was asked for, there.
+        is_same: whether it has the value that was loaded.
+        is_guessed: whether the launch reads memory whose contents are not known.
+    """
+
+    inspection: Inspection
+    element: Element
+    is_same: bool
+    is_guessed: bool
+
+
 def executed_again(
     inspection: Inspection, writer: Writer, address: int, byte: int, value: Tensor, budget: Budget
-) -> tuple[Inspection, Element]:
-    """Execute the launch that has written an element; return its end, and the element there.
+) -> Again:
+    """Execute a launch that has written to an element's tensor; return its end.
 
     Args:
-        inspection: of the launch that loaded the element.
-        writer: the launch that wrote it.
+        inspection: of a later launch.
+        writer: the launch.
         address: of the element's allocation, as the script has it.
         byte: the element's place there.
         value: what was loaded.
         budget: the time.
 
     Raises:
-        CannotFollowError: it cannot be interpreted again, or gives another value then.
+        CannotFollowError: it cannot be interpreted again.
     """
     launched = _remembered(writer)
     if launched is None:
@@ -116,15 +135,17 @@ def executed_again(
             element = _element(found.arguments, address, byte, found.origins)
             if element is None:
                 raise CannotFollowError("the element is in no tensor argument of it")
-            if _is_same(element.tensor[element.index], value):
-                return found.inspection(launched), element
+            is_same = _is_same(element.tensor[element.index], value)
+            again = Again(found.inspection(launched), element, is_same, found.is_guessed)
+            if is_same:
+                break
     except GoneError as error:
         raise CannotFollowError(f"{error}{_KEEPS}") from None
     except OutOfTimeError:
         raise CannotFollowError(f"it would take longer than {_SECONDS:g} s") from None
     except TkError as error:
         raise CannotFollowError(str(error)) from error
-    raise CannotFollowError(_CHANGED)
+    return again
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +156,7 @@ class _Executed:
         arguments: its tensors in memory of their own, and its other arguments.
         origins: the script's allocation for each one in which a copy is, by address.
         filled: the allocations whose contents before it are not known.
+        is_guessed: whether it reads some of these.
     """
 
     writer: Writer
@@ -142,6 +164,7 @@ class _Executed:
     arguments: dict[str, object]
     origins: dict[int, int]
     filled: frozenset[int]
+    is_guessed: bool
     around: Launch
 
     def inspection(self, launched: Launched) -> Inspection:
@@ -170,18 +193,30 @@ class _Executed:
         return Inspection(launch, self.execution, None, ALL)
 
 
-def refuse_unknown(launch: Launch, loaded: Iterable[Buffer]) -> None:
+def refuse_unknown(again: Again, loaded: Iterable[Buffer]) -> None:
     """Refuse an explanation by contents of memory that are not as they were.
 
     Args:
-        launch: the launch that was executed again.
+        again: the launch that was executed again.
         loaded: what the explanation loads from.
 
     Raises:
-        CannotFollowError: it loads from such memory.
+        CannotFollowError: it loads from such memory, or the element has another value.
     """
-    if any(buffer.storage_key in launch.filled for buffer in loaded):
+    filled = again.inspection.launch.filled
+    if not again.is_same or any(buffer.storage_key in filled for buffer in loaded):
         raise CannotFollowError(_CHANGED)
+
+
+def writer_before(again: Again) -> Writer | None:
+    """Return the launch that wrote an element's tensor before one that left the element alone.
+
+    Raises:
+        CannotFollowError: which elements it wrote depends on memory that is not as it was.
+    """
+    if again.is_guessed:
+        raise CannotFollowError(_CHANGED)
+    return again.inspection.launch.written_before.get(again.element.storage_key)
 
 
 def _executed(
@@ -208,7 +243,17 @@ def _executed(
         _CHECKPOINT_BYTES,
     )
     execution.execute(lambda: True)
-    return _Executed(writer, execution, arguments, origins, filled, inspection.launch)
+    is_guessed = _reads(kernel.module, arguments, filled)
+    return _Executed(writer, execution, arguments, origins, filled, is_guessed, inspection.launch)
+
+
+def _reads(module: Module, arguments: dict[str, object], storages: frozenset[int]) -> bool:
+    """Whether a kernel may read some storages."""
+    read, names = read_arguments(module), tt.Func(module.function).arg_names
+    if read is None or not storages:
+        return bool(storages)
+    tensors = [tensor_in(arguments.get(names[place].partition(".")[0])) for place in read]
+    return any(tensor is None or address_of(tensor) in storages for tensor in tensors)
 
 
 def _element(

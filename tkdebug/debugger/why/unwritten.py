@@ -21,7 +21,7 @@ from tkdebug.debugger.programs import Elsewhere, elsewhere
 from tkdebug.debugger.stops import Moment
 from tkdebug.debugger.why.answers import Why, sliced, traced
 from tkdebug.debugger.why.tracing import Tracer
-from tkdebug.debugger.why.writers import WriteFinder, bit_mask
+from tkdebug.debugger.why.writers import bit_mask, write_of
 from tkdebug.interpreter.memory.checked_access import loaded_type
 from tkdebug.interpreter.memory.descriptors import descriptor_access, row_access
 from tkdebug.interpreter.memory_usage import pointer_origins
@@ -218,9 +218,7 @@ def why_not_written(inspection: Inspection, text: str, frame: int = 0) -> Why:
     """
     element = find_element(inspection, text, frame)
     until, execution = inspection.moment, inspection.execution
-    written = execution.execute_beside(
-        lambda now: WriteFinder(execution, until, now, element), until, is_whole=True
-    ).found
+    written = write_of(execution, element, until)
     if written is not None:
         who, line = inspection.program_text(written.program), written.op.location.primary.line
         return Why(f"{element} was written, by program {who} at line {line}", written.program)

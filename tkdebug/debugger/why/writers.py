@@ -73,6 +73,14 @@ class WriteFinder(CountingObserver):
             self.found = _write(self.now, access, touched, last)
 
 
+def write_of(execution: Execution, element: Element, until: Moment) -> Write | None:
+    """Return the last write of an element up to a moment, or None."""
+    finder = execution.execute_beside(
+        lambda now: WriteFinder(execution, until, now, element), until, is_whole=True
+    )
+    return finder.found
+
+
 class SourceFinder(CountingObserver):
     """Notes the writes of memory that a slice has loaded.
 
