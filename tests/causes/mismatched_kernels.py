@@ -66,6 +66,13 @@ def suffix_sums(x_ptr, o_ptr, N: tl.constexpr):
 
 
 @tkdebug.jit
+def variances(x_ptr, o_ptr, n, N: tl.constexpr):
+    x = tl.load(x_ptr + tl.program_id(0) * n + tl.arange(0, N))
+    mean = tl.sum(x) / n
+    tl.store(o_ptr + tl.program_id(0), tl.sum(x * x) / n - mean * mean)  # WRONG variance
+
+
+@tkdebug.jit
 def half_sums(x_ptr, o_ptr, N, B: tl.constexpr):
     i = tl.arange(0, B)
     acc = tl.zeros((B,), dtype=tl.float16)  # WRONG accumulator

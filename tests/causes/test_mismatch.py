@@ -250,6 +250,16 @@ def test_precision_that_is_lost_is_told_from_a_wrong_formula(faults):
     assert "in fp64 the launch agrees" in fault.hint
 
 
+def test_a_difference_of_nearly_equal_numbers_is_the_line_that_loses(faults):
+    x, out = torch.randn(4, 128) + 3000, torch.empty(4)
+    kernels.variances[(4,)](x, out, 128, N=128)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(out, x.double().var(1, correction=0).float())
+    fault = mismatch(faults)
+    assert fault.line == line("WRONG variance")
+    assert fault.cause.losses[0].cause == "cancellation"
+
+
 def test_an_accumulator_that_is_too_narrow_is_edited_where_it_is_made(faults):
     x, out = torch.rand(256, 16).half(), torch.empty(16)
     kernels.half_sums[(1,)](x, out, 256, B=16)

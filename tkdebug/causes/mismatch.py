@@ -188,7 +188,7 @@ class Mismatches:
         store = rerun.store_of(_byte(found.tensor, comparison.index))
 
         if comparison.actual.is_floating_point():
-            lost = losses(comparison, rerun)
+            lost = losses(comparison, rerun, found.name)
             if lost is not None:
                 wider = Search(rerun, store, comparison).run(rules=("type",))
                 return _Answer(store, wider, lost)
@@ -306,12 +306,15 @@ def _hint(cause: Cause) -> str | None:
     return f"no cause was found: {cause.why}" if cause.why else None
 
 
-def losses(comparison: Comparison, rerun: Rerun) -> tuple[LineLoss, ...] | None:
+def losses(comparison: Comparison, rerun: Rerun, name: str) -> tuple[LineLoss, ...] | None:
     """Return the lines that lose most, or None if the tensor is wrong in fp64, too.
+
+    A line whose differences let errors grow that came in comes first.
 
     Args:
         comparison: the one that failed.
         rerun: the launches that wrote the tensor.
+        name: of the tensor, as the last launch's parameter.
     """
     try:
         exact = rerun.run_in_fp64()
@@ -329,17 +332,17 @@ def losses(comparison: Comparison, rerun: Rerun) -> tuple[LineLoss, ...] | None:
     except (NotLiftableError, OutOfTimeError):
         return None
     total = sum(error for _, error, _ in found) or 1.0
-    causes = _causes(rerun)
+    causes = _causes(rerun, name)
     each = [
         LineLoss(*place, error / total, f"{value:.9g}", causes.get(place, ""))
         for place, error, value in found
     ]
-    each.sort(key=lambda loss: loss.share, reverse=True)
+    each.sort(key=lambda loss: (loss.cause == "cancellation", loss.share), reverse=True)
     return tuple(loss for loss in each[:_MOST_LINES] if loss.share >= _LEAST_SHARE)
 
 
-def _causes(rerun: Rerun) -> dict[tuple[str, int], str]:
-    """Return why the last launch's lines make errors, the largest one of each line."""
+def _causes(rerun: Rerun, name: str) -> dict[tuple[str, int], str]:
+    """Return why the last launch's lines make errors of a tensor, the largest one of each line."""
     # Only where precision is lost.
     from tkdebug.precision.looking import look
 
@@ -348,8 +351,13 @@ def _causes(rerun: Rerun) -> dict[tuple[str, int], str]:
         return {}
     seconds = _MEASURED_PART * left * rerun.budget.seconds
     found = look(last.kernel, last.grid, last.values(), last.id, False, seconds)
+    outputs = [output for output in found.outputs if output.name == name] or found.outputs
+    names = {output.name for output in outputs}
     causes: dict[tuple[str, int], str] = {}
-    for output in found.outputs:
+    for finding in found.findings:
+        if finding.output in names and finding.cause == "cancellation":
+            causes[finding.file, finding.line] = finding.cause
+    for output in outputs:
         for share in output.shares:
             causes.setdefault((share.file, share.line), share.cause)
     return causes
