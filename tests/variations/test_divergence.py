@@ -101,6 +101,21 @@ def handed_on(x_ptr, n, BLOCK: tl.constexpr):
     tl.store(x_ptr + (program + 1) * BLOCK + at, before + 1.0)
 
 
+@tkdebug.jit
+def counted(x_ptr, y_ptr):
+    before = tl.load(x_ptr)
+    tl.store(x_ptr, before + 1.0)
+    tl.store(y_ptr, before)
+
+
+def test_scalar_that_differs_is_named_and_a_tensor_without_axes_is_compared(keep):
+    found = diverged(keep, lambda: counted[(4,)](torch.zeros(()), torch.zeros(())), "order")[0]
+    assert found.difference.text == "x_ptr is 4, as it is 1"
+    assert (found.variable, found.got, found.expected) == ("before", "3", "0")
+    outputs = diverged(keep, lambda: counted[(1,)](torch.zeros(()), torch.zeros(())), "outputs")
+    assert all(one.same_bits for one in outputs)
+
+
 def test_order_of_programs_that_matters_is_found_at_the_load(keep):
     def launch():
         handed_on[(4,)](torch.zeros(160), 160, BLOCK=32)

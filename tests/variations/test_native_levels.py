@@ -7,9 +7,8 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.cli.command import FAULT_STATUS
-from tkdebug.cli.runs.varied_run import VariedRun
 from tkdebug.errors import CompileError
+from tkdebug.variations import bisection
 from tkdebug.variations.divergence import front_end
 from tkdebug.variations.native_levels import LEVELS, USUAL, below_ir
 from tkdebug.variations.outcomes import Outcome, Tolerance
@@ -86,15 +85,13 @@ def test_rounding_of_a_gpu_is_no_difference_natively(keep, kernel, natively):
     assert Tolerance.of(module, natively=True).relative == natively
 
 
-def test_rows_before_a_crash_are_shown(capsys):
-    def rows():
-        yield "first"
+def test_after_a_crash_what_was_found_is_kept(keep, monkeypatch):
+    def crashed(launch, module, budget, **options):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    run = VariedRun((), 0)
-    assert run.looked_at(rows()) == ["first"]
-    assert run.status == FAULT_STATUS
-    assert "the GPU answers nothing more" in capsys.readouterr().err
+    (kept,) = keep(lambda: exact[(1,)](torch.ones(1), torch.empty(1)))
+    monkeypatch.setattr(bisection, "run_kept", crashed)
+    assert "the GPU runs nothing more: CUDA error: an" in bisection.bisect(kept, "sm_80", 9.0).note
 
 
 def test_level_that_does_not_compile_is_no_agreement():

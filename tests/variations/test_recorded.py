@@ -14,7 +14,7 @@ from tkdebug.causes.rerun import Budget
 from tkdebug.errors import UsageError
 from tkdebug.variations.divergence import Divergence, Way
 from tkdebug.variations.outcomes import run_kept
-from tkdebug.variations.recorded import run_watched
+from tkdebug.variations.recorded import Recorded, run_watched
 
 SECONDS = 30.0
 
@@ -44,14 +44,15 @@ def sums(x_ptr, y_ptr, n, WRONG: tl.constexpr, INSIDE: tl.constexpr, B: tl.const
 def look(keep):
     """Compare a launch with a stand-in for a native one; what it records is in `recorded`."""
 
-    def run(record=None, **wrong):
+    def run(record=None, is_right_again=False, **wrong):
         torch.manual_seed(0)
         x, given = torch.rand(3, 100), dict(WRONG=0, INSIDE=0, B=16)
         (usual,) = keep(lambda: sums[(3,)](x, torch.empty(3), 100, **given))
         (other,) = keep(lambda: sums[(3,)](x, torch.empty(3), 100, **{**given, **wrong}))
         divergence = Divergence(usual, "sm_80", SECONDS)
         outcome = lambda: run_kept(other, other.kernel.module, Budget(SECONDS))  # noqa: E731
-        recorded = record or partial(run_watched, other, mode_name="interpret")
+        again = usual if is_right_again else other
+        recorded = record or partial(run_watched, again, mode_name="interpret")
         return divergence.look(
             Way("native", usual, divergence.module, run=outcome, record=recorded)
         )
@@ -78,9 +79,14 @@ def test_value_in_a_function_that_is_called_is_named(look):
 
 
 def test_run_that_records_nothing_says_so(look, keep):
-    found = look(record=lambda watches: [], WRONG=1)
+    found = look(record=lambda watches: Recorded([], {}), WRONG=1)
     assert found.difference.tensor == "y_ptr"
     assert found.note == "no value of a variable on the way was recorded"
+
+
+def test_result_that_is_another_one_when_it_is_recorded_is_said_to_depend_on_timing(look):
+    found = look(is_right_again=True, WRONG=1)
+    assert found.note.startswith("run again, with watches, it agrees")
 
 
 def test_run_that_cannot_be_watched_says_why(look):

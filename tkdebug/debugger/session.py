@@ -128,7 +128,7 @@ class Comparison:
 
 
 def _difference_text(name: str, mine: Tensor, theirs: Tensor, bad: Tensor, count: int) -> str:
-    place = tuple(int(axis[0]) for axis in bad.nonzero(as_tuple=True))
+    place = tuple(int(axis[0]) for axis in bad.nonzero(as_tuple=True)) if bad.dim() else ()
     a, b = mine[place].item(), theirs[place].item()
     shown = f"{name}[{', '.join(map(str, place))}]" if place else name
     by = (

@@ -26,7 +26,14 @@ from tkdebug.errors import Frame, TkError
 from tkdebug.runtime.compile.compilation import compile_with_sources, note_arguments
 from tkdebug.runtime.compile.debugged_stages import passes_of, source_for_gpu
 from tkdebug.variations.native_levels import below_ir, native_runner
-from tkdebug.variations.outcomes import Difference, Outcome, Tolerance, difference, run_kept
+from tkdebug.variations.outcomes import (
+    Difference,
+    Outcome,
+    Tolerance,
+    crash_text,
+    difference,
+    run_kept,
+)
 from tkdebug.variations.values import Replacements, first_values, store_of
 
 if TYPE_CHECKING:
@@ -174,6 +181,8 @@ def bisect(
         return Bisected(launch, target, search.passes, search.found, over)
     except TkError as error:
         return Bisected(launch, target, search.passes, search.found, str(error))
+    except RuntimeError as error:
+        return Bisected(launch, target, search.passes, search.found, crash_text(error))
     return Bisected(launch, target, search.passes, found, search.note, search.below)
 
 

@@ -30,7 +30,7 @@ from tkdebug.variations.grids import extents
 from tkdebug.variations.launches import KeptLaunch
 from tkdebug.variations.native_levels import USUAL, native_runner
 from tkdebug.variations.outcomes import Difference, Outcome, Tolerance, difference, run_kept
-from tkdebug.variations.recorded import first_recorded, run_watched, watches_on
+from tkdebug.variations.recorded import Recorded, first_recorded, run_watched, watches_on
 from tkdebug.variations.values import Replacements, first_values, store_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
     from tkdebug.interpreter.tiles.values import TileValue
     from tkdebug.watches.places import Watch
-    from tkdebug.watches.records import WatchedValue
 
 # Parts of a grid that may take turns; more programs come in ranges.
 _MOST_PARTS = 64
@@ -72,7 +71,7 @@ class Way:
     fill: int | None = None
     poisons: bool = False
     run: Callable[[], Outcome] | None = None
-    record: Callable[[Sequence[Watch]], Sequence[WatchedValue]] | None = None
+    record: Callable[[Sequence[Watch]], Recorded] | None = None
     is_other_source: bool = False
     is_gpu: bool = False
     usual: Way | None = None
@@ -488,7 +487,8 @@ class Divergence:
         for name in sorted(self.only_written() & got.tensors.keys()):
             tensor = got.tensors[name]
             size = tensor.element_size()
-            bits = tensor.contiguous().view(torch.uint8).reshape(*tensor.shape, size)
+            flat = tensor.reshape(-1).view(torch.uint8)
+            bits = flat.reshape(*tensor.shape, size)
             unwritten = (bits == fill).all(-1)
             usual = expected.tensors[name]
             unwritten &= self.tolerance.differing(tensor, usual)
@@ -514,7 +514,7 @@ class Divergence:
     def _follow_recorded(
         self,
         way: Way,
-        record: Callable[[Sequence[Watch]], Sequence[WatchedValue]],
+        record: Callable[[Sequence[Watch]], Recorded],
         found: Difference,
     ) -> Found:
         """Look for the first value inside that differs, by watches of a run that shows no other."""
@@ -530,11 +530,15 @@ class Divergence:
             recorded = record(watches_on(made, self.launch, store.program))
         except TkError as error:
             return replace(plain, note=f"no values were recorded: {str(error).splitlines()[0]}")
-        compared = first_recorded(made, recorded, self._native_tolerance)
+        compared = first_recorded(made, recorded.values, self._native_tolerance)
         if compared.node is None:
             agree = f"{compared.count} values of variables on the way were recorded, and agree"
             if not compared.count:
                 agree = "no value of a variable on the way was recorded"
+            if self._agrees(recorded, found):
+                agree = (
+                    "run again, with watches, it agrees: the result depends on when programs run"
+                )
             return replace(plain, program=store.program, note=agree)
         node = compared.node
         return replace(
@@ -547,6 +551,14 @@ class Divergence:
             got=compared.got,
             expected=compared.expected,
         )
+
+    def _agrees(self, recorded: Recorded, found: Difference) -> bool:
+        """Whether the element is as usual where a launch was watched."""
+        tensor, usual = recorded.tensors.get(found.tensor), self.expected.tensors[found.tensor]
+        if tensor is None:
+            return False
+        differing = self._native_tolerance.differing(tensor, usual)
+        return not bool(differing[found.index])
 
     def _slice(self, way: Way, module: Module, store: Store, place: int) -> Slice | None:
         """Return what an element was computed from in a way; None if that is too much."""

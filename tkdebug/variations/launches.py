@@ -86,14 +86,21 @@ class KeptLaunch:
             raise UsageError(f"{self.name}: with {changes} it has no programs")
         return replace(catcher.launch_made, request=request)
 
-    def relaunch(self) -> None:
+    def relaunch(self) -> dict[str, Tensor]:
         """Launch as the script does, in the mode in force, on copies of all memory.
+
+        Returns:
+            The tensors after it, by the names of parameters.
 
         Raises:
             TkError: it does not compile, or how the script launches it is not known.
         """
         request, args, grid, given = self._asked({}, None)
         request.runner.run(*args, grid=grid, warmup=False, **given)
+        found: dict[str, Tensor] = {}
+        for name, value in (*zip(request.runner.arg_names, args, strict=False), *given.items()):
+            _collect(name, value, found)
+        return found
 
     def _asked(
         self, changes: Mapping[str, Any], config: Any

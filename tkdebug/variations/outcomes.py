@@ -255,7 +255,7 @@ def _tensor_difference(
     count = int(bad.sum())
     if not count:
         return None
-    index = tuple(int(axis[0]) for axis in bad.nonzero(as_tuple=True))
+    index = first_index(bad)
     strides = map(int, expected.stride())
     place = int(expected.storage_offset()) + sum(
         i * stride for i, stride in zip(index, strides, strict=True)
@@ -264,6 +264,11 @@ def _tensor_difference(
     a, b = number_text(got[index].item()), number_text(expected[index].item())
     of = f"; {count:,} of {bad.numel():,} elements differ" if bad.numel() > 1 else ""
     return Difference("value", f"{shown} is {a}, it was {b}{of}", name, index, place, a, b)
+
+
+def first_index(chosen: Tensor) -> tuple[int, ...]:
+    """Return the index of the first true element of a bool tensor, () for a number's."""
+    return tuple(int(axis[0]) for axis in chosen.nonzero(as_tuple=True)) if chosen.dim() else ()
 
 
 def _difference_around(name: str, got: Tensor, expected: Tensor) -> Difference | None:
@@ -280,6 +285,17 @@ def _bytes(tensor: Tensor) -> Tensor:
     storage = tensor.untyped_storage()
     whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
     return whole.set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def crash_text(error: RuntimeError) -> str:
+    """Return why nothing runs after a crash of a native launch.
+
+    Raises:
+        RuntimeError: it is of another kind.
+    """
+    if "CUDA error" not in str(error):
+        raise error
+    return f"since a native launch crashed, the GPU runs nothing more: {_first_line(error)}"
 
 
 def number_text(value: Any) -> str:

@@ -9,10 +9,11 @@ elements count that the wrong one was computed from.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
@@ -30,6 +31,19 @@ from tkdebug.watches.records import WatchedValue
 
 _BUFFER_BYTES = 64 << 20
 _Place = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A launch that was watched.
+
+    Attributes:
+        values: that watches recorded.
+        tensors: after it, by the names of parameters.
+    """
+
+    values: Sequence[WatchedValue]
+    tensors: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +88,8 @@ def watches_on(made: Slice, launch: KeptLaunch, program: int) -> list[Watch]:
     return list(found.values())
 
 
-def run_watched(
-    launch: KeptLaunch, watches: Sequence[Watch], mode_name: ModeName
-) -> list[WatchedValue]:
-    """Launch again on copies of the inputs, and return what watches record.
+def run_watched(launch: KeptLaunch, watches: Sequence[Watch], mode_name: ModeName) -> Recorded:
+    """Launch again on copies of the inputs, with watches.
 
     Args:
         launch: the launch.
@@ -93,8 +105,8 @@ def run_watched(
         with KNOBS.scope(checks=("none",), watch_buffer_bytes=_BUFFER_BYTES), mode(mode_name):
             for one in seen:
                 WATCHES.add(one)
-            launch.relaunch()
-            return [value for one in seen for value in one.values]
+            tensors = launch.relaunch()
+            return Recorded([value for one in seen for value in one.values], tensors)
     finally:
         HOOKS.debugger = before
         for one in seen:

@@ -16,7 +16,7 @@ from tkdebug.causes.rerun import Budget, Store, StoreFinder
 from tkdebug.compiler.ir import Module, Operation, ScalarType, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.observers import Moments, Observer
-from tkdebug.variations.outcomes import Difference, Tolerance, number_text, run_kept
+from tkdebug.variations.outcomes import Difference, Tolerance, first_index, number_text, run_kept
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
@@ -145,7 +145,7 @@ class _Comparing(_Log):
         bad = self._tolerance.differing(tile, expected)
         if not bool(bad.any()):
             return
-        lane = tuple(int(axis[0]) for axis in bad.nonzero(as_tuple=True))
+        lane = first_index(bad)
         got, wanted = number_text(tile[lane].item()), number_text(expected[lane].item())
         self.differing.append(FirstValue(op, self._program, round_, lane, got, wanted))
 

@@ -115,6 +115,7 @@ def _look(
     from tkdebug.variations.diverge_report import Diverged
     from tkdebug.variations.divergence import Divergence, Found, Way
     from tkdebug.variations.native_levels import targets
+    from tkdebug.variations.outcomes import crash_text
 
     words = [word.strip() for word in options.vary.split(",") if word.strip()]
     found: list[Found] = []
@@ -128,3 +129,5 @@ def _look(
         return Diverged(launch, found, divergence.classes())
     except TkError as error:
         return Diverged(launch, found, note=str(error).splitlines()[0])
+    except RuntimeError as error:
+        return Diverged(launch, found, note=crash_text(error))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from tkdebug.cli.command import FAULT_STATUS, INTERRUPTED_STATUS, ScriptEndedError
+from tkdebug.cli.command import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.cli.command_line import check_variables
 from tkdebug.cli.runs.compiled_run import stdout_to_stderr
 from tkdebug.cli.runs.request import program_of
@@ -51,12 +51,6 @@ class VariedRun:
         except KeyboardInterrupt:
             self.status = INTERRUPTED_STATUS
             tell("interrupted: shown is what was found until then")
-        except RuntimeError as error:
-            if "CUDA error" not in str(error):
-                raise
-            # A kernel crashed; its row says which.
-            self.status = self.status or FAULT_STATUS
-            tell("the GPU answers nothing more: shown is what was found until then")
         return found
 
     def also(self, other: Program) -> tuple[KeptLaunch, ...]:
