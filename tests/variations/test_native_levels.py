@@ -8,6 +8,7 @@ import torch
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.errors import CompileError
+from tkdebug.knobs import scope
 from tkdebug.variations import bisection
 from tkdebug.variations.divergence import front_end
 from tkdebug.variations.native_levels import LEVELS, USUAL, below_ir
@@ -46,6 +47,12 @@ def test_difference_without_all_of_them_lies_in_the_lowering():
     assert "in the lowering to LLVM IR" in said(lambda level: outcome(2.0))
     together = said(lambda level: outcome(1.0 if level == LEVELS[-1] else 2.0))
     assert LEVELS[-1].name in together
+
+
+def test_edited_stages_are_not_blamed_on_a_level(tmp_path):
+    with scope(override_dir=tmp_path):
+        text = said(lambda level: outcome(1.0 if level == LEVELS[0] else 2.0))
+    assert text.startswith("native code differs below the GPU IR, where TKDEBUG_OVERRIDE replaces")
 
 
 def test_native_code_that_crashes_is_run_once():
