@@ -19,6 +19,7 @@ from tkdebug.tui.editor import edit_command
 from tkdebug.tui.home.pane import HomePane
 from tkdebug.tui.home.source import HomeSource
 from tkdebug.tui.home.strip import Window, _ticks
+from tkdebug.tui.home.view import HomeView
 from tkdebug.tui.recent import SessionList, session_row
 from tkdebug.tui.tabs import PaneTabs
 
@@ -39,7 +40,7 @@ def line(app: TkdebugApp) -> int:
 async def test_home_opens_at_the_fault_in_what_is_inlined(session, size):
     app = TkdebugApp(session, opens="home")
     async with app.run_test(size=size) as pilot:
-        pane = await home(pilot)
+        await home(pilot)
         assert line(app) == 9
         text = screen_text(app)
         assert "Next  ✖ kernels.py:9" in text
@@ -51,7 +52,7 @@ async def test_home_opens_at_the_fault_in_what_is_inlined(session, size):
             strips = app.screen._compositor.render_strips()
             hint = next(seg for strip in strips for seg in strip if "add mask=offsets" in seg.text)
             assert hint.style.color.name == palette.WARNING
-        assert pane.has_class("-one") == (size[0] < 110)
+        assert app.query_one(HomeView).has_class("-one") == (size[0] < 110)
         assert ("%x = tt.load" in text) == (size[0] >= 110)
         await pilot.press("f")
         await until(pilot, lambda: "add mask=offsets < n to the load" in screen_text(app), "it")

@@ -8,31 +8,27 @@ from __future__ import annotations
 import time
 from typing import ClassVar, NamedTuple
 
-from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical
-from textual.widgets import Static, TabPane
+from textual.widgets import TabPane
 
 from tkdebug.errors import SessionError
-from tkdebug.instrument.home.pictures import TIMES
 from tkdebug.instrument.home.records import LaunchModel, Place, RunModel, Step
 from tkdebug.instrument.session import Session
 from tkdebug.tui.debug.link import Breakpoints, DebugAsked, Said
-from tkdebug.tui.drawing import display, palette
-from tkdebug.tui.home.facts import Panel, line_facts, line_head
-from tkdebug.tui.home.kernels import Kernels, next_steps
-from tkdebug.tui.home.sheet import HEATS, Finding, RunIndex, Sheet
+from tkdebug.tui.drawing import display
+from tkdebug.tui.home.facts import Panel, line_facts
+from tkdebug.tui.home.kernels import Kernels
+from tkdebug.tui.home.sheet import Finding, RunIndex, Sheet
 from tkdebug.tui.home.source import HomeSource
-from tkdebug.tui.home.stage import StageView, stage_head
 from tkdebug.tui.home.strip import TimeStripView
+from tkdebug.tui.home.view import NO_STAGE, Chosen, HomeView
 from tkdebug.tui.messages import FollowLine, Jumped, ModelRead, OpenKernel, SessionFailed, TabMarked
 from tkdebug.tui.pane import Pane
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 from tkdebug.tui.widgets.find import FindBar
 from tkdebug.tui.widgets.line_list import LineList
-from tkdebug.tui.widgets.rows_view import RowsView, wrapped
 from tkdebug.tui.widgets.typing_keys import typing_key
 
 # Between two reads of a run that goes on: so many times as long as the last one took, and no less.
@@ -40,9 +36,6 @@ _REST = 8
 _LEAST_REST_S = 1.0
 # Texts of stages take longest to read: up to so many launches the rest is shown before.
 _MOST_READ_TWICE = 50_000
-_LEAST_SIZE = (40, 10)
-_ONE_COLUMN_BELOW = (110, 28)
-_SMALL_BELOW = (80, 24)
 
 
 class Position(NamedTuple):
@@ -74,45 +67,6 @@ class HomePane(Pane):
         ("e", "the line in $EDITOR"),
         ("b l Enter", "breakpoint; follow the line through passes; the line in 3 Kernel"),
     )
-    DEFAULT_CSS = """
-    HomePane {
-        & #home-next { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
-        & #home-title, & #home-line, & #home-stage-head {
-            height: 1; background: $panel; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis;
-        }
-        & #home-body { height: 1fr; layout: horizontal; }
-        & Kernels { width: 22; height: 1fr; }
-        & #home-middle { width: 1fr; height: 1fr; }
-        & #home-source { height: 1fr; }
-        & #home-source > .lines--cursor { background: $primary 30%; text-style: none; }
-        & #home-source > .lines--cursor-blurred { background: $primary 18%; }
-        & #home-right { width: 40; height: 1fr; border-left: solid $panel-lighten-1; }
-        & #home-facts { height: 3fr; padding: 0 1; }
-        & #home-stage-box { height: 2fr; }
-        & #home-stage { scrollbar-size-horizontal: 0; }
-        & #home-stage > .lines--cursor { background: $primary 30%; text-style: none; }
-        & #home-small { display: none; padding: 1 1; }
-        &.-large Kernels { width: 30; }
-        &.-large #home-right { width: 40%; }
-        &.-one #home-body { layout: vertical; }
-        &.-one Kernels { width: 1fr; height: 1; }
-        &.-one #home-right { width: 1fr; height: 36%; min-height: 9; border-left: none; }
-        &.-one #home-title { display: none; }
-        &.-one #home-stage-box { display: none; height: 1fr; }
-        &.-one.-stage #home-stage-box { display: block; }
-        &.-one.-stage #home-facts { display: none; }
-        &.-one.-stage #home-line { display: none; }
-        &.-small #home-right, &.-small Kernels, &.-small #home-strip { display: none; }
-        &.-small.-stage #home-right { display: block; height: 50%; }
-        &.-all #home-middle, &.-all Kernels, &.-all #home-stage-box { display: none; }
-        &.-all #home-right { display: block; width: 1fr; height: 1fr; border-left: none; }
-        &.-all #home-facts { display: block; }
-        &.-all #home-line { display: block; }
-        &.-none #home-right, &.-none Kernels, &.-none #home-title { display: none; }
-        &.-tiny > * { display: none; }
-        &.-tiny #home-small { display: block; }
-    }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         typing_key("slash", "find", "Find"),
         typing_key("colon", "find(True)", "Go to line", show=False),
@@ -146,7 +100,6 @@ class HomePane(Pane):
         self._unfolded: frozenset[Place] = frozenset()
         self._stage = ""
         self._has_moved = False
-        self._step_columns: list[tuple[int, int, Step]] = []
         self._snapshot: Snapshot | None = None
         self._state = ScriptState("starting")
         self._session: Session | None = None
@@ -156,48 +109,53 @@ class HomePane(Pane):
         self._due_s = 0.0
         self._breakpoints: dict[Place, str] = {}
 
-    def compose(self) -> ComposeResult:
-        """Lay out words, strip, and kernels, source and facts beside each other."""
-        yield Static(id="home-small")
-        yield Static(id="home-next")
-        yield TimeStripView()
-        yield Container(
-            Kernels(),
-            Vertical(Static(id="home-title"), HomeSource(), id="home-middle"),
-            Vertical(
-                Static(id="home-line"),
-                RowsView(id="home-facts"),
-                Vertical(Static(id="home-stage-head"), StageView(), id="home-stage-box"),
-                id="home-right",
-            ),
-            id="home-body",
-        )
-        yield FindBar()
-
-    def on_mount(self) -> None:
-        """Begin empty."""
-        self._lay_out()
-        self._show_empty()
-        self._source.show_breakpoints(self._breakpoints)
-
     def came_in_sight(self) -> None:
         """Read what came meanwhile."""
         self._read()
 
+    def compose(self) -> ComposeResult:
+        """Lay out its parts."""
+        yield HomeView(self._chosen)
+
+    def on_mount(self) -> None:
+        """Begin empty."""
+        self._view.show_empty()
+        self._source.show_breakpoints(self._breakpoints)
+
     def focus_main(self) -> None:
         """Focus the source, or the facts where they have the screen."""
-        if self.has_class("-all"):
-            self.query_one("#home-facts").focus()
-        else:
-            self._source.focus()
+        self._view.focus_main()
+
+    @property
+    def _view(self) -> HomeView:
+        return self.query_one(HomeView)
 
     @property
     def _source(self) -> HomeSource:
-        return self.query_one(HomeSource)
+        return self._view.source
 
-    @property
-    def _stage_view(self) -> StageView:
-        return self.query_one(StageView)
+    def _chosen(self) -> Chosen:
+        return Chosen(
+            self._index,
+            self.sheet,
+            self._kernel,
+            self._finding,
+            self._stage,
+            self.is_reading,
+            self._why_empty(),
+        )
+
+    def _why_empty(self) -> str:
+        if self._failure:
+            return f"the recording cannot be read: {display.shown(self._failure, 300)}"
+        if self.is_reading and self._snapshot is not None and self._snapshot.launch_count:
+            return f"reading {display.count(self._snapshot.launch_count)} launches…"
+        if self._state.going_on:
+            return (
+                "no kernel was launched yet; its source is shown here once it is. "
+                "4 has what the script prints, i types to it"
+            )
+        return "no kernel was launched: 4 has what the script printed"
 
     @property
     def model(self) -> RunModel | None:
@@ -217,7 +175,7 @@ class HomePane(Pane):
         if self.is_ready:
             self._read()
             if self._index is None:
-                self._show_empty()
+                self._view.show_empty()
 
     def _is_in_sight(self) -> bool:
         return isinstance(self.parent, TabPane) and self.parent.display
@@ -265,7 +223,7 @@ class HomePane(Pane):
         if event.index is None:
             self.app.post_message(SessionFailed(event.failure))
             if self._index is None:
-                self._show_empty()
+                self._view.show_empty()
             return
         before, position = self._index, self.position()
         self._index = event.index
@@ -274,8 +232,8 @@ class HomePane(Pane):
         else:
             self._finding = -1
             self._restore(position)
-        self.query_one(TimeStripView).show_model(event.index.model)
-        self._show_all()
+        self._view.strip.show_model(event.index.model)
+        self._view.show_all()
         self.post_message(TabMarked())
         self._read()
 
@@ -311,7 +269,7 @@ class HomePane(Pane):
         if self._index is None or not isinstance(position, Position):
             return
         self._restore(position)
-        self._show_all()
+        self._view.show_all()
 
     def _restore(self, position: Position) -> None:
         assert self._index is not None
@@ -364,7 +322,7 @@ class HomePane(Pane):
         else:
             self._go_to_kernel(max(0, number), variant_number, place)
         self._finding = self._finding_at(place)
-        self._show_all()
+        self._view.show_all()
 
     def _finding_at(self, place: Place | None) -> int:
         assert self._index is not None
@@ -376,132 +334,6 @@ class HomePane(Pane):
         self._has_moved = True
         self.post_message(Jumped(self.TAB, self.position()))
 
-    # Showing
-
-    def _show_all(self) -> None:
-        self._show_words()
-        self._show_kernels()
-        self._show_line()
-
-    def _show_empty(self) -> None:
-        self._show_words()
-        self.set_class(True, "-none")
-        self._source.empty_text = self._why_empty()
-        self._source.show_rows(())
-
-    def _why_empty(self) -> str:
-        if self._failure:
-            return f"the recording cannot be read: {display.shown(self._failure, 300)}"
-        if self.is_reading and self._snapshot is not None and self._snapshot.launch_count:
-            return f"reading {display.count(self._snapshot.launch_count)} launches…"
-        if self._state.going_on:
-            return (
-                "no kernel was launched yet; its source is shown here once it is. "
-                "4 has what the script prints, i types to it"
-            )
-        return "no kernel was launched: 4 has what the script printed"
-
-    def _show_words(self) -> None:
-        line = self.query_one("#home-next", Static)
-        if self._index is None:
-            line.update(Text(""))
-            return
-        text, self._step_columns = next_steps(self._index, max(40, self.size.width))
-        line.update(text, layout=False)
-
-    def _show_kernels(self) -> None:
-        index, kernels = self._index, self.query_one(Kernels)
-        if index is None:
-            return
-        is_row = self.has_class("-one")
-        width = self.size.width if is_row else kernels.size.width or 22
-        kernels.show_index(
-            index, self._kernel, self._finding, is_row=is_row, width=width, height=self._height()
-        )
-
-    def _height(self) -> int:
-        return max(1, self.query_one("#home-body").size.height)
-
-    def _show_line(self) -> None:
-        """Show what is known of the line at the cursor."""
-        sheet, place = self.sheet, self._source.place
-        was_none, is_none = self.has_class("-none"), sheet is None or place is None
-        self.set_class(is_none, "-none")
-        if was_none and not is_none:
-            # What comes in sight now has its size only then.
-            self.call_after_refresh(self._show_all)
-        if sheet is None or self._index is None:
-            self._source.empty_text = self._why_empty()
-            return
-        self._source.empty_text = "the source of this kernel was not recorded"
-        self._show_title(sheet)
-        if place is None:
-            return
-        facts = self.query_one("#home-facts", RowsView)
-        width = max(20, facts.content_size.width)
-        self.query_one("#home-line", Static).update(line_head(sheet, place, width), layout=False)
-        has_source = self._source.is_whole and not self.has_class("-all")
-        panel = Panel(width, facts.size.height, palette.is_plain(self.app), has_source)
-        rows = line_facts(sheet, place, panel)
-        facts.show_rows(wrapped(rows, width, self.app.console))
-        self._show_stage(sheet, place)
-
-    def _show_stage(self, sheet: Sheet, place: Place) -> None:
-        view, found = self._stage_view, sheet.lines.get(place)
-        view.show_stage(sheet.code, self._stage)
-        rows = dict(found.rows or {}) if found is not None else {}
-        width = self.query_one("#home-stage-head").size.width - 2
-        head = stage_head(sheet.code, self._stage, rows, width)
-        self.query_one("#home-stage-head", Static).update(head, layout=False)
-        view.empty_text = self._why_no_stage(sheet)
-        view.light_place(place)
-
-    def _why_no_stage(self, sheet: Sheet) -> str:
-        if self.is_reading and sheet.code is None:
-            return "reading the forms of this kernel…"
-        if sheet.variant is not None and sheet.variant.error:
-            return "it did not compile"
-        return "no form of this kernel was recorded; tkdebug run --target sm_90a compiles it"
-
-    def _show_title(self, sheet: Sheet) -> None:
-        title = Text(no_wrap=True, overflow="ellipsis")
-        title.append("✖", style=palette.FAULT)
-        title.append("◆", style=palette.ADVICE)
-        title.append("◉ ", style=palette.VALUE)
-        heat = HEATS.get(sheet.heat_by)
-        said = " ".join(filter(None, heat)) if heat else "no heat: run --advise weighs lines"
-        title.append(said, style=palette.MUTED)
-        title.append(f"   {display.shown(sheet.name, 60)}", style=palette.STRONG)
-        kernel, variant = sheet.kernel, sheet.variant
-        if kernel is not None and len(kernel.variants) > 1 and variant is not None:
-            number = kernel.variants.index(variant) + 1
-            title.append(f"  v {number}/{len(kernel.variants)} ", style=palette.MUTED)
-            title.append(display.shown(variant.differs, 80))
-        if variant is not None and variant.launches:
-            title.append(f"  {display.count(variant.launches)} {TIMES}", style=palette.MUTED)
-        self.query_one("#home-title", Static).update(title, layout=False)
-
-    def on_resize(self, event: events.Resize) -> None:
-        """Lay out for the size."""
-        self._lay_out()
-
-    def _lay_out(self) -> None:
-        width, height = self.app.size
-        self.set_class(width < _LEAST_SIZE[0] or height < _LEAST_SIZE[1], "-tiny")
-        is_small = width < _SMALL_BELOW[0] or height < _SMALL_BELOW[1]
-        is_one = is_small or width < _ONE_COLUMN_BELOW[0] or height < _ONE_COLUMN_BELOW[1]
-        self.set_class(is_small, "-small")
-        self.set_class(is_one, "-one")
-        self.set_class(width >= 152, "-large")
-        strip = self.query_one(TimeStripView)
-        strip.most_tracks = 1 if is_one else 2 if height < 40 else 4
-        strip.has_head = not is_one
-        strip.refresh(layout=True)
-        needed = f"needs {_LEAST_SIZE[0]} columns and {_LEAST_SIZE[1]} rows"
-        self.query_one("#home-small", Static).update(Text(needed))
-        # What is in it is laid out for its own width, known only then.
-        self.call_after_refresh(self._show_all)
-
     # Keys
 
     def on_line_list_moved(self, event: LineList.Moved) -> None:
@@ -511,8 +343,8 @@ class HomePane(Pane):
             self._has_moved = True
             assert self._index is not None
             self._finding = self._finding_at(self._source.place)
-            self._show_line()
-            self._show_kernels()
+            self._view.show_line()
+            self._view.show_kernels()
 
     def on_line_list_chosen(self, event: LineList.Chosen) -> None:
         """Go from a row of a stage to its line, from a line to the kernel pane."""
@@ -527,10 +359,10 @@ class HomePane(Pane):
                 self._jump()
                 self.post_message(OpenKernel(kernel_hash, sheet.name, place.file, place.line))
             return
-        place = self._stage_view.source_of(event.index)
+        place = self._view.stage.source_of(event.index)
         if place is not None:
             self._show_place(place)
-            self._show_line()
+            self._view.show_line()
 
     def action_line(self, step: int) -> None:
         """Go to another line."""
@@ -545,7 +377,7 @@ class HomePane(Pane):
         self._jump()
         number = self._finding + step if self._finding >= 0 or step > 0 else -1
         self._go_to_finding(number % len(findings))
-        self._show_all()
+        self._view.show_all()
 
     def action_first_finding(self) -> None:
         """Go to the first finding."""
@@ -557,7 +389,7 @@ class HomePane(Pane):
         if self._index is not None and self._index.model.kernels:
             self._jump()
             self._go_to_kernel(max(0, self._kernel) + step)
-            self._show_all()
+            self._view.show_all()
 
     def action_variant(self) -> None:
         """Show the next specialisation of the kernel, at the same line."""
@@ -569,7 +401,7 @@ class HomePane(Pane):
         self._jump()
         next_ = (self._variant + 1) % len(kernel.variants)
         self._go_to_kernel(self._kernel, next_, self._source.place)
-        self._show_all()
+        self._view.show_all()
 
     def action_unfold(self) -> None:
         """Unfold what is inlined at the line, or fold it."""
@@ -587,13 +419,11 @@ class HomePane(Pane):
             self.app.notify("no function is inlined at this line")
             return
         self._show_place(place)
-        self._show_line()
+        self._view.show_line()
 
     def action_facts(self) -> None:
         """Give the facts the whole screen, or take it back."""
-        self.toggle_class("-all")
-        self.focus_main()
-        self.call_after_refresh(self._show_line)
+        self._view.turn_facts()
 
     def action_stage(self, step: int) -> None:
         """Show another form of the kernel; in one column, after the last one the facts again."""
@@ -601,23 +431,14 @@ class HomePane(Pane):
         stages = [] if sheet is None or sheet.code is None else sheet.code.stages
         names = [one.name for one in stages]
         if not names:
-            self.app.notify(
-                "no form of this kernel was recorded; tkdebug run --target sm_90a compiles it"
-            )
+            self.app.notify(NO_STAGE)
             return
-        at = names.index(self._stage) if self._stage in names else 0
-        if self.has_class("-one") and not self.has_class("-stage"):
-            self.add_class("-stage")
-            at = at if self._stage in names else 0
-        elif self.has_class("-one") and not 0 <= at + step < len(names):
-            self.remove_class("-stage")
-            at = 0
-        else:
-            at = (at + step) % len(names)
+        at, is_shown = names.index(self._stage) if self._stage in names else 0, True
+        if not self._view.lacks_stage:
+            is_shown = not self._view.has_class("-one") or 0 <= at + step < len(names)
+            at = (at + step) % len(names) if is_shown else 0
         self._stage = names[at]
-        self.remove_class("-all")
-        self.focus_main()
-        self.call_after_refresh(self._show_line)
+        self._view.turn_stage(is_shown=is_shown)
 
     def action_heat(self) -> None:
         """Let heat measure something else."""
@@ -628,11 +449,11 @@ class HomePane(Pane):
         at = sheet.heats.index(sheet.heat_by)
         sheet.heat_by = sheet.heats[(at + 1) % len(sheet.heats)]
         self._show_place(self._source.place)
-        self._show_line()
+        self._view.show_line()
 
     def action_zoom(self, is_in: bool) -> None:
         """Show a shorter or longer time."""
-        self.query_one(TimeStripView).zoom(is_in)
+        self._view.strip.zoom(is_in)
 
     def action_launch(self, step: int) -> None:
         """Choose the next or the previous launch."""
@@ -640,7 +461,7 @@ class HomePane(Pane):
         if not launches:
             self.app.notify("no launches")
             return
-        now = self.query_one(TimeStripView).launch
+        now = self._view.strip.launch
         at = next((i for i, one in enumerate(launches) if now and one.seq == now.seq), None)
         if at is None:
             at = -1 if step > 0 else 0
@@ -653,7 +474,7 @@ class HomePane(Pane):
     def _choose_launch(self, launch: LaunchModel) -> None:
         """Choose a launch, and show its kernel if that is another one."""
         assert self._index is not None
-        self.query_one(TimeStripView).show_launch(launch)
+        self._view.strip.show_launch(launch)
         sheet = self.sheet
         variant = "" if sheet is None or sheet.variant is None else sheet.variant.key
         if launch.variant != variant and launch.kernel >= 0:
@@ -662,7 +483,7 @@ class HomePane(Pane):
             place = self._source.place if kernel == self._kernel else None
             self._jump()
             self._go_to_kernel(kernel, number, place)
-            self._show_all()
+            self._view.show_all()
 
     def on_time_strip_view_chosen(self, event: TimeStripView.Chosen) -> None:
         """Choose the launch that was clicked."""
@@ -679,16 +500,14 @@ class HomePane(Pane):
             self._go_to_finding(event.finding)
         else:
             self._go_to_kernel(event.kernel)
-        self._show_all()
+        self._view.show_all()
         self.focus_main()
 
     def on_click(self, event: events.Click) -> None:
         """Go to the step that was clicked."""
-        if event.widget is None or event.widget.id != "home-next":
-            return
-        for begin, end, step in self._step_columns:
-            if begin <= event.x < end and step.place is not None and self._index is not None:
-                self.go_to(step.variant, self._kernel_of(step), step.place)
+        step = self._view.step_at(event)
+        if step is not None and step.place is not None and self._index is not None:
+            self.go_to(step.variant, self._kernel_of(step), step.place)
 
     def _kernel_of(self, step: Step) -> str:
         assert self._index is not None
@@ -699,7 +518,8 @@ class HomePane(Pane):
 
     def action_find(self, line: bool = False) -> None:
         """Find text, or go to a line, in the source or the stage in focus."""
-        view: LineList = self._stage_view if self._stage_view.has_focus else self._source
+        stage = self._view.stage
+        view: LineList = stage if stage.has_focus else self._source
         self.query_one(FindBar).open(view, line=line)
 
     def action_follow(self) -> None:
@@ -728,21 +548,17 @@ class HomePane(Pane):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Permit to leave only what has taken another's place."""
         if action == "leave":
-            return self.has_class("-all") or self.has_class("-stage")
+            return self.is_ready and self._view.has_other
         return super().check_action(action, parameters)
 
     def action_leave(self) -> None:
         """Leave what has the whole screen, or the stage that has the facts' place."""
-        if self.has_class("-all"):
-            self.action_facts()
-        elif self.has_class("-stage"):
-            self.remove_class("-stage")
-            self.call_after_refresh(self._show_line)
+        self._view.leave()
 
     def recolour(self) -> None:
         """Draw again what differs where there are no colours."""
         if self.is_ready:
-            self._show_line()
+            self._view.show_line()
 
     def source_place(self) -> tuple[str, int] | None:
         """The line at the cursor."""
@@ -750,8 +566,8 @@ class HomePane(Pane):
 
     def copied_text(self) -> str:
         """The line at the cursor with all that is known of it; of a stage, its row."""
-        if self._stage_view.has_focus:
-            return self._stage_view.cursor_text
+        if self._view.stage.has_focus:
+            return self._view.stage.cursor_text
         sheet, place = self.sheet, self._source.place
         if sheet is None or place is None:
             return ""
