@@ -92,6 +92,12 @@ class AdvicePane(TablePane[Advice]):
             "does that"
         )
 
+    def filling(self) -> tuple[str, ...]:
+        """Return the option that looks at interpreted launches for advice."""
+        run = None if self.snapshot is None else self.snapshot.run
+        is_sought = self._was_sought or self.state.going_on
+        return () if is_sought or run is None or run.mode == "native" else ("--advise",)
+
 
 def _cells(one: Advice) -> tuple[Cell, ...]:
     is_well = one.kind == AT_THE_ROOF

@@ -23,6 +23,7 @@ from textual.widgets import Input, Static
 
 from tkdebug.debugger.remote.records import View
 from tkdebug.errors import SessionError
+from tkdebug.instrument.records import RunInfo
 from tkdebug.instrument.session import Session
 from tkdebug.terminal.text import visible
 from tkdebug.tui.commands import RunCommands
@@ -49,6 +50,7 @@ from tkdebug.tui.messages import (
     TabMarked,
     Told,
 )
+from tkdebug.tui.next_run import Again, RunAgain, Saves, command_of
 from tkdebug.tui.output import OutputPane
 from tkdebug.tui.pane import ScriptTraits
 from tkdebug.tui.panes import PANES
@@ -57,7 +59,7 @@ from tkdebug.tui.session.follow import AwaitedSession
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 from tkdebug.tui.status import status_line
 from tkdebug.tui.tabs import PaneTabs
-from tkdebug.tui.widgets.dialogs import HelpScreen, QuitChoice, QuitScreen
+from tkdebug.tui.widgets.dialogs import Choice, HelpScreen, PickScreen, QuitChoice, QuitScreen
 from tkdebug.tui.widgets.key_row import KeyRow
 
 if TYPE_CHECKING:
@@ -75,6 +77,10 @@ class TkdebugApp(App[None]):
         child: the script, when it is this app that started it.
         link: the link to the debugger of `child`.
         opens: the tab of the pane to begin with.
+        saves: the files that start another run when one of them is saved; () for none.
+
+    Attributes:
+        again: what the user asked for when the app ended; None for nothing.
     """
 
     CSS_PATH = "tkdebug.tcss"
@@ -97,6 +103,8 @@ class TkdebugApp(App[None]):
         Binding("alt+right,tilde", "go_forward", "Forward", show=False),
         Binding("ctrl+p", "command_palette", "Palette", show=False, key_display="^p"),
         Binding("i", "type", "Type to script", show=False),
+        Binding("r", "run_again", "Run again", show=False),
+        Binding("R", "run_on_save", "Run again on each save", show=False),
         Binding("ctrl+c", "interrupt", "Stop", priority=True),
         Binding("ctrl+c", "interrupt_nothing", show=False, priority=True),
         Binding("ctrl+q", "ask_quit", "Quit", priority=True, show=False),
@@ -109,8 +117,11 @@ class TkdebugApp(App[None]):
         child: Child | None = None,
         link: DebugLink | None = None,
         opens: str = LaunchesPane.TAB,
+        saves: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
+        self.again: Again | None = None
+        self._saves = Saves(saves)
         self._opens = opens
         self._child, self._link = child, link
         self._feed = Feed(session, child, link, self.post_message)
@@ -240,6 +251,8 @@ class TkdebugApp(App[None]):
             waits,
             is_stopped=self._is_shown_as_stopped,
         )
+        if self._saves.files:
+            status.append("  ↻ on save", style=palette.GOOD)
         model = self._tabs.get(HomePane).model
         if model is not None and model.launches and not self._failure:
             status.append(f"  {totals(model)}", style=palette.MUTED)
@@ -259,7 +272,66 @@ class TkdebugApp(App[None]):
         if not self._ending:
             self._show_status()
 
+    # The next run.
+
+    def on_run_again(self, event: RunAgain) -> None:
+        """Run the script again with further options."""
+        options = event.options
+        if options == ("--watch",):
+            watched = self._tabs.get(HomePane).watched()
+            if not watched:
+                self.notify("at home (0), go to a line that assigns a value; then 8 and Enter")
+                return
+            options = ("--watch", watched)
+        self._run_again(options)
+
+    def action_run_again(self) -> None:
+        """Run the script again."""
+        self._run_again(())
+
+    def action_run_on_save(self) -> None:
+        """Run the script again whenever one of its files is saved, or no longer."""
+        if self._saves.files:
+            self._saves = Saves(())
+            self.notify("saves start no run any more", timeout=2)
+        elif self._child is None or self._snapshot is None:
+            self.notify("r runs it again first; then R does so on each save")
+        else:
+            kernels = (kernel.file for kernel in self._snapshot.kernels)
+            self._saves = Saves({self._snapshot.run.script, *kernels})
+            files = len(self._saves.files)
+            self.notify(f"runs again when one of {files} files is saved", timeout=3)
+        self._show_status()
+
+    def _run_again(self, options: tuple[str, ...]) -> None:
+        if self._script.going_on:
+            self.notify("the script still runs: Ctrl-C stops it, then r runs it again")
+        elif self._child is not None:
+            tab = self._tabs.pane.TAB if options else ""
+            self.again = Again(options, self._saves.files, tab)
+            self.exit()
+        elif self._snapshot is not None:
+            self._ask_to_run(self._snapshot.run, options)
+
+    def _ask_to_run(self, run: RunInfo, options: tuple[str, ...]) -> None:
+        """Ask whether to run what a recording names: nobody has said so in this terminal yet."""
+        command = command_of(run, options)
+        if not command:
+            script = display.shown(run.script, 100)
+            self.notify(f"{script} is not here; r runs it where it is", markup=False)
+            return
+        choices = [Choice("run", display.shown(command, 300)), Choice("cancel", "")]
+
+        def picked(index: int | None) -> None:
+            if index == 0:
+                self.again = Again(options)
+                self.exit()
+
+        self.push_screen(PickScreen("Run again", choices, "command"), picked)
+
     def _tick(self) -> None:
+        if not self._ending and not self._script.going_on and self._saves.changed():
+            self._run_again(())
         if self._ending or not self._script.going_on:
             return
         if self._child is not None:

@@ -219,6 +219,7 @@ class FaultsPane(FilteredPane):
         self._listed: tuple[FaultGroup, ...] = ()
         self._groups: tuple[FaultGroup, ...] = ()
         self._empty_text = ""
+        self._state = ScriptState("starting")
         self._snapshot: Snapshot | None = None
         self._session: Session | None = None
         self._shown: FaultGroup | None = None
@@ -254,7 +255,7 @@ class FaultsPane(FilteredPane):
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Take a new snapshot."""
-        self._snapshot, self._session = snapshot, session
+        self._snapshot, self._state, self._session = snapshot, state, session
         if not self.is_ready:
             return
         if state.going_on:
@@ -269,12 +270,21 @@ class FaultsPane(FilteredPane):
                 "--check-launches`, those of interpreted ones always"
             )
         else:
-            self._empty_text = "no fault: every checked access was within its tensor"
+            self._empty_text = (
+                "no fault: every checked access was within its tensor; run --check all looks for "
+                "more" + self.filling_text()
+            )
         self.query_one("#fault-detail").display = bool(snapshot and snapshot.faults)
         if self._all is not self._listed:
             self._listed = self._all
             self._show_rows()
         self._show_notes()
+
+    def filling(self) -> tuple[str, ...]:
+        """Return the option that looks for every kind of fault, unless nothing was interpreted."""
+        snapshot = self._snapshot
+        is_due = snapshot is not None and snapshot.launch_count and snapshot.run.mode != "native"
+        return ("--check", "all") if is_due and not self._state.going_on else ()
 
     def open(self, request: OpenFault) -> None:
         """Select a fault, if need be without the filter."""

@@ -16,6 +16,7 @@ from tkdebug.terminal.text import tell
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.debug.link import DebugLink
 from tkdebug.tui.home.pane import HomePane
+from tkdebug.tui.next_run import Again
 from tkdebug.tui.session.follow import AwaitedSession
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ class DebugEnds:
         return cls(*socket.socketpair())
 
 
-def view(session_path: Path) -> int:
+def view(session_path: Path) -> tuple[int, Again | None]:
     """Show a recorded session until the user quits.
 
     Returns:
-        0.
+        0, and whether to run its script again.
 
     Raises:
         SessionError: the session cannot be opened.
@@ -49,7 +50,7 @@ def view(session_path: Path) -> int:
         app.run()
     finally:
         app.close_session()
-    return app.return_code or 0
+    return app.return_code or 0, app.again
 
 
 def run_live(
@@ -59,7 +60,8 @@ def run_live(
     debugged: DebugEnds | None = None,
     commands: Sequence[str] = (),
     opens: str = HomePane.TAB,
-) -> int:
+    saves: tuple[str, ...] = (),
+) -> tuple[int, Again | None]:
     """Start a script on a pty of its own and show its session while it is recorded.
 
     Args:
@@ -69,10 +71,11 @@ def run_live(
         debugged: the socket to the debugger in the command's process; both ends are closed.
         commands: the first commands of the debugger.
         opens: the tab of the pane to begin with.
+        saves: the files that start another run when one of them is saved.
 
     Returns:
         The command's own exit status (3 where faults were recorded), 128 + N when signal N ended
-        it, 0 when the user let it run on.
+        it, 0 when the user let it run on; and whether to run it again.
 
     Raises:
         UsageError: the command cannot be started.
@@ -93,11 +96,11 @@ def run_live(
     if debugged is not None:
         debugged.theirs.close()
         link = DebugLink(Wire(debugged.ours), commands)
-    app = TkdebugApp(awaited, child, link, opens)
+    app = TkdebugApp(awaited, child, link, opens, saves)
     try:
         app.run()
         if app.runs_on and child.status is None:
-            return _let_run_on(child, session_path)
+            return _let_run_on(child, session_path), None
     finally:
         if not (app.runs_on and child.status is None):
             child.stop()
@@ -106,7 +109,7 @@ def run_live(
     if owns_session:
         _delete(session_path)
     status = child.stop()
-    return status if status >= 0 else 128 - status
+    return status if status >= 0 else 128 - status, app.again
 
 
 def _let_run_on(child: Child, session_path: Path) -> int:

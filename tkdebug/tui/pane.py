@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.text import Text
+from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widgets import Input
 
 from tkdebug.instrument.session import Session
 from tkdebug.tui.debug.link import Said
+from tkdebug.tui.next_run import RunAgain
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 from tkdebug.tui.widgets.typing_keys import is_letter_of_text, take_keys
 
@@ -46,6 +48,7 @@ class Pane(Container):
     DEFAULT_CSS = "Pane { height: 1fr; layout: vertical; }"
     TAB: ClassVar[str] = ""
     KEYS: ClassVar[Keys] = ()
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "fill", "Run so", show=False)]
     is_ready = False
 
     @classmethod
@@ -60,6 +63,20 @@ class Pane(Container):
     def focus_main(self) -> None:
         """Focus the main widget of the pane."""
         raise NotImplementedError
+
+    def filling(self) -> tuple[str, ...]:
+        """Return the options of a run that would give it something to show; () for none."""
+        return ()
+
+    def filling_text(self) -> str:
+        """Return what Enter does while there is nothing to show, after why there is nothing."""
+        return "; Enter runs it again so" if self.filling() else ""
+
+    def action_fill(self) -> None:
+        """Run the script again, so that there is something to show."""
+        options = self.filling()
+        if options and self.has_nothing():
+            self.post_message(RunAgain(options))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Permit keys that begin a text only while no text is typed."""

@@ -96,6 +96,15 @@ class WatchesPane(TablePane[Row]):
         number = len(self.rows)
         return display.count(number) + "+" * (number >= MOST_VALUES) if number else ""
 
+    def filling(self) -> tuple[str, ...]:
+        """Return the option that watches a value; the app knows the line to be looked at."""
+        launches = 0 if self.snapshot is None else self.snapshot.launch_count
+        return ("--watch",) if launches and not self.state.going_on else ()
+
+    def filling_text(self) -> str:
+        """Return what Enter watches."""
+        return "; Enter watches what home's line assigns" if self.filling() else ""
+
     def why_none(self) -> str:
         """Say why there are no values: nothing was watched, or nothing launched."""
         if self.snapshot is not None and self.snapshot.launch_count:

@@ -64,8 +64,8 @@ def _show(path: Path, options: argparse.Namespace) -> int:
     if options.web:
         return serve_page(path, 0)
     if options.output is None and has_terminal() and has_textual():
-        from tkdebug.tui.live import view
+        from tkdebug.cli.runs.live import view_or_run
 
-        return view(path)
+        return view_or_run(path)
     report_session(path, options.output)
     return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tkdebug.cli.command import Command
 from tkdebug.cli.options import SESSION_HELP
-from tkdebug.errors import UsageError
+from tkdebug.errors import SessionError, UsageError
 
 
 class ViewCommand(Command):
@@ -52,10 +52,11 @@ class ViewCommand(Command):
         from tkdebug.terminal.display import has_terminal, has_textual
 
         path: Path | None = options.session
-        if path is None:
-            found = recent_sessions(Path())
+        can_ask = not options.web and has_textual() and has_terminal()
+        if path is None or (path.is_dir() and can_ask and are_unrelated(path)):
+            found = recent_sessions(path or Path())
             path = found[0]
-            if len(found) > 1 and not options.web and has_textual() and has_terminal():
+            if len(found) > 1 and can_ask:
                 from tkdebug.tui.recent import choose_session
 
                 path = choose_session(found)
@@ -78,12 +79,26 @@ class ViewCommand(Command):
             raise UsageError(
                 f"view: needs a terminal; `tkdebug report {path}` prints the run as text"
             )
-        from tkdebug.tui.live import view
+        from tkdebug.cli.runs.live import view_or_run
 
-        return view(path)
+        return view_or_run(path)
 
 
 COMMAND = ViewCommand()
+
+
+def are_unrelated(folder: Path) -> bool:
+    """Return whether the sessions in `folder` are of runs that do not belong together as ranks."""
+    from tkdebug.instrument.session import Session
+
+    groups = set()
+    for path in folder.glob("*.tkd"):
+        try:
+            with Session.open(path) as session:
+                groups.add(session.run().rank_group)
+        except SessionError:
+            return True  # the list says what is wrong with it
+    return None in groups  # a rank of a run of several has a group
 
 
 def recent_sessions(folder: Path) -> list[Path]:
@@ -94,8 +109,9 @@ def recent_sessions(folder: Path) -> list[Path]:
     """
     found = [(path.stat().st_mtime_ns, path) for path in folder.glob("*.tkd") if path.is_file()]
     if not found:
+        where = "the current folder" if folder == Path() else str(folder)
         raise UsageError(
-            "view: there is no session (*.tkd) in the current folder; name one, or "
+            f"view: there is no session (*.tkd) in {where}; name one, or "
             "`tkdebug run -o run.tkd script.py` records one"
         )
     return [path for _, path in sorted(found, reverse=True)]

@@ -28,25 +28,35 @@ def run_in_tui(request: RunRequest, commands: Sequence[str] = ()) -> int:
     from tkdebug.tui.debug.pane import DebugPane
     from tkdebug.tui.home.pane import HomePane
     from tkdebug.tui.live import DebugEnds, run_live
+    from tkdebug.tui.next_run import Again
 
     if request.session is not None:
         path, folder = file_behind(request.session), None
     else:
         folder = TemporaryFolder()
         path = folder.path / "run.tkd"
-    # The TUI waits for the file: what an older run left there is not this run.
-    path.unlink(missing_ok=True)
-    ended = False
+    opens = DebugPane.TAB if request.waits_for_pane else HomePane.TAB
+    ended, added = False, list[str]()
+    again: Again | None = Again()
     try:
-        ends = DebugEnds.made()
-        words = [f"--pane-socket={ends.theirs.fileno()}"]
-        # Ours to delete, since the summary is read from it first.
-        words += [] if folder is None else ["--temporary"]
-        command = child_command(request, path, words)
-        opens = DebugPane.TAB if request.waits_for_pane else HomePane.TAB
-        status = run_live(
-            command, path, owns_session=False, debugged=ends, commands=commands, opens=opens
-        )
+        while again is not None:
+            # The TUI waits for the file: what an older run left there is not this run.
+            path.unlink(missing_ok=True)
+            ends = DebugEnds.made()
+            words = [f"--pane-socket={ends.theirs.fileno()}"]
+            # Ours to delete, since the summary is read from it first.
+            words += [] if folder is None else ["--temporary"]
+            added += again.options
+            command = child_command(request, path, [*added, *words])
+            status, again = run_live(
+                command,
+                path,
+                owns_session=False,
+                debugged=ends,
+                commands=commands,
+                opens=again.tab or opens,
+                saves=again.saves,
+            )
         ended = _print_outcome(path, request, status)
     finally:
         if folder is not None and (ended or not path.exists()):
@@ -54,6 +64,24 @@ def run_in_tui(request: RunRequest, commands: Sequence[str] = ()) -> int:
         elif folder is not None:
             folder.keep()  # what is left of the run is named to the user
     return status
+
+
+def view_or_run(path: Path) -> int:
+    """Show a recorded run in the TUI, and its script's next run where the user asks for it.
+
+    Raises:
+        SessionError: the session cannot be opened.
+    """
+    from tkdebug.cli import main
+    from tkdebug.tui.live import view
+
+    with Session.open(path) as session:
+        run = session.run()
+    status, again = view(path)
+    if again is None:
+        return status
+    mode = ["--mode", run.mode] if run.mode in ("interpret", "native") else []
+    return main(["run", "--tui", *mode, *again.options, "--", run.script, *run.argv])
 
 
 def child_command(request: RunRequest, session: Path, words: Sequence[str] = ()) -> list[str]:

@@ -5,6 +5,8 @@ Responsible for what is chosen and how keys change it; the model of a run is rea
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from typing import ClassVar, NamedTuple
 
@@ -36,6 +38,7 @@ _REST = 8
 _LEAST_REST_S = 1.0
 # Texts of stages take longest to read: up to so many launches the rest is shown before.
 _MOST_READ_TWICE = 50_000
+_ASSIGNED = re.compile(r"\s*([^\W\d]\w*)\s*(?::[^=]+)?(?:[-+*/%|&^@]|//|<<|>>)?=(?!=)")
 
 
 class Position(NamedTuple):
@@ -563,6 +566,18 @@ class HomePane(Pane):
     def source_place(self) -> tuple[str, int] | None:
         """The line at the cursor."""
         return self._source.place
+
+    def watched(self) -> str:
+        """Return the value that the line at the cursor assigns, for --watch; "" for none."""
+        place = self._source.place if self.is_ready else None
+        lines = () if self._index is None or place is None else self._index.files[place.file]
+        if place is None or not 0 < place.line <= len(lines):
+            return ""
+        assigned = _ASSIGNED.match(lines[place.line - 1])
+        if assigned is None:
+            return ""
+        here = os.path.relpath(place.file)
+        return f"{place.file if here.startswith('..') else here}:{place.line}:{assigned[1]}"
 
     def copied_text(self) -> str:
         """The line at the cursor with all that is known of it; of a stage, its row."""

@@ -30,6 +30,10 @@ _BEFORE_PANES: Keys = (
     ("Esc ~", "back to where one was, and forward"),
     ("e", "the line at the cursor in $VISUAL or $EDITOR"),
     ("y", "copy the details, the line or the output (OSC 52; else select with Shift)"),
+    (
+        "r R",
+        "run the script again; whenever one of its files is saved; in 1 and 6 r is another key",
+    ),
     ("w", "write what was recorded into a file of the current directory"),
     ("t T", "colours: dark, light, for any colour vision, none; TEXTUAL_THEME=textual-light"),
     ("Ctrl-C", "interrupt the script; under debug --tui: stop it in the debugger"),

@@ -12,6 +12,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual import events
+from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.message import Message
@@ -241,6 +242,8 @@ class LineList(ScrollView, can_focus=True):
         """Report that the line at the cursor was chosen."""
         if self.line_count:
             self.post_message(self.Chosen(self, self.cursor))
+        else:
+            raise SkipAction  # Enter in an empty list is the pane's
 
     def on_click(self, event: events.Click) -> None:
         """Move to the line clicked; a second click chooses it."""

@@ -156,7 +156,7 @@ class TablePane(Pane, Generic[_Row]):
         if not self.is_ready:
             return
         table, rows = self.query_one(Table), self.rows
-        table.empty_text = self.why_none()
+        table.empty_text = self.why_none() + self.filling_text()
         table.show_rows([self.key(row) for row in rows], lambda i: self.cells(rows[i]))
         self.query_one(".detail").display = bool(rows)
         self._show_selected()
