@@ -196,6 +196,21 @@ def test_recurrent_layers_are_trained_as_on_the_cpu(layer):
         torch.testing.assert_close(other.grad.cpu(), one.grad)
 
 
+def test_of_equal_values_the_largest_are_those_with_the_lowest_indices():
+    torch.manual_seed(0)
+    x = torch.randint(0, 9, (50, 40)).half()
+    x[7] = torch.arange(40)
+    for largest in (True, False):
+        for dim in (0, 1):
+            values, indices = x.cuda().topk(6, dim, largest=largest)
+            expected = x.sort(stable=True, dim=dim, descending=largest)
+            wanted = expected.indices.narrow(dim, 0, 6).sort(dim).values
+            assert torch.equal(indices.sort(dim).values.cpu(), wanted)
+            assert torch.equal(values.cpu(), expected.values.narrow(dim, 0, 6))
+            assert torch.equal(x.gather(dim, indices.cpu()), values.cpu())
+    assert x[0, 0].cuda().topk(1, 0).indices.item() == 0
+
+
 def test_outputs_grow_and_stay_the_tensors_that_were_given():
     out = torch.empty(0, device="cuda")
     assert torch.add(torch.ones(3, device="cuda"), 1, out=out) is out

@@ -116,6 +116,24 @@ def test_stores_of_several_rounds_that_overlap():
     assert fault.kind == "race"
 
 
+@tkdebug.jit
+def rows_by_address(addresses, lengths, BLOCK: tl.constexpr):
+    row = tl.load(addresses + tl.program_id(0)).to(tl.pointer_type(tl.int32))
+    i = tl.arange(0, BLOCK)
+    tl.store(row + i, i + tl.program_id(0), mask=i < tl.load(lengths + tl.program_id(0)))
+
+
+def test_stores_by_address_of_no_element():
+    rows, other = integers(2, 8), integers(8)
+    addresses = torch.tensor([row.data_ptr() for row in (*rows, other)])
+    lengths = torch.tensor([0, 0, 3], dtype=torch.int32)
+    assert not run(rows_by_address, (3,), addresses, lengths, BLOCK=8)
+    assert (rows.tolist(), other.tolist()) == ([[0] * 8] * 2, [2, 3, 4, 0, 0, 0, 0, 0])
+    addresses = torch.tensor([other.data_ptr(), other.data_ptr()])
+    (fault,) = run(copies_of(rows_by_address), (2,), addresses, lengths[1:] + 4, BLOCK=8)
+    assert fault.kind == "race"
+
+
 def test_a_kind_of_launches_is_looked_at_once():
     kernel, out = copies_of(kernels.scatter), integers(16)
     apart, together = torch.arange(8, dtype=torch.int32), torch.zeros(8, dtype=torch.int32)

@@ -390,8 +390,32 @@ def _bags_as_a_gpu_has(op: Any) -> Callable[[Kernel], Kernel]:
     return complete
 
 
+def _lowest_of_equals(kernel: Kernel) -> Kernel:
+    """Return a `topk` that takes, of equal values, those with the lowest indices, as a GPU does."""
+
+    def run(
+        self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        values, indices = kernel(self, k, dim, largest, sorted)
+        if not self.dim() or not indices.numel() or k == self.size(dim):
+            return values, indices
+        with torch._C.DisableTorchFunction():
+            # Rows of a view write through to what is returned.
+            whole, chosen, places = (host(x).movedim(dim, -1) for x in (self, values, indices))
+            last = (chosen.amin if largest else chosen.amax)(-1, keepdim=True)
+            has_others = (whole == last).sum(-1) != (chosen == last).sum(-1)
+            if has_others.any():
+                ordered = whole[has_others].sort(stable=True, dim=-1, descending=largest)
+                chosen[has_others] = ordered.values[..., :k]
+                places[has_others] = ordered.indices[..., :k]
+        return values, indices
+
+    return run
+
+
 # Changes to the kernels that operators get by themselves.
 COMPLETED: Mapping[str, Callable[[Kernel], Kernel]] = {
+    "topk": _lowest_of_equals,
     "_embedding_bag": _bags_as_a_gpu_has(_ATEN._embedding_bag.default),
     "_embedding_bag_forward_only": _bags_as_a_gpu_has(_ATEN._embedding_bag_forward_only.default),
 }

@@ -99,6 +99,8 @@ def suspects(records: Sequence[Record]) -> Iterator[Elements]:
 
 def overlaps(parts: Sequence[Part]) -> bool:
     """Whether some elements of one access are one place in memory."""
+    if not parts:
+        return False
     if len(parts) == 1 and isinstance(parts[0], SlabPart):
         return not parts[0].slab.is_injective
     runs = [part.runs() for part in parts]
