@@ -248,3 +248,11 @@ def gathered(x_ptr, index_ptr, out_ptr, N: tl.constexpr, M: tl.constexpr):
     x = tl.load(x_ptr + tl.arange(0, N))
     index = tl.load(index_ptr + tl.arange(0, M))
     tl.store(out_ptr + tl.arange(0, M), tl.gather(x, index, 0))  # FAULT gathered
+
+
+@tkdebug.jit
+def words_of_rows(x_ptr, out_ptr, stride, n, B: tl.constexpr):
+    words = x_ptr.to(tl.pointer_type(tl.int32)) + tl.program_id(0) * stride
+    i = tl.arange(0, B)
+    x = tl.load(words + i, mask=i < n)  # FAULT words_of_rows
+    tl.store(out_ptr + tl.program_id(0) * B + i, x)

@@ -503,3 +503,21 @@ def test_pointer_cast_to_a_wider_type(budget):
         "mask is `offs < n` but `x_ptr` has 20 elements of 8 bytes, as which it is accessed "
         "(torch.float32)"
     )
+
+
+@BUDGETS
+def test_rows_of_bytes_that_are_read_as_words(budget):
+    def faults(x, n):
+        out = torch.zeros(4, 32, dtype=torch.int32)
+        stride = x.stride(0) // 4
+        return run(kernels.words_of_rows, (4,), x, out, stride, n, B=32, budget=budget)
+
+    whole = torch.zeros(4, 128, dtype=torch.uint8)
+    assert not faults(whole[:, :64], 16)
+    assert not faults(whole.view(4, 8, 16)[:, :4], 16)
+    between, after = sorted(faults(whole[:, :64], 17), key=lambda fault: fault.kind)
+    assert (between.kind, between.index, between.count) == ("between-elements", 16, 3)
+    assert (after.kind, after.index, after.count) == ("oob-load", 112, 1)
+    assert between.line == after.line == line("FAULT words_of_rows")
+    # Words do not fill the rows: what lies between these is not known.
+    assert not faults(whole[:, :62], 15)

@@ -111,15 +111,23 @@ class Buffer:
         first_byte = self.storage_offset * self.itemsize
         out.storage_offset = first_byte // itemsize
         out.hull_elems = self.hull_elems * self.itemsize // itemsize
-        if self.is_dense:
-            out.dims = [(1, out.hull_elems)]
-        elif self.itemsize % itemsize == 0:
-            ratio = self.itemsize // itemsize
-            out.dims = [(stride * ratio, size) for stride, size in self.dims] + [(1, ratio)]
-        else:
-            out.dims = [(stride * self.itemsize // itemsize, size) for stride, size in self.dims]
+        dims = None if self.is_dense else self._dims_in(itemsize)
+        out.is_dense = dims is None
+        out.dims = [(1, out.hull_elems)] if dims is None else dims
         out._flat = {}
         return out
+
+    def _dims_in(self, itemsize: int) -> list[tuple[int, int]] | None:
+        """Return strides and sizes in elements of another size, None if its own do not make any."""
+        if self.itemsize % itemsize == 0:
+            ratio = self.itemsize // itemsize
+            return [(stride * ratio, size) for stride, size in self.dims] + [(1, ratio)]
+        ratio, run, outer = itemsize // self.itemsize, 1, list(self.dims)
+        while outer and outer[-1][0] == run:
+            run *= outer.pop()[1]
+        if run % ratio or any(stride % ratio for stride, _ in outer):
+            return None
+        return [(stride // ratio, size) for stride, size in outer] + [(1, run // ratio)]
 
     def proves_legal(self, tile: AffineTile) -> bool:
         """Whether every value of `tile` is certainly a legal offset."""
