@@ -243,10 +243,12 @@ async def test_a_click_presses_the_key_and_the_wheel_shows_more_keys(session):
         def row():
             return screen_text(app).splitlines()[-1]
 
-        await until(pilot, lambda: "o Sort" in row(), "the keys of the launches")
-        assert "q Quit" not in row()
+        await until(pilot, lambda: "/ Filter" in row(), "the keys of the launches")
+        assert "r Reverse" not in row()
+        assert row().endswith("? Help  q Quit")
         for _ in range(5):
             keys.post_message(MouseScrollDown(keys, 0, 0, 0, 1, 0, False, False, False))
-        await until(pilot, lambda: row().endswith("q Quit"), "the last key at the edge")
+        await until(pilot, lambda: "r Reverse" in row(), "the keys further on")
+        assert row().endswith("? Help  q Quit")
         await pilot.click(KeyRow, offset=(row().index("? Help") + 2, 0))
         await until(pilot, lambda: isinstance(app.screen, HelpScreen), "the help")

@@ -524,7 +524,7 @@ class TkdebugApp(App[None]):
 
     def action_help(self) -> None:
         """Show the keys."""
-        self.push_screen(HelpScreen(PANES))
+        self.push_screen(HelpScreen(PANES, type(self._tabs.pane)))
 
     def action_ask_quit(self) -> None:
         """Quit; ask first about a script that runs."""

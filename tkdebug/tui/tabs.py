@@ -16,6 +16,14 @@ from tkdebug.tui.debug.link import Said
 from tkdebug.tui.pane import Pane, ScriptTraits
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 
+# Names where those of all tabs do not fit into the row.
+_SHORT = {
+    "launches": "Launch",
+    "faults": "Fault",
+    "output": "Out",
+    "passes": "Pass",
+    "watches": "Watch",
+}
 _Kind = TypeVar("_Kind", bound=Pane)
 
 
@@ -54,7 +62,7 @@ class PaneTabs(TabbedContent):
         self._mounting = asyncio.Lock()
         self._asked = opens
         self._is_clicked = False
-        self._marks: dict[str, Text] = {}
+        self._labels: dict[str, Text] = {}
         self.user_chose = False
 
     def compose(self) -> ComposeResult:
@@ -127,15 +135,25 @@ class PaneTabs(TabbedContent):
         self.active = tab
 
     def show_marks(self) -> None:
-        """Show the panes' marks after the names of their tabs."""
-        for number, (name, pane) in enumerate(self._panes.items()):
-            tab, is_hidden = self.get_tab(name), pane.has_nothing() and self.active != name
-            if tab.has_class("-hidden") != is_hidden:
+        """Show the panes' marks after the names of their tabs, shorter ones where room is short."""
+        found = {}
+        for digit, (name, pane) in enumerate(self._panes.items()):
+            is_hidden = pane.has_nothing() and self.active != name
+            if self.get_tab(name).has_class("-hidden") != is_hidden:
                 (self.hide_tab if is_hidden else self.show_tab)(name)
-            mark = pane.tab_mark()
-            if self._marks.get(name) != mark:
-                self._marks[name] = mark
-                tab.label = Text(f"{number} {name.title()}") + mark
+            if not is_hidden:
+                found[name] = (str(digit), name.title(), _SHORT.get(name), pane.tab_mark())
+        cells = sum(len(title) + mark.cell_len + 3 for _, title, _, mark in found.values())
+        is_short = cells - 1 > self.size.width > 0
+        for name, (number, title, short, mark) in found.items():
+            label = Text(f"{number} {(is_short and short) or title}") + mark
+            if self._labels.get(name) != label:
+                self._labels[name] = label
+                self.get_tab(name).label = label
+
+    def on_resize(self) -> None:
+        """Fit the names into the new width."""
+        self.show_marks()
 
     async def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
         """Focus the main widget of the pane."""

@@ -231,7 +231,18 @@ class _Facts:
                 found = picture_rows(picture, columns, self._panel.is_plain, most)
                 drawn.append([title, *found])
             rows += beside(drawn, gap)
-        return rows
+        return [*rows, self._legend(fault)]
+
+    def _legend(self, fault: FaultModel) -> Text:
+        """Return what the two shades of a fault's pictures mean."""
+        good, bad = ("▒", "█") if self._panel.is_plain else ("■", "■")
+        names = ("right", "wrong") if fault.kind == "mismatch" else ("within", "outside")
+        marks = ((good, palette.MEANT, names[0]), (bad, palette.BAD, names[1]))
+        line = Text(no_wrap=True, overflow="ellipsis")
+        for mark, style, name in marks:
+            line.append(mark, style=style)
+            line.append(f" {name}  ", style=palette.MUTED)
+        return line
 
     def _cause(self, cause: Cause) -> None:
         if cause.got:

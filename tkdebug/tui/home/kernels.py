@@ -185,9 +185,10 @@ def _finding_row(index: RunIndex, finding: Finding, is_chosen: bool, width: int)
     mark, style = _STEP_MARKS[finding.kind]
     if finding.kind == "advice":
         remark = model.remarks[finding.number]
-        kind, end = remark.kind, f"{100 * remark.gain:.0f} %"
+        kind, end = remark.kind, f" {100 * remark.gain:.0f}%"
     else:
-        kind, end = model.faults[finding.number].kind, f":{finding.place.line}"
+        kind, end = model.faults[finding.number].kind, ""
+    end = f" :{finding.place.line}{end}"
     line.append(f"{mark} ", style=style)
     room = max(3, width - 4 - len(end))
     line.append(f"{shown(kind, room):<{room}}")
@@ -235,7 +236,7 @@ def _step(index: RunIndex, step: Step, brevity: int) -> Text:
         if step.gain:
             text.append(f", saves {100 * step.gain:.0f} %", style=palette.MUTED)
     elif step.kind == "advice":
-        text.append(f"{model.remarks[step.number].speedup:.2f}{TIMES}" if brevity == 1 else "")
+        text.append(f"saves {100 * step.gain:.0f} %" if brevity == 1 else "")
     else:
         fault = model.faults[step.number]
         is_at = fault.at and step.kind != "mismatch"

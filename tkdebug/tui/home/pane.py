@@ -71,6 +71,7 @@ class HomePane(Pane):
         ("b l Enter", "breakpoint; follow the line through passes; the line in 3 Kernel"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Back"),
         typing_key("slash", "find", "Find"),
         typing_key("colon", "find(True)", "Go to line", show=False),
         Binding("j", "line(1)", "Line", show=False),
@@ -92,7 +93,6 @@ class HomePane(Pane):
         Binding("left", "launch(-1)", "Previous launch", show=False),
         Binding("b", "toggle_breakpoint", "Breakpoint", show=False),
         Binding("l", "follow", "Follow", show=False),
-        Binding("escape", "leave", "Back", show=False),
     ]
 
     def __init__(self) -> None:
@@ -145,6 +145,7 @@ class HomePane(Pane):
             self._finding,
             self._stage,
             self.is_reading,
+            self._has_moved,
             self._why_empty(),
         )
 

@@ -415,7 +415,10 @@ def caret_text(fault: FaultModel) -> str:
     """Say in a few words what is wrong at a line."""
     cause = fault.cause
     if cause is not None and cause.edits:
-        return "an edit fixes it: " + " ".join(" ".join(cause.edits[0].after).split())
+        edit = cause.edits[0]
+        changed = [line for line in edit.after if line not in edit.before] or list(edit.after)
+        more = f", and {len(changed) - 1} more" if len(changed) > 1 else ""
+        return f"an edit fixes it{more}: " + " ".join("".join(changed[:1]).split())
     if fault.at and fault.of:
         return f"{fault.at} is outside of {fault.of}"
     return fault.message

@@ -19,6 +19,7 @@ from tkdebug.tui.drawing.display import duration, shown
 
 MOST_TRACKS = 4
 _LABEL_CELLS = 22
+_BORDER = "▐"
 _ZOOM = 1.6
 _LEAST_WINDOW_NS = 100.0
 # A cell in which less of the time is used is dimmed.
@@ -218,6 +219,7 @@ class TimeStripView(Widget):
         busy: list[dict[int, float]] = [defaultdict(float) for _ in range(width)]
         chosen: set[int] = set()
         faulty: set[int] = set()
+        starts: set[int] = set()
         for span in track.spans:
             begin, end = span.start_ns - window.begin_ns, 0.0
             end = begin + max(1, span.duration_ns)
@@ -229,14 +231,20 @@ class TimeStripView(Widget):
             for cell in range(first, max(first, last) + 1):
                 inside = min(end, (cell + 1) * each) - max(begin, cell * each)
                 busy[cell][span.kernel] += max(0.0, inside) * part
+            if last > first and begin >= 0 and busy[first - 1 if first else 0].get(span.kernel):
+                starts.add(first)
             if span.launch and span.launch in self._faulty:
                 faulty.add(first)
             if self.launch is not None and span.launch == self.launch.seq:
                 chosen.update(range(first, max(first, last) + 1))
-        return [
+        cells = [
             self._cell(found, each, number in faulty, number in chosen)
             for number, found in enumerate(busy)
         ]
+        for number in starts - faulty - {0}:
+            # A gap between two launches of one kernel, which would be one bar without it.
+            cells[number] = _BORDER, cells[number][1]
+        return cells
 
     @staticmethod
     def _cell(

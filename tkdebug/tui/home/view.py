@@ -26,12 +26,16 @@ from tkdebug.tui.widgets.rows_view import RowsView, wrapped
 _LEAST_SIZE = (40, 10)
 _ONE_COLUMN_BELOW = (110, 28)
 _SMALL_BELOW = (80, 24)
+_HINT = Text.assemble(
+    *((" n ", "bold"), "the next finding  ", (" f ", "bold"), "all that is known of the line  "),
+    *((" Ctrl-P ", "bold"), "all by name"),
+)
 NO_STAGE = "no form of this kernel was recorded; tkdebug run --target sm_90a compiles it"
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What is looked at.
+    """The run, and the place in it that is looked at.
 
     Attributes:
         index: the run; None before it is read.
@@ -39,6 +43,7 @@ class Chosen:
         finding: the number of the finding at the cursor, -1 for none.
         stage: the name of the stage, "" for the first.
         is_reading: whether more of the run is being read.
+        has_moved: whether the user went anywhere yet.
         why_empty: why there is no source.
     """
 
@@ -48,6 +53,7 @@ class Chosen:
     finding: int
     stage: str
     is_reading: bool
+    has_moved: bool
     why_empty: str
 
 
@@ -66,7 +72,7 @@ class HomeView(Container):
             height: 1; background: $panel; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis;
         }
         & #home-body { height: 1fr; layout: horizontal; }
-        & Kernels { width: 22; height: 1fr; }
+        & Kernels { width: 25; height: 1fr; }
         & #home-middle { width: 1fr; height: 1fr; }
         & #home-source { height: 1fr; }
         & #home-source > .lines--cursor { background: $primary 30%; text-style: none; }
@@ -77,6 +83,10 @@ class HomeView(Container):
         & #home-stage { scrollbar-size-horizontal: 0; }
         & #home-stage > .lines--cursor { background: $primary 30%; text-style: none; }
         & #home-small { display: none; padding: 1 1; }
+        & #home-hint {
+            height: 1; background: $accent 30%; text-wrap: nowrap; text-overflow: ellipsis;
+        }
+        &.-small #home-hint, &.-none #home-hint { display: none; }
         &.-large Kernels { width: 30; }
         &.-large #home-right { width: 40%; }
         &.-one #home-body { layout: vertical; }
@@ -121,6 +131,7 @@ class HomeView(Container):
             id="home-body",
         )
         yield FindBar()
+        yield Static(_HINT, id="home-hint")
 
     @property
     def source(self) -> HomeSource:
@@ -193,6 +204,8 @@ class HomeView(Container):
             return
         self.source.empty_text = "the source of this kernel was not recorded"
         self._show_title(sheet)
+        if chosen.has_moved:
+            self.query_one("#home-hint").display = False
         if place is None:
             return
         facts = self.query_one("#home-facts", RowsView)

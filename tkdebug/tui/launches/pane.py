@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from rich.text import Text
@@ -47,6 +48,15 @@ LAUNCH_COLUMNS = (
     Column("grid", 12, right=True),
     Column("time", 9, right=True),
     Column("state", 12),
+)
+# Interpreted launches take the CPU's time, which says nothing of a GPU: no bars as of a profile.
+_CPU_SUMMARY_COLUMNS = tuple(
+    replace(column, title="CPU time", width=9) if column.title == "total" else column
+    for column in SUMMARY_COLUMNS[:-1]
+)
+_CPU_LAUNCH_COLUMNS = tuple(
+    replace(column, title="CPU time", width=9) if column.title == "time" else column
+    for column in LAUNCH_COLUMNS
 )
 _SUMMARY_KEYS: tuple[Callable[[KernelSummary], object] | None, ...] = (
     lambda s: s.kernel,
@@ -268,6 +278,8 @@ class LaunchesPane(FilteredPane):
         ordered = sorted_summaries(self._filtered_summaries(summaries), *self._summary_sort)
         total_ns = sum(summary.total_ns for summary in summaries)
         table = self.query_one("#summary", Table)
+        is_interpreted = snapshot.run.mode == "interpret"
+        table.columns = _CPU_SUMMARY_COLUMNS if is_interpreted else SUMMARY_COLUMNS
         table.display = bool(summaries)
         rows = next(rows for height, rows in _SUMMARY_ROWS if self.size.height >= height)
         # Its height stays while a filter is typed, so that the rows below do not jump.
@@ -297,7 +309,11 @@ class LaunchesPane(FilteredPane):
         made = LaunchRows(snapshot, self._state)
         rows = made.sorted(rows, *self._launch_sort)
         self._rows = rows
-        self.query_one("#launch-table", Table).show_rows(
+        table = self.query_one("#launch-table", Table)
+        table.columns = LAUNCH_COLUMNS
+        if snapshot.run.mode == "interpret":
+            table.columns = _CPU_LAUNCH_COLUMNS
+        table.show_rows(
             [row.seq for row in rows],
             lambda index: made.cells(rows[index]),
             # New rows are followed; rows that a filter lets in again are not.

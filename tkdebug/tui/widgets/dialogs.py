@@ -42,6 +42,11 @@ _BEFORE_PANES: Keys = (
 )
 _MARKS: Keys = (
     ("✖ ▲ ↳", "fault, warning, on the way to a fault"),
+    ("◆ ◉ ▸5", "advice, watched values, five lines of inlined functions"),
+    (
+        "measured",
+        "on a GPU; interpreted: on the CPU; compiled, predicted: without one",
+    ),
     ("▌", "belongs to the line at the cursor"),
 )
 
@@ -182,15 +187,22 @@ class PickScreen(ModalScreen["int | None"]):
         self.dismiss(None)
 
 
-def help_table(panes: Sequence[type[Pane]]) -> RichTable:
-    """Return a table of all keys; text that a narrow screen wraps stays in its column."""
+def help_table(panes: Sequence[type[Pane]], first: type[Pane]) -> RichTable:
+    """Return a table of all keys; text that a narrow screen wraps stays in its column.
+
+    Args:
+        panes: the panes, in the order of their tabs.
+        first: the pane whose keys come first.
+    """
     table = RichTable.grid(padding=(0, 1), expand=True)
     table.add_column(no_wrap=True)
     table.add_column(ratio=1)
     choosing = (f"0 … {len(panes) - 1}", ", ".join(pane.TAB for pane in panes))
-    sections = [("Everywhere", (choosing, *_BEFORE_PANES))]
-    sections += [(pane.TAB.title(), pane.KEYS) for pane in panes if pane.KEYS]
-    for title, keys in (*sections, ("Marks", _MARKS)):
+    rest = [pane for pane in panes if pane is not first]
+    sections = [(pane.TAB.title(), pane.KEYS) for pane in (first, *rest) if pane.KEYS]
+    own = int(bool(first.KEYS))
+    sections[own:own] = [("Marks", _MARKS), ("Everywhere", (choosing, *_BEFORE_PANES))]
+    for title, keys in sections:
         table.add_row(Text(title, style=palette.STRONG))
         for key, what in keys:
             table.add_row(Text(f"  {key}", style=palette.GOOD), Text(what))
@@ -202,18 +214,19 @@ class HelpScreen(ModalScreen[None]):
 
     Args:
         panes: the panes of the app, in the order of their tabs.
+        first: the pane in sight, whose keys come first.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,enter", "app.pop_screen", "Close"),
     ]
 
-    def __init__(self, panes: Sequence[type[Pane]]) -> None:
+    def __init__(self, panes: Sequence[type[Pane]], first: type[Pane]) -> None:
         super().__init__()
-        self._panes = panes
+        self._panes, self._first = panes, first
 
     def compose(self) -> ComposeResult:
         """Lay out the box of keys."""
         with VerticalScroll(classes="dialog wide", can_focus=True) as box:
             box.border_title = "tkdebug: keys"
-            yield Static(help_table(self._panes))
+            yield Static(help_table(self._panes, self._first))

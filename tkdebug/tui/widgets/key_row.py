@@ -21,10 +21,14 @@ class _Key(NamedTuple):
     name: str
     description: str
     is_enabled: bool
+    is_pinned: bool
 
 
 class KeyRow(Widget, can_focus=False):
-    """Shows the keys; a click on one presses it, the wheel moves a row that is too long."""
+    """Shows the keys; a click on one presses it, the wheel moves a row that is too long.
+
+    The app's own keys, such as help and quit, stay in sight at the right.
+    """
 
     ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {"key-row--key", "key-row--description"}
@@ -65,16 +69,17 @@ class KeyRow(Widget, can_focus=False):
 
     def _show_keys(self) -> None:
         shown: dict[str, _Key] = {}
-        for _, binding, is_enabled, _ in self.screen.active_bindings.values():
+        for node, binding, is_enabled, _ in self.screen.active_bindings.values():
             if binding.show:
                 name = self.app.get_key_display(binding)
-                key = _Key(binding.key, name, binding.description, is_enabled)
+                is_pinned = node is self.app
+                key = _Key(binding.key, name, binding.description, is_enabled, is_pinned)
                 shown.setdefault(binding.action, key)
         if self._keys != list(shown.values()):
             self._keys, self._left_cells = list(shown.values()), 0
             self.refresh()
 
-    def _texts(self) -> list[Text]:
+    def _texts(self) -> list[tuple[_Key, Text]]:
         of_key = self.get_component_rich_style("key-row--key")
         of_description = self.get_component_rich_style("key-row--description")
         texts = []
@@ -82,21 +87,37 @@ class KeyRow(Widget, can_focus=False):
             text = Text.assemble((f" {key.name} ", of_key), (f"{key.description} ", of_description))
             if not key.is_enabled:
                 text.stylize("dim")
-            texts.append(text)
+            texts.append((key, text))
         return texts
+
+    def _parts(self) -> tuple[Text, Text]:
+        """Return the keys that can be moved, and those that stay."""
+        texts = self._texts()
+        return (
+            Text("").join(text for key, text in texts if not key.is_pinned),
+            Text("").join(text for key, text in texts if key.is_pinned),
+        )
 
     def render(self) -> Text:
         """The keys and their descriptions."""
-        return Text("").join(self._texts())[self._left_cells :]
+        moving, pinned = self._parts()
+        moving = moving[self._left_cells :]
+        moving.truncate(max(0, self.size.width - pinned.cell_len), overflow="ellipsis")
+        return moving + pinned
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
         """Press the key under the mouse."""
-        end = -self._left_cells
-        for key, text in zip(self._keys, self._texts(), strict=True):
-            end += text.cell_len
-            if event.x < end:
-                self.app.simulate_key(key.key) if key.is_enabled else self.app.bell()
-                return
+        moving, pinned = self._parts()
+        room = max(0, self.size.width - pinned.cell_len)
+        pinned_begin = min(room, moving.cell_len - self._left_cells)
+        is_pinned = event.x >= pinned_begin
+        end = pinned_begin if is_pinned else -self._left_cells
+        for key, text in self._texts():
+            if key.is_pinned == is_pinned:
+                end += text.cell_len
+                if event.x < end:
+                    self.app.simulate_key(key.key) if key.is_enabled else self.app.bell()
+                    return
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Show keys further on."""
@@ -107,6 +128,6 @@ class KeyRow(Widget, can_focus=False):
         self._scroll(-_SCROLLED_CELLS)
 
     def _scroll(self, cells: int) -> None:
-        hidden = sum(text.cell_len for text in self._texts()) - self.size.width
+        hidden = sum(part.cell_len for part in self._parts()) - self.size.width
         self._left_cells = max(0, min(self._left_cells + cells, hidden))
         self.refresh()
