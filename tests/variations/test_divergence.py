@@ -112,7 +112,8 @@ def test_scalar_that_differs_is_named_and_a_tensor_without_axes_is_compared(keep
     found = diverged(keep, lambda: counted[(4,)](torch.zeros(()), torch.zeros(())), "order")[0]
     assert found.difference.text == "x_ptr is 4, as it is 1"
     assert (found.variable, found.got, found.expected) == ("before", "3", "0")
-    outputs = diverged(keep, lambda: counted[(1,)](torch.zeros(()), torch.zeros(())), "outputs")
+    strided = torch.zeros(4, 3)[:, 1]
+    outputs = diverged(keep, lambda: counted[(1,)](torch.zeros(()), strided), "outputs")
     assert all(one.same_bits for one in outputs)
 
 

@@ -29,7 +29,14 @@ from tkdebug.variations.elements import Parting, ProgramTrace, Slice, parting, s
 from tkdebug.variations.grids import extents
 from tkdebug.variations.launches import KeptLaunch
 from tkdebug.variations.native_levels import USUAL, native_runner
-from tkdebug.variations.outcomes import Difference, Outcome, Tolerance, difference, run_kept
+from tkdebug.variations.outcomes import (
+    Difference,
+    Outcome,
+    Tolerance,
+    difference,
+    run_kept,
+    whole_bytes,
+)
 from tkdebug.variations.recorded import Recorded, first_recorded, run_watched, watches_on
 from tkdebug.variations.values import Replacements, first_values, store_of
 
@@ -487,12 +494,15 @@ class Divergence:
         for name in sorted(self.only_written() & got.tensors.keys()):
             tensor = got.tensors[name]
             size = tensor.element_size()
-            flat = tensor.reshape(-1).view(torch.uint8)
+            flat = tensor.contiguous().reshape(-1).view(torch.uint8)
             bits = flat.reshape(*tensor.shape, size)
             unwritten = (bits == fill).all(-1)
             usual = expected.tensors[name]
             unwritten &= self.tolerance.differing(tensor, usual)
             count = int(unwritten.sum())
+            whole = whole_bytes(tensor)
+            around = _is_around(tensor) & (whole == fill)
+            whole[around] = whole_bytes(usual)[around]
             if count:
                 tensor[unwritten] = usual[unwritten]
                 notes.append(f"{count:,} elements of {name} are not written")
@@ -667,6 +677,15 @@ def _fill(tensor: Tensor, byte: int) -> None:
     storage = tensor.untyped_storage()
     whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
     whole.set_(storage, 0, (storage.nbytes(),), (1,)).fill_(byte)
+
+
+def _is_around(tensor: Tensor) -> Tensor:
+    """Return which bytes of a tensor's allocation are none of its own."""
+    size, device = tensor.element_size(), tensor.device
+    count = tensor.untyped_storage().nbytes()
+    own = torch.zeros(-(-count // size), dtype=torch.bool, device=device)
+    own.as_strided(tensor.shape, tensor.stride(), int(tensor.storage_offset())).fill_(True)
+    return ~own.repeat_interleave(size)[:count]
 
 
 def _generator() -> torch.Generator:

@@ -273,7 +273,7 @@ def first_index(chosen: Tensor) -> tuple[int, ...]:
 
 def _difference_around(name: str, got: Tensor, expected: Tensor) -> Difference | None:
     """The first byte that differs in the allocation of a tensor that is the same."""
-    outside = _bytes(got) != _bytes(expected)
+    outside = whole_bytes(got) != whole_bytes(expected)
     if not torch.equal(got, expected) or not bool(outside.any()):
         return None
     byte = int(outside.nonzero()[0])
@@ -281,7 +281,8 @@ def _difference_around(name: str, got: Tensor, expected: Tensor) -> Difference |
     return Difference("value", text, name, (), byte // expected.element_size())
 
 
-def _bytes(tensor: Tensor) -> Tensor:
+def whole_bytes(tensor: Tensor) -> Tensor:
+    """Return a tensor's allocation as bytes."""
     storage = tensor.untyped_storage()
     whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
     return whole.set_(storage, 0, (storage.nbytes(),), (1,))
