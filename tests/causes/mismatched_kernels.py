@@ -66,6 +66,12 @@ def suffix_sums(x_ptr, o_ptr, N: tl.constexpr):
 
 
 @tkdebug.jit
+def tripled(x_ptr, out, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(out[0] + i, tl.load(x_ptr + i) * 2)  # WRONG factor
+
+
+@tkdebug.jit
 def variances(x_ptr, o_ptr, n, N: tl.constexpr):
     x = tl.load(x_ptr + tl.program_id(0) * n + tl.arange(0, N))
     mean = tl.sum(x) / n

@@ -250,6 +250,16 @@ def test_precision_that_is_lost_is_told_from_a_wrong_formula(faults):
     assert "in fp64 the launch agrees" in fault.hint
 
 
+def test_a_tensor_in_a_tuple_is_known_to_be_wrong(faults):
+    x, out = torch.rand(8), torch.zeros(8)
+    kernels.tripled[(1,)](x, (out, 1), N=8)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(out, x * 3)
+    fault = mismatch(faults)
+    assert (fault.tensor, fault.line) == ("out.0", line("WRONG factor"))
+    assert edited_lines(fault) == [fault.line]
+
+
 def test_a_difference_of_nearly_equal_numbers_is_the_line_that_loses(faults):
     x, out = torch.randn(4, 128) + 3000, torch.empty(4)
     kernels.variances[(4,)](x, out, 128, N=128)

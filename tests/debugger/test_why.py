@@ -14,7 +14,9 @@ from tkdebug.debugger.goals import Continue, RunToLine
 from tkdebug.debugger.value_text import element_text
 from tkdebug.debugger.why.answers import why, why_nan
 from tkdebug.debugger.why.unwritten import why_not_written
+from tkdebug.debugger.why.writers import Writers
 from tkdebug.errors import UsageError
+from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 
 FILE = wrong_kernels.__file__
 
@@ -320,15 +322,15 @@ def narrow(o_ptr, n):
     tl.store(o_ptr + 1, exact)
 
 @triton.jit
-def append(x_ptr, rows_ptr, row):
+def append(x_ptr, rows, row):
     i = tl.arange(0, 4)
-    tl.store(rows_ptr + row * 4 + i, tl.load(x_ptr + row * 4 + i))
+    tl.store(rows[0] + row * 4 + i, tl.load(x_ptr + row * 4 + i))
 
 @triton.jit
-def odd(rows_ptr, o_ptr, n):
+def odd(rows, o_ptr, n):
     acc = 0.0
     for k in range(n):
-        value = tl.load(rows_ptr + k)
+        value = tl.load(rows[0] + k)
         if k % 2 == 1:
             acc += value
     tl.store(o_ptr, acc)
@@ -341,8 +343,8 @@ inplace[(1,)](z)
 narrow[(1,)](torch.zeros(2), 300)
 rows = torch.zeros(12)
 for row in range(3):
-    append[(1,)](x, rows, row % 2)
-odd[(1,)](rows[4:], torch.zeros(1), 4)
+    append[(1,)](x, (rows, 1), row % 2)
+odd[(1,)]((rows[4:], 1), torch.zeros(1), 4)
 """
 
 
@@ -350,7 +352,7 @@ def test_rounds_are_named_and_the_launch_that_wrote_an_element_is_gone_into(roun
     out = rounds("b end odd", "c", "why o[0]", "q")
     assert "acc = 2 in the last of 2 rounds (1, 3): -6, 2\n" in out
     # The last launch wrote the first row alone.
-    assert "rows_ptr[3], one of 2 that were loaded, is from launch 7 of append at line" in out
+    assert "rows.0[3], one of 2 that were loaded, is from launch 7 of append at line" in out
 
 
 def test_values_by_round_and_the_round_they_went_wrong_in(rounds):
@@ -376,6 +378,16 @@ def test_why_goes_on_into_the_launches_that_wrote_what_was_loaded(rounds):
     assert "z_ptr[0] is from launch 2 of second at line 16: z_ptr[0] is nan: written" in why_
     assert "y_ptr[7], one of 8 that were loaded, is from launch 1 of first at line 8" in why_
     assert "NaN is born here: log of tl.load(y_ptr + k) = -12" in nan
+
+
+def test_writers_of_tensors_in_tuples_and_descriptors_are_known():
+    x = torch.zeros(8)
+    writers = Writers()
+    writers.note([x], 1, "first", 1, 0)
+    described = TensorDescriptor(x, [8], [1], [4])
+    for argument in (x, (2, x), described):
+        (writer,) = writers.of([argument]).values()
+        assert writer.kernel == "first"
 
 
 def test_a_launch_that_cannot_be_interpreted_again_is_named_with_a_command(rounds, monkeypatch):

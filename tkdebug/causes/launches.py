@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import ctypes
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -124,9 +124,12 @@ class Launched:
         return tuple(_given(value, self.kept()) for value in self.held)
 
     def tensors(self) -> list[tuple[str, Tensor]]:
-        """Return its tensors that are there, by the names of their parameters."""
+        """Return its tensors that are there, by the names of their parameters.
+
+        Those of a tuple have its name and their place in it: `pair.0`.
+        """
         found = []
-        for name, held in zip(self.kernel.src.fn.arg_names, self.held, strict=True):
+        for name, held in _named(self.kernel.src.fn.arg_names, self.held):
             value = getattr(held, "base", held)
             if isinstance(value, Tensor):
                 found.append((name, host_view(value)))
@@ -158,7 +161,8 @@ class Launched:
             for place, name in enumerate(names)
             if written is None or place in written
         }
-        return frozenset(address_of(tensor) for name, tensor in self.tensors() if name in stored)
+        found = ((name.partition(".")[0], tensor) for name, tensor in self.tensors())
+        return frozenset(address_of(tensor) for name, tensor in found if name in stored)
 
 
 class RememberedLaunches:
@@ -230,6 +234,15 @@ def address_of(tensor: Tensor) -> int:
     """Return the address of a tensor's allocation."""
     with torch._C.DisableTorchFunction():  # noqa: SLF001
         return memory_of(tensor.untyped_storage()).data_ptr()
+
+
+def _named(names: Sequence[str], values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield values with their names, those in tuples one by one."""
+    for name, value in zip(names, values, strict=True):
+        if isinstance(value, tuple):
+            yield from _named([f"{name}.{place}" for place in range(len(value))], value)
+        else:
+            yield name, value
 
 
 def _copies(values: Iterable[Any]) -> dict[int, bytes | Tensor]:

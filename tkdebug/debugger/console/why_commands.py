@@ -161,7 +161,7 @@ def _rounds(
     while off < len(exact) and _is_off(values[off], exact[off], least):
         off += 1
     if off:
-        last = element_text(exact[0])
+        last = f"{float(exact[0]):.8g}"
         first = _round(rounds, len(told) - off)
         return f"{shown}; more than 1 % off fp64 from round {first} on, where it ends as {last}"
     same = len(told) - 1

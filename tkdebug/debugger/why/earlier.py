@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -178,7 +178,7 @@ class _Executed:
                 break
             for address in before.stored_storages():
                 wrote.setdefault(address, self.around.writers.at(place, before.kernel.name))
-        keys = (address_of(t) for t in map(tensor_in, self.arguments.values()) if t is not None)
+        keys = (address_of(tensor) for _, tensor in _tensors(self.arguments))
         known = {key: wrote.get(self.origins.get(key, key)) for key in keys}
         launch = Launch(
             self.writer.number,
@@ -252,16 +252,26 @@ def _reads(module: Module, arguments: dict[str, object], storages: frozenset[int
     read, names = read_arguments(module), tt.Func(module.function).arg_names
     if read is None or not storages:
         return bool(storages)
-    tensors = [tensor_in(arguments.get(names[place].partition(".")[0])) for place in read]
-    return any(tensor is None or address_of(tensor) in storages for tensor in tensors)
+    whole = [arguments.get(names[place].partition(".")[0]) for place in read]
+    tensors = _tensors({str(place): value for place, value in enumerate(whole)})
+    return any(address_of(tensor) in storages for _, tensor in tensors)
+
+
+def _tensors(arguments: Mapping[str, object]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of arguments, those of tuples by the names of their items, too."""
+    for name, value in arguments.items():
+        tensor = tensor_in(value)
+        if tensor is not None:
+            yield name, tensor
+        elif isinstance(value, tuple):
+            yield from _tensors({f"{name}.{place}": item for place, item in enumerate(value)})
 
 
 def _element(
     arguments: dict[str, object], address: int, byte: int, origins: dict[int, int]
 ) -> Element | None:
-    for name, value in arguments.items():
-        tensor = tensor_in(value)
-        if tensor is not None and origins.get(address_of(tensor), address_of(tensor)) == address:
+    for name, tensor in _tensors(arguments):
+        if origins.get(address_of(tensor), address_of(tensor)) == address:
             element = element_at(name, Buffer(tensor, name), byte)
             if element is not None:
                 return element

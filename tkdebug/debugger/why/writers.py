@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tkdebug.causes.launches import REMEMBERED
 from tkdebug.compiler.ir import Operation
+from tkdebug.debugger.elements import tensor_in
 from tkdebug.debugger.execution import CountingObserver, Execution
 from tkdebug.debugger.stops import Moment
 
@@ -183,9 +184,12 @@ class Writers:
 
     def of(self, arguments: Iterable[Any]) -> dict[int, Writer]:
         """Return the last writers of the allocations of a launch's arguments, by address."""
-        found = {}
-        for tensor in arguments:
-            if not isinstance(tensor, Tensor):
+        found: dict[int, Writer] = {}
+        for argument in arguments:
+            if isinstance(argument, tuple):
+                found |= self.of(argument)
+            tensor = tensor_in(argument)
+            if tensor is None:
                 continue
             key = tensor.untyped_storage().data_ptr()
             known = self._known.get(key)
