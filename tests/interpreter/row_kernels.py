@@ -212,3 +212,17 @@ def chunk_products(
     b = tl.load(b_ptrs, mask=tl.trans(mask), other=0.0)
     out = tl.dot(a, b, input_precision="ieee")
     tl.store(out_ptr + batch * B * B + offs[:, None] * B + offs[None, :], out)
+
+
+@tkdebug.jit
+def filter_taps(x_ptr, out_ptr, h, w, FLAT: tl.constexpr, TAPS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for i in tl.static_range(TAPS):
+        for j in tl.static_range(TAPS):
+            r, c = row + i - TAPS // 2, cols + j - TAPS // 2
+            inside = (r >= 0) & (r < h) & (c >= 0)
+            inside &= r * w + c < h * w if FLAT else c < w
+            total += tl.load(x_ptr + r * w + c, mask=inside, other=0.0)  # ROW filter_taps
+    tl.store(out_ptr + row * w + cols, total, mask=cols < w)

@@ -215,6 +215,20 @@ def test_pixels_of_a_channel_in_order():
     assert not run(kernels.all_pixels, (3,), ones(3, 10, 7), zeros(3), 70, BLOCK=32)
 
 
+@pytest.mark.parametrize("block", [16, 32])
+def test_taps_of_a_filter_begin_before_the_row(block):
+    arguments = ones(16, 16), zeros(16, 16), 16, 16
+    options = {"TAPS": 5, "BLOCK": block}
+    assert not run(kernels.filter_taps, (16,), *arguments, FLAT=False, **options)
+    faults = run(kernels.filter_taps, (16,), *arguments, FLAT=True, **options)
+    assert {fault.line for fault in faults} == {line("ROW filter_taps")}
+    # The first lane after the row, by how far the tap is to the left or right; two whole rows are
+    # read in the middle.
+    lanes = {18, 17, 15, 14} if block == 32 else {15, 14}
+    assert {fault.lane[0] for fault in faults} == lanes
+    assert not any(fault.index % 16 for fault in faults)
+
+
 def test_neighbours_in_order():
     assert not run(kernels.neighbours, (5,), ones(6, 12), zeros(6, 12), 6, 12, BLOCK=16)
 

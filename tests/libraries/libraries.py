@@ -110,6 +110,14 @@ LIBRARIES = {
         ),
         platform="platforms:vllm_on_cuda",
     ),
+    "freesolo_chalk": Library(
+        version="0.5.7", tests=("test/ops/test_*.py",), import_from=("src", ".")
+    ),
+    "flash_sinkhorn": Library(
+        version="0.4.1",
+        tests=("torch-ext/flash_sinkhorn/testing/test_*.py",),
+        import_from=("torch-ext",),
+    ),
     # Its wheel has kernels and no tests; these are ours.
     "sglang": Library(version="0.5.23", tests=("sglang_kernels.py",), tests_are_ours=True),
 }

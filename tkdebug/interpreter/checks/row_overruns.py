@@ -116,14 +116,15 @@ class RowOverruns(AccessPatternCheck):
         columns = None if tile.base is None else self._columns(tile.base, row)
         if columns is None or tile.base is None:
             return
-        first = int((columns[0] + tile.const) % row)
-        ends = first + step * high.clamp(max=tile.shape[axis])
+        # Lanes that the mask leaves out may be of the row before.
+        first = int((columns[0] + tile.const + step * low) % row)
+        ends = first + step * (high.clamp(max=tile.shape[axis]) - low)
         over = ends - row
         longest = int(over.max())
         if longest <= 0 or (longest + row) % row == 0:
             return
         at = int((over > 0).to(torch.uint8).argmax())
-        lane = (row - first) // step
+        lane = low + (row - first) // step
         start = int(tile.base.tensor.reshape(-1)[at]) + tile.const
         place = tuple(lane if a == axis else 0 for a in range(len(tile.shape)))
         offender = Offender(run.program_at(at), place, start + lane * step)
