@@ -25,6 +25,8 @@ _ARITHMETIC: dict[str, Callable[..., int]] = {
     "and.b16": lambda a, b: a & b,
     "or.b32": lambda a, b: a | b,
     "xor.b16": lambda a, b: a ^ b,
+    "xor.b32": lambda a, b: a ^ b,
+    "xor.b64": lambda a, b: a ^ b,
     "or.b64": lambda a, b: a | b,
     "shl.b32": lambda a, b: a << b,
     "shl.b64": lambda a, b: a << b,

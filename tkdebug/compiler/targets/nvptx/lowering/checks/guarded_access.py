@@ -38,8 +38,8 @@ def guarded_load(
 ) -> Registers:
     """ld.global of a tile: all its words.
 
-    A vector that crosses the end of its tensor is read whole, unless its elements have a bit each:
-    it lies at a multiple of its size, so that all of it is memory of one allocation.
+    A vector that crosses the end of its tensor is read whole: it lies at a multiple of its size, so
+    that all of it is memory of one allocation.
 
     Args:
         access: the load.
@@ -62,18 +62,10 @@ def guarded_load(
         for name, source in zip(names, sources, strict=True)
     ]
     is_filled_alike = len(set(sources)) == 1 and words[0].constant is not None
-    by_distances = _may_go_by_distances(access, vector)
-    may_loop = vector.is_packed and is_filled_alike
-    ways = TwoWays(
-        access,
-        text,
-        by_distances=by_distances,
-        may_loop=may_loop,
-        by_vectors=vector.is_packed,
-    )
+    ways = TwoWays(access, text, may_loop=vector.is_packed and is_filled_alike)
 
     policy = modifiers.last_operand(text.use)
-    is_merged = vector.is_packed and not ways.has_whole_vectors
+    is_merged = vector.elements > 1 and not ways.has_whole_vectors
     parts = [f"part{word}" for word in range(vector.words)]
 
     def target(group: int) -> str:
@@ -84,12 +76,9 @@ def guarded_load(
         load = f"@q ld{modifiers.text}{vector.suffix} {there};"
         if not is_merged:
             return [*ways.compared_vector(group), load]
-        crossing = f"setp.lt.and.u64 some, o, {ways.limit}, b;"
-        if ways.by_vectors:
-            crossing = "setp.eq.and.u64 some, o, last, b;"
         lines = [
             *ways.compared_vector(group),
-            crossing,
+            f"setp.lt.and.u64 some, o, {ways.limit}, b;",
             "or.pred q, q, some;",
             load,
         ]
@@ -102,27 +91,8 @@ def guarded_load(
         text.put(f"{ways.guard(group)}ld{modifiers.text}{vector.suffix} {there};")
 
     def far(group: int) -> None:
-        begin = group * vector.words
-        if ways.by_distances:
-            there = f"{target(group)}, [{ways.place(group)}]{policy}"
-            text.put(*ways.distant_vector(group), ways.reached(group, 0))
-            text.put(f"@b ld{modifiers.text}{vector.suffix} {there};")
-            for word in range(1, vector.words):
-                name, fill = names[begin + word], sources[begin + word]
-                text.put(ways.unreached(group, word), f"@b mov.b{vector.bits} {name}, {fill};")
-            return
-        if vector.is_packed or ways.has_whole_vectors:
-            of_group = slice(begin, begin + vector.words)
-            text.put(*merging(group, names[of_group], sources[of_group]))
-            return
-        for word in range(vector.words):
-            moved = word * vector.element_bytes
-            text.put(*((f"add.s64 l, o, {moved};",) if moved else ()))
-            text.put(ways.compared(group, "l" if moved else "o", ways.limit))
-            text.put(*ways.noted(group, word))
-            name = names[begin + word]
-            there = f"{name}, [{ways.place(group, moved)}]{policy}"
-            text.put(f"@q ld{modifiers.text}.b{vector.bits} {there};")
+        of_group = slice(group * vector.words, (group + 1) * vector.words)
+        text.put(*merging(group, names[of_group], sources[of_group]))
 
     text.put("{", *REGISTERS)
     is_masked = access.mask is not None
@@ -153,21 +123,21 @@ def _listed(names: Sequence[str]) -> str:
 def _parts_of_last(ways: TwoWays, parts: Sequence[str], vector: Vector) -> list[str]:
     """Instructions that make masks of the vector that the tensor ends in, one for each word.
 
-    A bit is set if it belongs to the tensor. `last` is the beginning of the vector, after the
-    tensor's first byte; nowhere if the tensor ends between two vectors.
+    A bit is set if it belongs to the tensor.
     """
-    lines: list[str] = []
-    if ways.by_vectors:
-        lines = ["mov.b64 last, vlim;", "setp.eq.u32 b, tail, 0;", "@b mov.b64 last, -1;"]
-    else:
-        # A vector lies at a multiple of its size, so the end alone says how much that is.
-        kept = vector.bytes - vector.element_bytes
-        lines = [f"cvt.u32.u64 tail, {ways.end_of_tensor};", f"and.b32 tail, tail, {kept};"]
+    # A vector lies at a multiple of its size, so the end alone says how much that is.
+    kept = vector.bytes - vector.element_bytes
+    lines = [f"cvt.u32.u64 tail, {ways.end_of_tensor};", f"and.b32 tail, tail, {kept};"]
     lines.append("shl.b32 n, tail, 3;")
     for word, part in enumerate(parts):
+        first_bit = word * vector.bits
+        if not vector.is_packed:
+            lines.append(f"setp.ge.u32 b, n, {first_bit + vector.bits};")
+            lines.append(f"selp.b{vector.bits} {part}, -1, 0, b;")
+            continue
         mask = part if vector.bits == _WORD_BITS else "t"
         lines += [
-            f"sub.s32 t, n, {word * vector.bits};",
+            f"sub.s32 t, n, {first_bit};",
             "max.s32 t, t, 0;",
             f"bmsk.clamp.b32 {mask}, 0, t;",
         ]
@@ -175,18 +145,12 @@ def _parts_of_last(ways: TwoWays, parts: Sequence[str], vector: Vector) -> list[
     return lines
 
 
-def _merged(name: str, fill: str, part: str, vector: Vector) -> tuple[str, ...]:
+def _merged(name: str, fill: str, part: str, vector: Vector) -> list[str]:
     """Instructions that replace the bits of a word that are not in `part`, where `some` holds."""
-    if fill == "0":
-        return (f"@some and.b{vector.bits} {name}, {name}, {part};",)
-    if vector.bits == _WORD_BITS:
-        # (word and part) or (fill and not part).
-        return (f"mov.b32 t, {fill};", f"@some lop3.b32 {name}, {name}, t, {part}, 0xe4;")
-    return (
-        f"@some xor.b16 {name}, {name}, {fill};",
-        f"@some and.b16 {name}, {name}, {part};",
-        f"@some xor.b16 {name}, {name}, {fill};",
-    )
+    kept = f"@some and.b{vector.bits} {name}, {name}, {part};"
+    # The bits in which they differ, where they are not in `part`, are turned back.
+    turned = f"@some xor.b{vector.bits} {name}, {name}, {fill};"
+    return [kept] if fill == "0" else [turned, kept, turned]
 
 
 def guarded_store(
@@ -198,8 +162,7 @@ def guarded_store(
 ) -> None:
     """st.global of a tile.
 
-    One of the vectors that cross the end of the tensor, all at one address, is stored by elements,
-    unless the access is tested by distances.
+    One of the vectors that cross the end of the tensor, all at one address, is stored by elements.
 
     Args:
         access: the store.
@@ -209,11 +172,9 @@ def guarded_store(
         owner: i1: whether this thread stores its elements; None if all do.
     """
     text = InlinePTX(["i32"] * result_words(access))
-    ways = TwoWays(access, text, owner, by_distances=_may_go_by_distances(access, vector))
+    ways = TwoWays(access, text, owner)
     emit = access.checks.ctx.emit
-    is_gathered = vector.elements > 1 and not (
-        ways.by_distances or ways.is_looped or ways.has_whole_vectors
-    )
+    is_gathered = vector.elements > 1 and not (ways.is_looped or ways.has_whole_vectors)
     acting = "" if owner is None else text.use(owner)
     names = [
         [text.use(emit.cast("zext", word, vector.register)) for word in words] for words in packed
@@ -229,16 +190,7 @@ def guarded_store(
 
     def far(group: int) -> None:
         place = ways.place(group)
-        if ways.by_distances:
-            text.put(*ways.distant_vector(group), "xor.pred some, some, q;")
-            text.put(*((f"and.pred some, some, {acting};",) if acting else ()))
-            for word in range(vector.words - 1):
-                there = ways.place(group, word * vector.element_bytes)
-                text.put(ways.reached(group, word))
-                what = f"[{there}], {names[group][word]}{policy}"
-                text.put(f"@b st{modifiers.text}.b{vector.bits} {what};")
-        else:
-            text.put(*ways.compared_vector(group))
+        text.put(*ways.compared_vector(group))
         if is_gathered:
             text.put(f"setp.lt.and.u64 b, o, {ways.limit}, b;", "or.pred part, part, b;")
             pointer, offset = ways.pointer(group)
@@ -328,11 +280,6 @@ def _stored_part(
     return lines
 
 
-def _may_go_by_distances(access: TestedAccess, vector: Vector) -> bool:
-    """Whether the second way of an access may be tested by the distances to its tensor's ends."""
-    return access.site.is_recomputed and vector.elements > 1 and not vector.is_packed
-
-
 def guarded_copy(
     access: TestedAccess,
     instruction: str,
@@ -350,7 +297,7 @@ def guarded_copy(
         owner: i1: whether this thread copies its elements; None if all do.
     """
     text = InlinePTX(["i32"] * result_words(access))
-    ways = TwoWays(access, text, owner, by_vectors=True)
+    ways = TwoWays(access, text, owner)
     masks, guard = access.mask, "" if owner is None else f"@{text.use(owner)} "
 
     def near(group: int) -> None:
@@ -367,9 +314,7 @@ def guarded_copy(
     def testing(group: int | None, to: str) -> list[str]:
         lines = [*ways.compared_vector(group), f"selp.b32 n, {size_bytes}, 0, q;"]
         # The part of a vector that crosses the tensor's end before the end.
-        if ways.by_vectors:
-            lines += ["setp.eq.and.u64 q, o, vlim, b;", "@q mov.b32 n, tail;"]
-        elif access.group > 1 and not ways.has_whole_vectors:
+        if access.group > 1 and not ways.has_whole_vectors:
             lines += [f"setp.lt.and.u64 q, o, {ways.limit}, b;", f"sub.s64 l, {ways.size}, o;"]
             lines += ["cvt.u32.u64 tail, l;", f"@q and.b32 n, tail, -{ways.element_bytes};"]
         place = ways.place(group)

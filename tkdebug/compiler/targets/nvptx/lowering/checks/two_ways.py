@@ -46,7 +46,7 @@ _WORD_BITS = 32
 # The names in the text of both ways.
 REGISTERS = (
     ".reg .pred q, b, some;",
-    ".reg .b64 base, left, o, l, size, lim, vlim, last;",
+    ".reg .b64 base, o, l, size, lim, vlim;",
     ".reg .b32 n, t, bad, tail;",
     ".reg .b16 h;",
 )
@@ -62,14 +62,6 @@ _SLOT_ALIGNMENT = 16
 _POINTER_BYTES = 8
 # Writes the instructions for one group of registers, by its number.
 _Group = Callable[[int], None]
-# `n`: how many bytes there are to the tensor's end: none where that lies before the place, and
-# 2**32 - 1 where there are more.
-_LEFT = (
-    "mov.b64 {n, t}, left;",
-    "setp.ne.s32 b, t, 0;",
-    "shr.s32 t, t, 31;",
-    "@b not.b32 n, t;",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +96,9 @@ class TwoWays:
         access: the tested access.
         text: the PTX that they are written to.
         owner: i1: whether this thread acts for its elements; None if all do.
-        by_distances: whether the second way may test the distances of a thread's first element from
-            the tensor's ends, and not an offset against limits. That is half of the instructions,
-            if bad elements are only flagged and no word has several elements.
         may_loop: whether the second way may be a loop over the groups.
-        by_vectors: whether it may test the vector that the tensor ends in, which is worked out
-            once, if bad elements are only flagged and the tensor begins with a vector.
 
     Attributes:
-        by_distances: whether it does.
-        by_vectors: whether it does.
         has_whole_vectors: whether no vector crosses an end of the tensor.
         is_looped: whether it is.
         whole: i1, the same in all threads: whether all of the tile lies inside; None if that is not
@@ -126,9 +111,7 @@ class TwoWays:
         text: InlinePTX,
         owner: LLVMValue | None = None,
         *,
-        by_distances: bool = False,
         may_loop: bool = True,
-        by_vectors: bool = False,
     ) -> None:
         self._checks, self._ctx = access.checks, access.checks.ctx
         self.whole = tile_is_whole(access)
@@ -143,11 +126,6 @@ class TwoWays:
         vector_bytes = access.group * access.site.element_bytes
         is_known = access.group > 1 and self._checks.holds_whole_vectors(access.site, vector_bytes)
         self.has_whole_vectors = is_known
-        by_distances = by_distances and not (self.is_looped or is_known)
-        # An address before a thread's first element would be very far after it.
-        self.by_distances = by_distances and all(place.offset_bytes >= 0 for place in self._places)
-        is_short = by_vectors and access.site.is_recomputed and access.group > 1 and not is_known
-        self.by_vectors = is_short and self._checks.begins_at_multiple(access.site, vector_bytes)
         # The tensor's size, and the offsets below which an element or a vector may begin.
         self.size, self.limit, self.vector_limit = "size", "lim", "vlim"
         self.element_bytes = access.site.element_bytes
@@ -197,7 +175,7 @@ class TwoWays:
         Args:
             near: the access of a group without checks.
             far: the access of a group's good elements; notes the bad ones. `o` is the distance of
-                its first byte from the tensor's, unless it is tested by distances.
+                its first byte from the tensor's.
             before_far: comes before the first group of the second way.
             end: comes after the last one.
             looped: replaces `far` and `end` where `is_looped`.
@@ -212,23 +190,16 @@ class TwoWays:
             text.put(f"@{text.use(self.whole)} bra.uni NEAR;")
         text.put("mov.b32 bad, 0;")
         first, end_of_tensor = map(text.use, self._checks.ends(access.site, access.op))
-        if self.by_vectors:
-            # `tail`: how many bytes of the vector at `vlim` are inside.
-            vector_bytes = access.group * self.element_bytes
-            text.put(f"sub.s64 size, {end_of_tensor}, {first};")
-            text.put(f"and.b64 vlim, size, -{vector_bytes};", "cvt.u32.u64 tail, size;")
-            text.put(f"and.b32 tail, tail, {vector_bytes - self.element_bytes};")
-        elif not self.by_distances:
-            text.put(f"sub.s64 size, {end_of_tensor}, {first};")
-            if not self.has_whole_vectors:
-                text.put(*self._limited("lim", 1))
-                text.put(*(self._limited("vlim", access.group) if access.group > 1 else ()))
+        text.put(f"sub.s64 size, {end_of_tensor}, {first};")
+        if not self.has_whole_vectors:
+            text.put(*self._limited("lim", 1))
+            text.put(*(self._limited("vlim", access.group) if access.group > 1 else ()))
         text.put(*before_far)
         if self.is_looped:
             assert looped is not None
             self._write_loop(looped, first)
         else:
-            self._write_groups(far, first, end_of_tensor)
+            self._write_groups(far, first)
             text.put(*end)
         if access.site.is_recomputed:
             address, offset = self._checks.place(access.site, shown=True)
@@ -241,18 +212,15 @@ class TwoWays:
                 near(group)
         text.put("DONE:")
 
-    def _write_groups(self, far: _Group, first: str, end_of_tensor: str) -> None:
+    def _write_groups(self, far: _Group, first: str) -> None:
         """Write the second way group by group."""
         text, before = self._text, ""
         for group in range(len(self._access.firsts)):
             pointer, offset = self.pointer(group)
             if pointer != before:
                 text.put(f"sub.s64 base, {pointer}, {first};")
-                if self.by_distances:
-                    text.put(f"sub.s64 left, {end_of_tensor}, {pointer};", *_LEFT)
             before = pointer
-            if not self.by_distances:
-                text.put(f"add.s64 o, base, {offset};")
+            text.put(f"add.s64 o, base, {offset};")
             far(group)
 
     def _write_loop(self, looped: LoopedWay, first: str) -> None:
@@ -336,34 +304,6 @@ class TwoWays:
                 lines.append(f"add.s64 l, o, {element * size_bytes};")
                 lines += [self.compared(group, "l", self.limit), *noted]
         return [*lines, compared]
-
-    def distant_vector(self, group: int) -> list[str]:
-        """Instructions that test a group's place by distances, and note it if it is bad.
-
-        `some` says whether it is masked on and begins at or after the tensor's first byte, `q`
-        whether it is masked on and lies inside. It lies at a multiple of its size, and so does the
-        tensor: a group that begins before the tensor has no good element.
-        """
-        mask = self._mask(group)
-        operand = None if mask is None else self._text.use(mask)
-        offset, size_bytes = self.pointer(group)[1], self._access.group * self.element_bytes
-        begins = f"setp.ge.s64 some, base, {-offset};"
-        if operand is not None:
-            begins = f"setp.ge.and.s64 some, base, {-offset}, {operand};"
-        ends = f"setp.ge.and.u32 q, n, {offset + size_bytes}, some;"
-        bad = "not.pred b, q;" if operand is None else f"xor.pred b, {operand}, q;"
-        return [begins, ends, bad, BAD]
-
-    def reached(self, group: int, element: int) -> str:
-        """The instruction that tests `some`, and whether an element ends in the tensor."""
-        return f"setp.ge.and.u32 b, n, {self._end(group, element)}, some;"
-
-    def unreached(self, group: int, element: int) -> str:
-        """The instruction that tests whether an element ends after the tensor."""
-        return f"setp.lt.u32 b, n, {self._end(group, element)};"
-
-    def _end(self, group: int, element: int) -> int:
-        return self.pointer(group)[1] + (element + 1) * self.element_bytes
 
     def _limited(self, name: str, elements: int) -> tuple[str, str]:
         """The offset below which some elements may begin; computed here, to take no register."""
