@@ -43,6 +43,14 @@ def test_optimisation_without_which_it_agrees_is_named(guilty):
     assert text.startswith(f"{start} {guilty.name}: out[0] is 2")
 
 
+@pytest.mark.parametrize("number", [1.0, 2.0])
+def test_difference_below_the_ir_is_one_of_the_launch(keep, number):
+    (kept,) = keep(lambda: exact[(1,)](torch.ones(1), torch.empty(1)))
+    looked_at = bisection.Bisected(kept, "sm_90a", 37, below=said(lambda level: outcome(number)))
+    assert looked_at.differs == (number != 1.0)
+    assert not bisection.Bisected(kept, "sm_90a", 37).differs
+
+
 def test_difference_without_all_of_them_lies_in_the_lowering():
     assert "in the lowering to LLVM IR" in said(lambda level: outcome(2.0))
     together = said(lambda level: outcome(1.0 if level == LEVELS[-1] else 2.0))

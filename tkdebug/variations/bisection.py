@@ -25,7 +25,7 @@ from tkdebug.compiler.verifier import verify
 from tkdebug.errors import Frame, TkError
 from tkdebug.runtime.compile.compilation import compile_with_sources, note_arguments
 from tkdebug.runtime.compile.debugged_stages import passes_of, source_for_gpu
-from tkdebug.variations.native_levels import below_ir, native_runner
+from tkdebug.variations.native_levels import AGREES, below_ir, native_runner
 from tkdebug.variations.outcomes import (
     Difference,
     Outcome,
@@ -149,6 +149,11 @@ class Bisected:
     culprit: Culprit | None = None
     note: str = ""
     below: str | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether a pass, or what lies below the IR, changes the result."""
+        return self.culprit is not None or self.below not in (None, AGREES)
 
 
 class _Wrong(Exception):

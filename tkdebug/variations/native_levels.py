@@ -44,6 +44,7 @@ class Level:
 
 
 USUAL = Level("as usual")
+AGREES = "native code gives what its GPU IR does"
 # Each leaves out one thing; the last one all.
 LEVELS = (
     Level("contraction (FMA)", contracts=False),
@@ -75,7 +76,7 @@ def below_ir(expected: Outcome, run: Runner, tolerance: Tolerance) -> str:
     """
     usual = _difference(run, USUAL, expected, tolerance)
     if usual is None:
-        return "native code gives what its GPU IR does"
+        return AGREES
     if usual.what == "failure":
         return f"below the GPU IR: {usual.text}"
     if KNOBS.override_dir is not None:

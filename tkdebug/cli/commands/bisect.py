@@ -32,8 +32,9 @@ class BisectCommand(Command):
         "needed; where there is one, what lies below tkdebug's IR is looked at, too."
     )
     epilog = (
-        "The exit status is 3 where a pass changes a result, else the script's own. Everything "
-        "after the script (or after -m module, -c code, - for stdin) belongs to the script."
+        "The exit status is 3 where a pass, or what lies below, changes a result, else the "
+        "script's own. Everything after the script (or after -m module, -c code, - for stdin) "
+        "belongs to the script."
     )
     script = ScriptRule("a script.py, -m module, -c code, or - for stdin, to run")
 
@@ -77,7 +78,7 @@ class BisectCommand(Command):
             found = run.looked_at(bisect(*one, options.seconds) for one in each)
         shown = bisect_json(found) if options.format == "json" else bisect_text(found)
         put_out(shown, options.output)
-        return FAULT_STATUS if any(one.culprit for one in found) else run.status
+        return FAULT_STATUS if any(one.differs for one in found) else run.status
 
 
 COMMAND = BisectCommand()
