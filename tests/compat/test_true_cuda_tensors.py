@@ -153,6 +153,15 @@ def test_lists_are_made_of_views_and_seen_by_modes():
     assert torch.ops.aten._to_copy.default in seen
 
 
+def test_numbers_are_read_by_the_tensors_own_type_and_view():
+    one, z = torch.tensor([5.0], device="cuda"), torch.tensor(1 + 2j, device="cuda")
+    assert (one.item(), one.view(torch.int32).item(), bool(one)) == (5.0, 0x40A00000, True)
+    assert (z.conj().item(), z.conj().imag.item(), z.imag.item()) == (1 - 2j, -2, 2)
+    assert torch.arange(3, device="cuda")[2].item() == 2
+    with pytest.raises(RuntimeError, match="cannot be converted to Scalar"):
+        one[:0].item()
+
+
 def test_tensors_of_the_host_are_sent_with_their_strides_and_views():
     images = torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)
     for x in (images, images.mT, torch.ones(1).expand(4)):

@@ -23,6 +23,7 @@ from tkdebug.compat.cuda_standin.gpu_alerts import report_wait
 from tkdebug.compat.cuda_standin.random_kernels import RANDOM
 from tkdebug.compat.cuda_standin.tensors import host, made, no_such_device, place, resize
 from tkdebug.compat.cuda_standin.torch_internals import CPU_KEYS, is_pinned, names_with_kernel
+from tkdebug.interpreter.memory.host_views import HOST_MEMORY
 from tkdebug.runtime.launch.graph_capture import capture_in_force, refuse_while_capturing
 
 Kernel = Callable[..., Any]
@@ -188,10 +189,12 @@ def _sent(self: Tensor, device: torch.device, options: dict[str, Any]) -> Tensor
 
 def _local_scalar(self: Tensor) -> Any:
     report_wait()
-    if not _function_modes():
-        return host(self).item()
+    # The result of a reduction, mostly: it takes no view of its memory.
+    memory: Tensor | None = getattr(self.untyped_storage(), HOST_MEMORY, None)
     with torch._C.DisableTorchFunction():
-        return host(self).item()
+        if memory is None or memory.numel() > 1 or memory.dtype is not self.dtype or self.is_conj():
+            memory = host(self)
+        return memory.item()
 
 
 def _resize(self: Tensor, size: Any, memory_format: Any = None) -> Tensor:
