@@ -20,6 +20,10 @@ pytest_plugins = ["corpus_plugin"]
 # only wait, which takes a core. Before torch is imported, and for the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Inductor would ask the C++ compiler, and a process that loads what it made, whether the vector
+# instructions that this processor says it has can be used: for each empty cache.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+
 # A shell starts background jobs with SIGINT ignored, nohup with SIGHUP ignored; children inherit
 # that, and the tests of Ctrl-C would wait in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -33,6 +33,14 @@ def check_training(model, *inputs, tolerance=1e-3, **options):
     assert all(parameter.grad.is_cuda for parameter in model.parameters())
 
 
+@case
+def version_of_triton():
+    from torch.utils import _triton
+
+    assert _triton.has_triton()
+    assert _triton.get_triton_version() == tuple(map(int, triton.__version__.split(".")[:2]))
+
+
 # Layers and losses, also of sizes for which Inductor considers padding.
 
 

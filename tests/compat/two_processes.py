@@ -34,5 +34,12 @@ def work(rank, port):
     dist.destroy_process_group()
 
 
+def second(index, port):
+    work(index + 1, port)
+
+
 if __name__ == "__main__":
-    torch.multiprocessing.spawn(work, (int(sys.argv[1]),), 2)
+    port = int(sys.argv[1])
+    context = torch.multiprocessing.spawn(second, (port,), 1, join=False)
+    work(0, port)
+    context.join()

@@ -1,10 +1,9 @@
-import subprocess
-import sys
 import time
 
 import pytest
 from answer_schemas import valid
 from launching import launch
+from warm_python import run_module
 
 from tkdebug.cli import main
 from tkdebug.instrument.analyses.ranks import compare_ranks
@@ -90,9 +89,8 @@ def test_a_folder_without_runs_is_one_line(tmp_path, capfd):
 def test_two_ranks_of_torchrun_are_in_one_session(tmp_path):
     script, path = tmp_path / "train.py", tmp_path / "run.tkd"
     script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2"]
-    command += ["-m", "tkdebug", "run", "--no-tui", "-o", path, script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    words = ["--nproc_per_node=2", "-m", "tkdebug", "run", "--no-tui", "-o", path, script]
+    done = run_module("torch.distributed.run", *words)
     assert done.returncode == 0, done.stderr
     with Session.open(path) as session:
         ranks = compare_ranks((session,))
