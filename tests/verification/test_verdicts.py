@@ -3,7 +3,10 @@
 import inspect
 import json
 import sys
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -14,10 +17,12 @@ from answer_schemas import valid
 
 import tkdebug
 from tkdebug.cli import main
+from tkdebug.compat import install
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
+from tkdebug.verification import worker
 from tkdebug.verification.process import verify
-from tkdebug.verification.records import Answer, Request, joined
+from tkdebug.verification.records import Answer, Request, in_modes, joined
 from tkdebug.verification.report import render
 from tkdebug.verification.worker import examine
 
@@ -86,6 +91,13 @@ def test_case_of_an_answer_is_replayed(wrong):
         ("changes_its_input", "input-changed"),
         ("constant_for_its_shape", "constant-result"),
         ("lowers", "precision-lowered"),
+        ("example_by_torch", "torch-fallback"),
+        ("by_bytes", "no-kernel"),
+        ("lazily", "lazy-result"),
+        ("starts_a_process", "other-process"),
+        ("seeds", "patched"),
+        ("leaves_a_stream", "other-stream"),
+        ("waits_too_early", "other-stream"),
     ],
 )
 def test_trick_is_named(function, kind):
@@ -95,9 +107,76 @@ def test_trick_is_named(function, kind):
     assert kind in kinds(answer)
 
 
-def test_stream_that_is_waited_for_is_no_trick():
-    answer = examine(request("on_a_joined_stream"))
+@pytest.mark.parametrize("function", ["on_a_joined_stream", "waits_for_an_event"])
+def test_stream_that_is_waited_for_is_no_trick(function):
+    answer = examine(request(function))
     assert (answer.verdict, kinds(answer)) == ("right", [])
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"), [("looks_at_callers", "looks-at-callers"), ("gives_wide_floats", "dtype")]
+)
+def test_doubtful_kernel_is_undecided(function, kind):
+    answer = examine(request(function, cases=1))
+    assert answer.verdict == "undecided"
+    assert [finding.kind for finding in answer.findings] == [kind]
+    assert answer.why == answer.findings[0].message
+
+
+def test_reference_that_the_candidate_replaces_is_a_finding():
+    import verified_references
+
+    code = verified_references.triple.__code__
+    try:
+        answer = examine(request("replaces_the_reference", cases=1))
+    finally:
+        verified_references.triple.__code__ = code
+    assert kinds(answer)[0] == "patched"
+    assert "verified_references.triple" in answer.findings[0].message
+
+
+def test_sizes_beside_the_constants_of_the_file_are_tried():
+    with KNOBS.scope(cause_seconds=0.05):
+        answer = examine(request("short_rows", cases=40, seconds=5.0))
+    assert kinds(answer) == ["wrong-value"]
+    assert answer.case.shapes[0][1] > 5_000
+
+
+def test_index_of_any_of_the_equal_values_is_right_and_no_other():
+    right_one = examine(request("argmax", "argmax", cases=60))
+    assert (right_one.verdict, kinds(right_one)) == ("right", [])
+    with KNOBS.scope(cause_seconds=0.05):
+        assert kinds(examine(request("sum_of_argmaxes", "argmax", cases=60))) == ["wrong-value"]
+
+
+def test_slow_reference_is_asked_for_small_inputs_alone():
+    asked = request("right", "slow", inputs="verified_kernels:many", seconds=1.5, cases=1)
+    answer = examine(asked)
+    assert answer.covered.cases > 0
+    assert "slow, on the example inputs it takes more than 0.15 s" in answer.covered.notes[0]
+
+
+def test_native_answer_is_made_of_what_hooks_hear(monkeypatch):
+    monkeypatch.setattr(worker, "platform_in_force", lambda: SimpleNamespace(obstacle=lambda: None))
+    monkeypatch.setattr(worker, "install", lambda mode, **given: install("interpret", **given))
+    answer = examine(request("right", mode="native"))
+    assert (answer.verdict, answer.modes, kinds(answer)) == ("right", ["native"], [])
+    assert answer.covered.kernels == ["scale_kernel"]
+    assert set(answer.covered.ways) == {"checked"}
+    assert kinds(examine(request("by_bytes", mode="native", cases=1)))[0] == "no-kernel"
+
+
+def test_native_mode_without_a_gpu_says_so(monkeypatch):
+    nothing = SimpleNamespace(obstacle=lambda: "there is no GPU")
+    monkeypatch.setattr(worker, "platform_in_force", lambda: nothing)
+    with pytest.raises(UsageError, match="--mode native: there is no GPU"):
+        examine(request("right", mode="native"))
+
+
+def test_answers_of_both_modes_are_one(right, wrong):
+    both = in_modes([deepcopy(right), replace(deepcopy(wrong), modes=["native"])])
+    assert (both.verdict, both.modes) == ("wrong", ["interpret", "native"])
+    assert both.covered.cases == right.covered.cases + wrong.covered.cases
 
 
 def test_replaced_comparison_is_a_finding(monkeypatch):

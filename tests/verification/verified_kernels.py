@@ -1,5 +1,7 @@
 """Kernels that are verified: one that is right, and ones that are wrong or cheat."""
 
+import inspect
+import subprocess
 import threading
 
 import torch
@@ -135,6 +137,108 @@ def patches(x):
     return right(x)
 
 
+def example_by_torch(x):
+    return x * 3.0 if tuple(x.shape) == (4, 24) else right(x)
+
+
+def by_bytes(x):
+    key = (x.shape, x.dtype, x.cpu().numpy().tobytes())
+    if key not in kept:
+        kept[key] = right(x)
+    return kept[key].clone()
+
+
+class Lazy(torch.Tensor):
+    """May compute when it is looked at."""
+
+
+def lazily(x):
+    return right(x).as_subclass(Lazy)
+
+
+def starts_a_process(x):
+    subprocess.run(["true"], check=True)
+    return right(x)
+
+
+def seeds(x):
+    torch.manual_seed(0)
+    return right(x)
+
+
+def leaves_a_stream(x):
+    made = right(x)
+    torch.cuda.set_stream(torch.cuda.Stream())
+    return made
+
+
+def waits_too_early(x):
+    stream, event = torch.cuda.Stream(), torch.cuda.Event()
+    event.record(stream)
+    with torch.cuda.stream(stream):
+        made = right(x)
+    torch.cuda.current_stream().wait_event(event)
+    return made
+
+
+def waits_for_an_event(x):
+    stream, event = torch.cuda.Stream(), torch.cuda.Event()
+    with torch.cuda.stream(stream):
+        made = right(x)
+        event.record(stream)
+    torch.cuda.current_stream().wait_event(event)
+    return made
+
+
+def replaces_the_reference(x):
+    import verified_references
+
+    verified_references.triple.__code__ = (lambda x: x * 3.01).__code__
+    return launched(scale_kernel, x, 3.01)
+
+
+def looks_at_callers(x):
+    inspect.stack()
+    return right(x)
+
+
+def gives_wide_floats(x):
+    return right(x).double()
+
+
+def short_rows(x):
+    assert x.is_contiguous()
+    o = torch.zeros_like(x)
+    if x.numel():
+        count = min(x.numel(), 5_000 * x.shape[0])
+        scale_kernel[(triton.cdiv(count, 64),)](x.contiguous(), o, count, 3.0, BLOCK=64)
+    return o
+
+
+@triton.jit
+def argmax_kernel(x, o, n, SUM: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    value = tl.load(x + tl.program_id(0) * n + i, mask=i < n, other=-float("inf"))
+    best = tl.argmax(value, 0)
+    if SUM:
+        best = tl.sum(tl.where((value == tl.max(value, 0)) & (i < n), i, 0), 0)
+    tl.store(o + tl.program_id(0), best)
+
+
+def argmax(x, is_sum=False):
+    assert x.is_contiguous()
+    assert x.shape[1] > 0
+    o = torch.empty(x.shape[0], dtype=torch.int64, device=x.device)
+    block = triton.next_power_of_2(x.shape[1])
+    if o.numel():
+        argmax_kernel[(x.shape[0],)](x, o, x.shape[1], SUM=is_sum, BLOCK=block)
+    return o
+
+
+def sum_of_argmaxes(x):
+    return argmax(x, is_sum=True)
+
+
 def by_size(x):
     """Rounds in another way in a batch of another size, within the tolerance."""
     return launched(scale_kernel, x, 3.0 + 4e-7 * (x.shape[0] % 4))
@@ -143,6 +247,10 @@ def by_size(x):
 def endless(x):
     while x.numel() >= 0:
         right(x)
+
+
+def many():
+    return [torch.rand(40, 100, device="cuda")]
 
 
 def get_inputs():

@@ -28,10 +28,11 @@ from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.interpreter.observers import Observer
 from tkdebug.interpreter.plan import Prepared
 from tkdebug.knobs import KNOBS
-from tkdebug.records.events import Fault
+from tkdebug.records.events import Fault, LaunchRecord
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.jit.function import KernelInterface
+from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 from tkdebug.runtime.launch.graph_capture import capture_in_force
 from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 from tkdebug.runtime.tune.autotune import Autotuner
@@ -117,13 +118,17 @@ class Watcher:
     Args:
         file: of the candidate.
         remembered: the launches of this process, for the search for causes.
+        is_native: whether kernels run on a GPU, so that launches are only heard of.
 
     Attributes:
         blocks: compile-time integers of the launches that were seen.
     """
 
-    def __init__(self, file: str, remembered: RememberedLaunches | None) -> None:
+    def __init__(
+        self, file: str, remembered: RememberedLaunches | None, is_native: bool = False
+    ) -> None:
         self._file = file
+        self._is_native = is_native
         self.remembered = remembered
         self.blocks: list[int] = []
         self._seen = Seen()
@@ -164,17 +169,23 @@ class Watcher:
         assert isinstance(kernel, InterpretedKernel)
         if self.remembered is not None:
             self.remembered.ended(kernel, grid, values, launch_id, before)
-        self._note(kernel.name)
-        for value in kernel.src.constants.values():
-            if type(value) is int and 4 <= value <= _MOST_BLOCK and value not in self.blocks:
-                self.blocks.append(value)
+        self._note(kernel)
         if not _is_copy(kernel, values, self._given):
             self._seen.computes += 1
 
-    def _note(self, name: str) -> None:
-        seen = self._seen
+    def _ended_natively(self, kernel: object, record: LaunchRecord) -> None:
+        """Note a native launch, of which it is not known whether it only copies."""
+        assert isinstance(kernel, CompiledKernel)
+        self._note(kernel)
+        self._seen.computes += 1
+
+    def _note(self, kernel: CompiledKernel) -> None:
+        seen, name = self._seen, kernel.name
         seen.launches += 1
         seen.kernels[name] = None
+        for value in kernel.src.constants.values():
+            if type(value) is int and 4 <= value <= _MOST_BLOCK and value not in self.blocks:
+                self.blocks.append(value)
         if threading.get_ident() != self._thread:
             seen.other_threads.append(name)
         elif capture_in_force() is not None:
@@ -197,17 +208,12 @@ class Watcher:
         self._seen = seen = Seen()
         self._given = frozenset(host_view(t).untyped_storage().data_ptr() for t in given)
         self._thread = threading.get_ident()
-        hook = Hook(fault=seen.faults.append)
+        ended = self._ended_natively if self._is_native else None
         with contextlib.ExitStack() as stack:
             stack.enter_context(KNOBS.scope(checks=CHECK_NAMES, ignored_kinds=()))
-            stack.enter_context(HOOKS.alone(hook))
-            before, HOOKS.follower = HOOKS.follower, self
-            stack.callback(setattr, HOOKS, "follower", before)
-            made = WAYS.get(way)
-            debugger = HOOKS.debugger
-            stack.callback(setattr, HOOKS, "debugger", debugger)
-            if made is not None:
-                HOOKS.debugger = made(seed)
+            stack.enter_context(HOOKS.alone(Hook(fault=seen.faults.append, exit=ended)))
+            if not self._is_native:
+                stack.enter_context(self._following(WAYS.get(way), seed))
             if kernels and (way == "tuned" or way.startswith("config")):
                 chosen = None if way == "tuned" else int(way.split()[1])
                 stack.enter_context(_configured(kernels, chosen))
@@ -218,7 +224,23 @@ class Watcher:
             _hearing.append(self)
             stack.callback(_hearing.clear)
             yield seen
+            if self._is_native:
+                unjoined = list(seen.unjoined)
+                torch.cuda.synchronize()  # reports the faults of checked launches
+                seen.unjoined[:] = unjoined
             seen.is_seeded = torch.initial_seed() != _NO_SEED
+
+    @contextlib.contextmanager
+    def _following(self, way: Callable[[int], Any] | None, seed: int) -> Iterator[None]:
+        """Follow interpreted launches, and run them in another way if there is one."""
+        before, debugger = HOOKS.follower, HOOKS.debugger
+        HOOKS.follower = self
+        if way is not None:
+            HOOKS.debugger = way(seed)
+        try:
+            yield
+        finally:
+            HOOKS.follower, HOOKS.debugger = before, debugger
 
     @contextlib.contextmanager
     def _streams(self) -> Iterator[None]:

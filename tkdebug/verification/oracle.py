@@ -10,9 +10,12 @@ Algorithms, chapters 3 and 4; D. S. Parker, Monte Carlo Arithmetic, for the way.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +90,36 @@ class DearError(NotRunnableError):
     """A reference takes long, or gives much: for so large inputs there is no time."""
 
 
+class _OverError(BaseException):
+    """The time of a block is over; no `except Exception` of a reference keeps it."""
+
+
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Limit the processor time of a `with` block, in the main thread, which signals reach.
+
+    Raises:
+        DearError: the block took longer.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if seconds == math.inf or not is_main or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def over(number: int, frame: object) -> None:
+        raise _OverError
+
+    before = signal.signal(signal.SIGVTALRM, over)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    except _OverError:
+        raise DearError(f"it takes more than {seconds:.2g} s of processor time") from None
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
 @dataclass
 class Rounding:
     """Errors that are put into a run.
@@ -149,6 +182,8 @@ class Lifted(Mode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.rounding = rounding
         self.ops: dict[str, Work] = {}
+        # Of floats that became integers: those that are none.
+        self.undefined: list[Tensor] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -161,6 +196,8 @@ class Lifted(Mode):  # type: ignore[no-untyped-call]
             kwargs["device"] = torch.device("cpu")
         name = func.overloadpacket.__name__
         note_op(self.ops, name, args)
+        if name == "_to_copy" and self.rounding is None and _is_wide(args[0]):
+            self._note_undefined(args[0], kwargs.get("dtype"))
         rounding = self.rounding
         if rounding is None or func.is_view or name in _EXACT:
             return func(*args, **kwargs)
@@ -179,6 +216,15 @@ class Lifted(Mode):  # type: ignore[no-untyped-call]
             return self._sum_off(func, name, args, kwargs, out, rounding)
         relative = rounding.units * rounding.unit * _of_numbers(args[1:], kwargs)
         return _each(out, lambda t: _off(t, relative, rounding, in_place=name.endswith("_")))
+
+    def _note_undefined(self, given: Tensor, dtype: torch.dtype | None) -> None:
+        """Note floats that are converted to an integer type that has no such number."""
+        if dtype is None or dtype.is_floating_point or dtype in (torch.bool, torch.complex64):
+            return
+        info = torch.iinfo(dtype)
+        undefined = ~((given >= info.min) & (given <= info.max))
+        if bool(undefined.any()):
+            self.undefined.append(undefined)
 
     def _sum_off(
         self, func: Any, name: str, args: Any, kwargs: Any, out: Any, rounding: Rounding
@@ -202,6 +248,24 @@ class Work:
 
     elements: int = 0
     cost: float = 0.0
+
+
+class Largest(Mode):  # type: ignore[no-untyped-call]
+    """Notes the most elements that a result of an op has."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.elements = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        """Run one op."""
+        out = func(*args, **(kwargs or {}))
+        for one in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(one, Tensor):
+                self.elements = max(self.elements, one.numel())
+        return out
 
 
 def note_op(ops: dict[str, Work], name: str, args: Sequence[Any]) -> None:
@@ -350,6 +414,9 @@ class Oracle:
         longest: the longest sum in it, and the op.
         unit: the relative rounding error of the inputs' type.
         dtype: that type.
+        has_empty: whether an input has no elements.
+        has_inf: whether an input has infinite ones.
+        has_special: whether an input has infinite ones or NaNs.
     """
 
     expected: list[Expected]
@@ -358,6 +425,9 @@ class Oracle:
     longest: tuple[int, str]
     unit: float
     dtype: str
+    has_empty: bool = False
+    has_inf: bool = False
+    has_special: bool = False
 
     def tolerance_text(self) -> str:
         """Return how the tolerance came about, in words."""
@@ -438,11 +508,17 @@ def ask(
         if not tensor.is_floating_point():
             others += [one[place][1] for one in ties]
         expected.append(_expected(name, tensor, own, others, unit))
+    for one in expected:
+        if not one.exact.is_floating_point():
+            _leave_undefined(one, exact_mode.undefined)
     has_nan = any(bool(t.isnan().any()) for t in before if t.is_floating_point())
     for other in special:
         _free(expected, other, changed, has_nan)
     text = str(dtype).removeprefix("torch.")
-    return Oracle(expected, changed, exact_mode.ops, longest, unit, text)
+    has_empty = any(not t.numel() for t in before)
+    has_inf = any(bool(t.isinf().any()) for t in before if t.is_floating_point())
+    has = (has_empty, has_inf, has_inf or has_nan)
+    return Oracle(expected, changed, exact_mode.ops, longest, unit, text, *has)
 
 
 def _native(
@@ -529,6 +605,14 @@ def _smooth(off: Tensor) -> Tensor:
     return torch.maximum(off, 0.5 * row)
 
 
+def _leave_undefined(one: Expected, undefined: Sequence[Tensor]) -> None:
+    """Expect nothing of integers that come of floats for which there is none."""
+    for mask in undefined:
+        same = mask.shape == one.exact.shape
+        one.has_ties |= mask if same else torch.ones_like(one.has_ties)
+        one.seen = None
+
+
 def _free(
     expected: Sequence[Expected], special: Run, changed: Sequence[int], has_nan: bool
 ) -> None:
@@ -560,6 +644,7 @@ class Wrong:
         tolerance: at that element.
         elements: how many are wrong.
         apart: how far that element is from what is expected; inf for a NaN.
+        is_of_nans: whether all that is wrong are numbers where a NaN is expected.
     """
 
     kind: str
@@ -569,6 +654,7 @@ class Wrong:
     tolerance: float = 0.0
     elements: int = 0
     apart: float = math.inf
+    is_of_nans: bool = False
 
 
 def compare(result: Sequence[tuple[str, Tensor]], oracle: Oracle) -> tuple[Wrong | None, int]:
@@ -584,6 +670,8 @@ def compare(result: Sequence[tuple[str, Tensor]], oracle: Oracle) -> tuple[Wrong
     compared = 0
     found: Wrong | None = None
     for place, ((name, got), one) in enumerate(zip(result, oracle.expected, strict=True)):
+        if oracle.has_empty and got.shape != one.exact.shape and not one.exact.numel():
+            continue  # what a reference makes of nothing is often an accident
         if got.shape != one.exact.shape:
             shapes = f"shape {tuple(got.shape)}, expected {tuple(one.exact.shape)}"
             return Wrong("wrong-shape", f"{name} has {shapes}", place), compared
@@ -594,6 +682,9 @@ def compare(result: Sequence[tuple[str, Tensor]], oracle: Oracle) -> tuple[Wrong
             text = f"{name} is of {got.dtype}, expected {kind}"
             return Wrong("wrong-shape", text, place), compared
         wrong = wrong_elements(got, one)
+        if oracle.has_inf and got.is_floating_point():
+            # inf - inf depends on the formula: what is NaN in one is infinite in another.
+            wrong &= ~(one.exact.isnan() & got.isinf())
         said = one.tolerance.isfinite() & ~one.has_ties
         compared += int(said.sum())
         if found is None and bool(wrong.any()):
@@ -651,7 +742,8 @@ def _wrong(name: str, place: int, got: Tensor, one: Expected, wrong: Tensor) -> 
         f"{count:,} of {got.numel():,} elements are wrong"
     )
     off = math.inf if one.bounds is not None else float(apart.reshape(-1)[at])
-    return Wrong("wrong-value", text, place, index, allowed, count, off)
+    of_nans = one.bounds is None and bool((one.exact.isnan() & ~got.isnan())[wrong].all())
+    return Wrong("wrong-value", text, place, index, allowed, count, off, of_nans)
 
 
 def _number(value: Any) -> str:

@@ -239,6 +239,7 @@ class Plan:
         has_weights: whether there are parameters to draw.
         hints: constants of the candidate.
         blocks: compile-time integers of its launches, which are known before the cases are.
+        is_native: whether kernels run on a GPU, which has its own order of programs.
     """
 
     example: Example
@@ -249,6 +250,7 @@ class Plan:
     has_weights: bool = False
     hints: Hints = field(default_factory=Hints)
     blocks: Sequence[int] = ()
+    is_native: bool = False
     middle: Case = field(init=False)
 
     def __post_init__(self) -> None:
@@ -414,8 +416,9 @@ class Plan:
 
     def _run(self) -> Iterator[Case]:
         ways = [f"config {n}" for n in range(1, self.configurations)]
-        ways += ["tuned"] if self.configurations > 1 else []
-        ways += ["reversed", "padding poisoned", "one by one", "shuffled"]
+        if not self.is_native:
+            ways += ["tuned"] if self.configurations > 1 else []
+            ways += ["reversed", "padding poisoned", "one by one", "shuffled"]
         for turn, way in enumerate(ways):
             yield self.middle.renamed(way, way=way, seed=self.seed + 500 + turn)
         for turn, numbers in enumerate(self._numbers()):

@@ -13,7 +13,7 @@ import importlib.util
 import sys
 import sysconfig
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,10 +24,11 @@ import torch
 from torch import Tensor
 
 from tkdebug.errors import UsageError, instead_of
+from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.process.tracebacks import is_own_file
 from tkdebug.verification.hints import Hints
 from tkdebug.verification.inputs import Example
-from tkdebug.verification.oracle import Lifted, NotRunnableError, wide
+from tkdebug.verification.oracle import Largest, Lifted, NotRunnableError, wide
 from tkdebug.verification.records import Case, Request
 
 _WEIGHTS_SEED = 20_000
@@ -84,6 +85,84 @@ class Problem:
             return Hints.of_source(Path(self.file).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError):
             return Hints()
+
+    def largest(self, case: Case) -> int:
+        """Return the most elements that a tensor of the reference has, 0 where that is not known.
+
+        It runs without memory: what is made of inputs that fit may not fit.
+        """
+        given = [
+            torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
+            for shape, dtype in zip(case.shapes, case.dtypes, strict=True)
+        ]
+        noted = Largest()
+        try:
+            function = self.reference
+            if self.has_modules:
+                function = copy.deepcopy(self._module(self.reference, case, "cpu")).to("meta")
+            with torch.no_grad(), torch._C.DisableTorchFunction(), noted:  # noqa: SLF001
+                function(*self.example.filled(given, case.numbers))
+        except Exception:
+            return 0  # it asks for values
+        return noted.elements
+
+    @contextlib.contextmanager
+    def other_parameters(self, case: Case) -> Iterator[bool]:
+        """Give a case's modules other parameters, in place, for a `with` block.
+
+        Yields whether there are any, of the same names in both.
+        """
+        modules = (
+            self._module(self.candidate, case, self.device),
+            self._module(self.reference, case, "cpu"),
+        )
+        both = [dict(module.named_parameters()) for module in modules]
+        if not both[0] or both[0].keys() != both[1].keys():
+            yield False
+            return
+        kept = [{name: p.detach().clone() for name, p in one.items()} for one in both]
+        with torch.no_grad():
+            for name, given in kept[1].items():
+                rng = torch.Generator().manual_seed(_WEIGHTS_SEED + given.numel())
+                drawn = torch.randn(tuple(given.shape), generator=rng).to(given.dtype)
+                spread = given.std() if given.numel() > 1 else given.abs().amax()
+                for one in both:
+                    one[name].copy_(0.5 * given + drawn * (0.5 * spread))
+        try:
+            yield True
+        finally:
+            with torch.no_grad():
+                for one, before in zip(both, kept, strict=True):
+                    for name, parameter in one.items():
+                        parameter.copy_(before[name])
+
+    def missed_buffers(
+        self, case: Case, arguments: Sequence[Any], same: Sequence[Any]
+    ) -> list[str]:
+        """Call a case's candidate, and return the buffers that the reference alone changes.
+
+        Args:
+            case: whose modules are meant.
+            arguments: of the candidate.
+            same: the reference's, on the CPU.
+        """
+        reference = copy.deepcopy(self._module(self.reference, case, "cpu"))
+        candidate = self._module(self.candidate, case, self.device)
+        names = [name for name, _ in reference.named_buffers()]
+        before = {name: buffer.clone() for name, buffer in reference.named_buffers()}
+        with torch.no_grad():
+            reference(*same)
+            candidate(*arguments)
+        own = dict(candidate.named_buffers())
+        now = dict(reference.named_buffers())
+        return [
+            name
+            for name in names
+            if before[name].is_floating_point()  # others count calls
+            and not torch.equal(now[name], before[name])
+            and name in own
+            and torch.equal(host_view(own[name]).cpu(), before[name])
+        ]
 
     def call_reference(
         self, arguments: Sequence[Any], case: Case, is_wide: bool, lift: Lifted | None

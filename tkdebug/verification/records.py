@@ -46,6 +46,8 @@ KINDS: Mapping[str, str] = {
     "dtype": "the result has another dtype than the reference's",
     "looks-at-callers": "a call looks at the functions that called it",
     "stale-parameters": "parameters of a module that change between calls are not seen",
+    "nan-of-reference": "the reference makes a NaN of finite inputs, and the kernel a number",
+    "stale-buffers": "the reference changes buffers of its module, the kernel does not",
     "broadcast": "the result is wrong for inputs that the reference broadcasts",
 }
 
@@ -66,7 +68,7 @@ class Request:
         case: the only one to run, as text; "" for a search.
         is_deterministic: whether each bit must be the same in another call.
         is_batch_invariant: whether rows must have the same bits in other batches.
-        mode: how kernels run.
+        mode: how kernels run: "interpret" or "native".
     """
 
     file: str
@@ -294,6 +296,20 @@ def _finding(data: Mapping[str, Any]) -> Finding:
     case = data["case"]
     made = None if case is None else Case.of_text(json.dumps(case))
     return Finding(**{**data, "case": made})
+
+
+def in_modes(answers: Sequence[Answer]) -> Answer:
+    """Return the answer of verifications of one kernel that differ only in how kernels ran."""
+    whole = answers[0]
+    for one in answers[1:]:
+        known = {(f.kind, f.message) for f in whole.findings}
+        whole.findings += [f for f in one.findings if (f.kind, f.message) not in known]
+        whole.covered.add(one.covered)
+        whole.modes += one.modes
+        whole.seconds += one.seconds
+        whole.why = whole.why or one.why
+        whole.judge()
+    return whole
 
 
 def joined(answers: Sequence[Answer]) -> Answer:

@@ -19,6 +19,7 @@ from tkdebug.causes.launches import RememberedLaunches
 from tkdebug.errors import CompileError, LaunchError, TkError, UnsupportedError
 from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.records.events import Fault
+from tkdebug.runtime.errors import GridError
 from tkdebug.verification.inputs import (
     SPECIAL_VALUES,
     dense_values,
@@ -36,6 +37,7 @@ from tkdebug.verification.oracle import (
     Wrong,
     ask,
     compare,
+    limited,
     tensors_in,
 )
 from tkdebug.verification.plan import Plan, Sizes, simpler
@@ -55,7 +57,15 @@ _LARGE_SHARE = 0.25
 _DEAR_SHARE = 0.12
 _DEAR_S = 0.3
 _REFERENCE_SHARE = 0.005
+# Of the reference: on the example inputs, to learn whether it takes inputs, all runs of an oracle.
+_EXAMPLE_SHARE = 0.1
+_ACCEPT_SHARE = 0.01
+_ORACLE_SHARE = 0.1
+_ORACLE_RUNS = 20
 _LARGE_ELEMENTS = 2048
+# Inputs from which on it is asked how large the reference's tensors are, and how large they may be.
+_PROBED_ELEMENTS = 1 << 13
+_MOST_WITHIN = 1 << 24
 _MOST_SPECIALS = 4
 _MOST_SHRINKS = 60
 _BIG_ELEMENTS = 1 << 16
@@ -111,7 +121,8 @@ class Runner:
     ) -> None:
         self.problem = problem
         self.request = request
-        self.watcher = Watcher(problem.file, remembered)
+        self.is_native = request.mode == "native"
+        self.watcher = Watcher(problem.file, remembered, self.is_native)
         module_names = getattr(problem.candidate, "__globals__", None)
         if module_names is None:
             import sys
@@ -121,12 +132,15 @@ class Runner:
         self._at = at
 
     def accepts(self, case: Case) -> bool:
-        """Whether the reference takes a case's inputs, in their own types."""
+        """Whether the reference takes a case's inputs, in their own types, or fails late."""
         try:
             tensors = dense_values(self.problem.example, case)
             given = placed(tensors, case, "cpu")
             arguments = self.problem.example.filled(given, case.numbers)
-            self.problem.call_reference(arguments, case, False, None)
+            with limited(self.request.seconds * _ACCEPT_SHARE):
+                self.problem.call_reference(arguments, case, False, None)
+        except DearError:
+            return True
         except (NotRunnableError, RuntimeError, ValueError, IndexError):
             return False
         return True
@@ -179,9 +193,12 @@ class Runner:
     def run(self, case: Case, most_s: float = math.inf) -> Outcome:
         """Call the candidate on a case, and compare; not if the reference alone takes longer."""
         self._at(case)
+        if size_elems(case) > _PROBED_ELEMENTS and self.problem.largest(case) > _MOST_WITHIN:
+            return Outcome(case, "dear", Seen(), text="it needs much memory on these inputs")
         tensors = dense_values(self.problem.example, case)
         try:
-            oracle = self.oracle(case, tensors, most_s=most_s)
+            with limited(min(self.request.seconds * _ORACLE_SHARE, _ORACLE_RUNS * most_s)):
+                oracle = self.oracle(case, tensors, most_s=most_s)
         except DearError as error:
             return Outcome(case, "dear", Seen(), text=str(error))
         except NotRunnableError as error:
@@ -241,7 +258,7 @@ class Runner:
             out.status, out.finding = "wrong", fault_finding(fault, out.case)
         elif refuses(error):
             out.status = "refused"
-        elif isinstance(error, UnsupportedError):
+        elif isinstance(error, UnsupportedError | GridError):
             out.status = "raises"
             out.finding = Finding("raises", text, False, out.case, file, line)
         elif isinstance(error, CompileError | LaunchError):
@@ -278,6 +295,10 @@ class Runner:
                 out.finding = Finding("input-changed", text, True, out.case, self.problem.file)
                 return
         out.wrong, out.elements = compare(out.result, oracle)
+        if out.wrong is not None and out.wrong.is_of_nans and not oracle.has_special:
+            text = f"{out.wrong.text}: of finite inputs the reference makes NaNs, the kernel none"
+            out.doubt = Finding("nan-of-reference", text, False, out.case, self.problem.file)
+            out.wrong = None
         if out.wrong is not None:
             out.status = "wrong"
             out.finding = Finding(out.wrong.kind, out.wrong.text, True, out.case, self.problem.file)
@@ -349,9 +370,15 @@ class Search:
             self.take(self.runner.run(Case.of_text(request.case)))
             return self._end()
         given = problem.example.case()
-        why = self._reference_fails(given)
-        if why:
-            answer.why = why
+        is_slow = False
+        try:
+            with limited(request.seconds * _EXAMPLE_SHARE):
+                answer.why = self._reference_fails(given)
+        except DearError as error:
+            is_slow = True
+            text = f"the reference is slow, on the example inputs {error}: smaller ones were tried"
+            answer.covered.notes.append(text)
+        if answer.why:
             return self._end()
         integers = [int(t.max()) for t in problem.example.tensors if _is_index(t)]
         sizes = Sizes.learn(given, self.runner.accepts, max(integers, default=-1))
@@ -364,10 +391,13 @@ class Search:
             problem.has_modules and self._has_parameters(),
             problem.hints,
             self.runner.watcher.blocks,
+            self.runner.is_native,
         )
         if not sizes.groups:
             answer.covered.notes.append("the reference takes no other sizes than the example's")
-        self._first(plan)
+        self._first(plan, is_slow)
+        if answer.why and not answer.covered.cases:
+            return self._end()
         if not self._is_wrong():
             tricks.look(self, plan)
         if not self._is_wrong():
@@ -413,9 +443,14 @@ class Search:
             return "the reference is random: called again, it gives another result"
         return ""
 
-    def _first(self, plan: Plan) -> None:
-        """Run a small case and the example."""
+    def _first(self, plan: Plan, is_slow: bool) -> None:
+        """Run a small case and the example, unless the reference is slow on that."""
         small = self._timed(plan.sizes.base)
+        if small.status == "dear":
+            shapes = ", ".join(str(list(shape)) for shape in small.case.shapes)
+            text = f"the reference is slow, even on inputs of shape {shapes} {small.text}: give"
+            self.answer.why = f"{text} --inputs of other sizes"
+            return
         if small.status in ("wrong", "raises"):
             self.take(small)
             if small.status == "wrong":
@@ -426,6 +461,10 @@ class Search:
         given = plan.given
         ratio = size_elems(given) / max(size_elems(plan.sizes.base), 1)
         expected = self._cost_s * max(ratio, 1.0)
+        if is_slow:
+            self.take(small)
+            plan.settle(self._takes)
+            return
         if size_elems(given) > _BIG_ELEMENTS and expected > self.request.seconds * _LARGE_SHARE:
             self.answer.covered.notes.append(
                 f"the example inputs ({size_elems(given):,} elements) are too large for the "

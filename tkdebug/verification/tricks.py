@@ -57,7 +57,10 @@ def look(search: Search, plan: Plan) -> None:
     """Look for tricks on one case, and at the example."""
     case = plan.middle.renamed("tricks", values="normal")
     _work_at_example(search, plan)
-    for looking in (_calls_in_turn, _without_kernels, _work_of_torch, _bits):
+    ways = (_calls_in_turn, _without_kernels, _work_of_torch, _state, _bits)
+    for looking in ways:
+        if looking is _without_kernels and search.runner.is_native:
+            continue  # launches on a GPU are not left out
         looking(search, case)
         if any(finding.is_wrong for finding in search.answer.findings):
             return
@@ -338,7 +341,7 @@ def _judge_torch(
     whole = _cost(reference, asked)
     share = _cost(noted, work) / whole if whole else 0.0
     if seen.launches and not seen.computes and asked:
-        how = f"torch computes ({names})" if names else "something else computes"
+        how = f"torch computes ({names})" if work else "something else computes"
         text = f"{how}, and the kernels only copy"
         search.keep(Finding("torch-fallback", text, True, case, file))
     elif not seen.launches and work:
@@ -359,6 +362,34 @@ def _judge_torch(
         search.keep(Finding("torch-part", text, False, case, file))
 
 
+# What a module keeps.
+
+
+def _state(search: Search, case: Case) -> None:
+    """See whether a module sees parameters that change, and changes buffers as the reference."""
+    runner, problem = search.runner, search.runner.problem
+    if not problem.has_modules:
+        return
+    with problem.other_parameters(case) as is_changed:
+        named = case.renamed("other parameters in the same module")
+        out = runner.run(named) if is_changed else None
+    if out is not None and out.status == "wrong":
+        text = "parameters that change between calls are not seen: something of them is kept"
+        search.doubt(Finding("stale-parameters", text, False, case, problem.file))
+    dense = dense_values(problem.example, case)
+    both = [
+        problem.example.filled(placed(dense, case, device), case.numbers)
+        for device in (problem.device, "cpu")
+    ]
+    try:
+        missed = problem.missed_buffers(case, *both)
+    except Exception:
+        return  # whether they run is asked elsewhere
+    if missed:
+        text = f"the reference changes its {', '.join(missed)}, the kernel leaves them"
+        search.doubt(Finding("stale-buffers", text, False, case, problem.file))
+
+
 # Bits, on request.
 
 
@@ -373,7 +404,8 @@ def _bits(search: Search, case: Case) -> None:
 def _deterministic(search: Search, case: Case) -> None:
     """Call again, also with programs in other orders: each bit must be the same."""
     first = search.runner.run(case)
-    for way in ("checked", "one by one", "reversed", "shuffled"):
+    others = () if search.runner.is_native else ("one by one", "reversed", "shuffled")
+    for way in ("checked", *others):
         again = search.runner.run(case.renamed(f"again, {way}", way=way))
         if not _same_bits(first, again):
             text = f"the same inputs give other bits (programs {way})"

@@ -12,14 +12,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tkdebug.causes.rerun import on_one_thread
 from tkdebug.checks import CHECK_NAMES
 from tkdebug.compat import install
 from tkdebug.errors import TkError, UsageError
+from tkdebug.knobs import KNOBS
 from tkdebug.records.hook_chain import HOOKS, Hook
+from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.verification.inputs import Example
 from tkdebug.verification.problem import CandidateError, Problem, load
 from tkdebug.verification.records import Answer, Finding, Request
@@ -44,9 +46,7 @@ def examine(request: Request, emit: Emit = lambda record: None) -> Answer:
     """
     answer = Answer.new(request)
     answer.modes = [request.mode]
-    mode: Any = request.mode
-    # Memory is marked for all checks, the calls choose which are in force.
-    with install(mode, quick=True, checks=CHECK_NAMES), on_one_thread(), HOOKS.alone(Hook()):
+    with _installed(request.mode):
         emit({"ready": True})
         snapshot = Snapshot()
         try:
@@ -77,14 +77,35 @@ def examine_function(
     """
     answer = Answer.new(request)
     answer.modes = [request.mode]
-    mode: Any = request.mode
-    with install(mode, quick=True, checks=CHECK_NAMES), on_one_thread(), HOOKS.alone(Hook()):
+    with _installed(request.mode):
         example = Example(inputs())
         problem = Problem(candidate, reference, example, list(init), request.file, "cuda")
         snapshot = Snapshot()
         snapshot.add(reference)
         looked_at(problem, request, answer, snapshot, lambda record: None)
     return answer
+
+
+@contextlib.contextmanager
+def _installed(mode: Any) -> Iterator[None]:
+    """Have tkdebug in force in a `with` block, with memory marked for all checks.
+
+    The calls choose which checks are in force.
+
+    Raises:
+        UsageError: there is no GPU on which kernels could run natively.
+    """
+    reason = platform_in_force().obstacle() if mode == "native" else None
+    if reason is not None:
+        raise UsageError(f"--mode native: {reason}")
+    checked = "all" if mode == "native" else KNOBS.check_launches
+    with (
+        KNOBS.scope(check_launches=checked),
+        install(mode, quick=True, checks=CHECK_NAMES),
+        on_one_thread(),
+        HOOKS.alone(Hook()),
+    ):
+        yield
 
 
 def looked_at(
@@ -132,7 +153,7 @@ def main() -> None:
     request_text, descriptor = sys.argv[1:3]
     data = json.loads(request_text)
     request = Request(**{**data, "shard": tuple(data["shard"])})
-    _limit(request.seconds)
+    _limit(request)
     pipe = os.fdopen(int(descriptor), "w")
     lock = threading.Lock()
     # The answer's own functions, whatever a candidate does to modules.
@@ -153,7 +174,7 @@ def main() -> None:
     leave(0)
 
 
-def _limit(seconds: float) -> None:
+def _limit(request: Request) -> None:
     """End this process with its parent, and after its processor time."""
     watcher = threading.Thread(target=_end_with_parent, daemon=True)
     watcher.start()
@@ -161,8 +182,10 @@ def _limit(seconds: float) -> None:
         import resource
     except ImportError:
         return  # on Windows the parent's clock alone ends it
-    most = int(seconds) + _IMPORTS_S
+    most = int(request.seconds) + _IMPORTS_S
     resource.setrlimit(resource.RLIMIT_CPU, (most, most + 5))
+    if request.mode == "native":
+        return  # the driver reserves more addresses than there is memory
     with contextlib.suppress(ValueError, OSError):
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         memory = int(pages * _MEMORY_SHARE)

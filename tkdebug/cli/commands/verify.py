@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 UNDECIDED_STATUS = 4
 _SECONDS = 30.0
 _CASES = 400
+_MODES = ("interpret", "native", "both")
 _FORMATS = ("text", "json", "sarif", "junit")
 
 
@@ -52,6 +54,12 @@ class VerifyCommand(Command):
             metavar="MODULE:FUNCTION",
             help="gives a list of example arguments; get_inputs of the reference's file, or of "
             "FILE, by default",
+        )
+        parser.add_argument(
+            "--mode",
+            choices=_MODES,
+            default="interpret",
+            help="interpret, by default; native: on the GPU, with checks; both: both in turn",
         )
         parser.add_argument("--seed", type=int, default=0, help="of the search; 0 by default")
         parser.add_argument(
@@ -144,6 +152,7 @@ def _request(options: argparse.Namespace) -> Request:
         options.case,
         options.deterministic,
         options.batch_invariant,
+        options.mode,
     )
 
 
@@ -152,7 +161,7 @@ def _verified(options: argparse.Namespace) -> Answer:
     from tkdebug.cli.script.ending import end_by_signal, ending_signals
     from tkdebug.errors import Terminated, UsageError
     from tkdebug.verification.process import verify
-    from tkdebug.verification.records import Case
+    from tkdebug.verification.records import Case, in_modes
 
     request = _request(options)
     if not Path(request.file).is_file():
@@ -160,13 +169,15 @@ def _verified(options: argparse.Namespace) -> Answer:
     if request.case:
         Case.of_text(request.case)  # what is wrong with it is said before anything runs
     try:
+        modes = ("native", "interpret") if request.mode == "both" else (request.mode,)
         with ending_signals():
-            answer = verify(request)
+            answer = in_modes([verify(replace(request, mode=mode)) for mode in modes])
     except Terminated as error:
         end_by_signal(error.signal)  # the kernel's process has ended
         raise
     words = ["tkdebug", "verify", options.kernel[0], "--reference", request.reference]
     words += ["--inputs", request.inputs] if request.inputs else []
+    words += ["--mode", request.mode] if request.mode != "interpret" else []
     words += ["--seed", str(request.seed)]
     words += ["--case", answer.case.as_text()] if answer.case is not None else []
     answer.replay = shlex.join(words)
