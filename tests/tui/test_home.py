@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +86,23 @@ async def test_home_of_a_run_without_launches_says_where_to_look(tmp_path: Path)
             assert "no findings" in text or "nothing found" in text
             await pilot.press("n", "left", "s")
             assert "no findings" in notified(app)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35)])
+async def test_home_of_a_killed_run_shows_what_was_recorded(tmp_path: Path, size):
+    def killed(file: Path) -> None:
+        tui_sample.launch(9, None)
+
+    path = tui_sample.write_run(tmp_path / "run.tkd", during=killed)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE run SET end_ns = NULL, exit_status = NULL, host = ''")
+    with Session.open(path) as session:
+        app = TkdebugApp(session, opens="home")
+        async with app.run_test(size=size) as pilot:
+            await until(pilot, lambda: "no end recorded" in screen_text(app), "how it ended")
+            await until(pilot, lambda: "Next  ✖ kernels.py:9" in screen_text(app), "the fault")
+            await pilot.press("1")
+            await until(pilot, lambda: "unfinished" in screen_text(app), "the launch")
 
 
 async def test_home_of_very_many_faults_is_bounded_and_says_so(tmp_path: Path):

@@ -310,14 +310,13 @@ class FaultsPane(FilteredPane):
 
     def tab_mark(self) -> Text:
         """Return the number of faults that count, and the number of warnings."""
-        faults = sum(group.first.event.fails for group in self._all)
-        warnings = sum(group.first.event.is_open for group in self._all) - faults
-        more = "" if self._snapshot is None else self._snapshot.more
-        mark = Text("")
-        if faults:
-            mark.append(f" ✖{display.count(faults)}{more}", style=palette.FAULT)
-        if warnings:
-            mark.append(f" ▲{display.count(warnings)}{more}", style=palette.WARNING)
+        mark, snapshot = Text(""), self._snapshot
+        if snapshot is not None and snapshot.failing:
+            count = display.count(snapshot.failing)
+            mark.append(f" ✖{count}{snapshot.more}", style=palette.FAULT)
+        if snapshot is not None and snapshot.warnings:
+            count = display.count(snapshot.warnings)
+            mark.append(f" ▲{count}{snapshot.more}", style=palette.WARNING)
         return mark
 
     def _show_rows(self) -> None:

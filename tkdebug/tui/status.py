@@ -32,9 +32,7 @@ def status_line(
     line.append("tkdebug ", style=palette.STRONG)
     if snapshot is not None:
         line.append(f"{display.file_name(snapshot.run.script)}  ")
-    bad = 0
-    if snapshot is not None:
-        bad = sum(group.first.event.fails for group in snapshot.faults)
+    bad = 0 if snapshot is None else snapshot.failing
     if bad and state.phase == "ended" and state.number == 0:
         # A recorded run has the script's own status, which knows nothing of faults.
         line.append("✖ ended, faults (the script: exit 0)", style=palette.FAULT)
@@ -53,9 +51,10 @@ def status_line(
         line.append(
             _plural(bad, "fault", "faults", snapshot.more), style=palette.FAULT if bad else ""
         )
-        warnings = sum(group.first.event.is_open for group in snapshot.faults) - bad
-        if warnings:
-            line.append(f"  {_plural(warnings, 'warning', 'warnings')}", style=palette.WARNING)
+        if snapshot.warnings:
+            line.append(
+                f"  {_plural(snapshot.warnings, 'warning', 'warnings')}", style=palette.WARNING
+            )
         line.append(f"  {display.shown(snapshot.run.mode, 20)}", style=palette.MUTED)
     elif not failure:
         line.append(

@@ -135,12 +135,15 @@ class KernelText:
     def stage_marks(self, faults: tuple[FaultGroup, ...]) -> dict[int, str]:
         """Return gutter marks by line of the stage: ops of a faulting line that can fault so."""
         marks: dict[int, str] = {}
+        seen = set()
         for group in faults:
             fault = group.first.event
             if self.kernel is None or fault.kernel != self.kernel.name or not fault.frames:
                 continue
-            if not fault.is_open:
+            key = fault.frames, fault.kind, fault.op_id, fault.severity
+            if not fault.is_open or key in seen:
                 continue
+            seen.add(key)
             chains = (self.all_chains or {}).items()
             lines = [n for n, of_line in chains if fault.frames in of_line]
             ops = _OPS_OF_KIND.get(fault.kind, ())

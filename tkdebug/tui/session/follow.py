@@ -108,6 +108,11 @@ class Follower:
             kernels = (*kernels, *new)[:MAX_KERNELS] if new else kernels
         summaries = self.session.kernel_summaries()
         progress = {(p.process, p.launch_id): p for p in self.session.progress()}
+        if faults_changed:
+            faults = (*self._faults.values(), *running)
+            failing = sum(group.first.event.fails for group in faults)
+            warnings = sum(group.first.event.is_open for group in faults) - failing
+            last = replace(last, faults=faults, failing=failing, warnings=warnings)
         self._last = replace(
             last,
             run=run,
@@ -115,7 +120,6 @@ class Follower:
             launch_count=sum(summary.launches for summary in summaries),
             summaries=last.summaries if summaries == last.summaries else summaries,
             kernels=kernels,
-            faults=(*self._faults.values(), *running) if faults_changed else last.faults,
             faulty=frozenset(self._faulty) if faults_changed else last.faulty,
             fault_limit_reached=self._faults_left_out,
             progress=last.progress if progress == last.progress else progress,

@@ -22,6 +22,7 @@ class Snapshot:
     Attributes:
         rows: the latest launches, in order of `seq`.
         launch_count: the number of all launches, also those no longer among `rows`.
+        failing: the number of `faults` by which a run fails, and `warnings` of others that count.
         faulty: launches that had a fault by which a run fails.
         fault_limit_reached: further kinds of fault are not among `faults`.
         others: the totals of other programs on the GPU.
@@ -33,6 +34,8 @@ class Snapshot:
     summaries: tuple[KernelSummary, ...] = ()
     kernels: tuple[RecordedKernel, ...] = ()
     faults: tuple[FaultGroup, ...] = ()
+    failing: int = 0
+    warnings: int = 0
     faulty: frozenset[LaunchKey] = frozenset()
     fault_limit_reached: bool = False
     progress: Mapping[LaunchKey, Progress] = field(default_factory=dict)
