@@ -45,6 +45,7 @@ async def test_home_opens_at_the_fault_in_what_is_inlined(session, size):
         assert line(app) == 9
         text = screen_text(app)
         assert "Next  ✖ kernels.py:9" in text
+        assert " n the next finding" in text  # until the user goes anywhere
         caret = next(row for row in text.split("\n") if "^ load reads past the end" in row)
         code = next(row for row in text.split("\n") if "▌✖" in row and "tl.load" in row)
         assert caret.index("^") == code.index("tl.load")
@@ -57,11 +58,13 @@ async def test_home_opens_at_the_fault_in_what_is_inlined(session, size):
         assert ("%x = tt.load" in text) == (size[0] >= 110)
         await pilot.press("f")
         await until(pilot, lambda: "add mask=offsets < n to the load" in screen_text(app), "it")
+        assert "esc Back" in screen_text(app)
         await pilot.press("escape", "u")
         assert line(app) == 16
         assert "▸1" in screen_text(app)
         await pilot.press("j")
         assert line(app) == 17
+        assert " n the next finding" not in screen_text(app)
         await pilot.press("g")
         assert line(app) == 9
         await pilot.press("s")

@@ -19,7 +19,7 @@ class AdvicePane(TablePane[Advice]):
 
     TAB = "advice"
     KEYS = (
-        ("saves", "share of the time of all kernels of the run"),
+        ("saves", "share of the time of all kernels; of full grids where the remark says so"),
         ("kernel", "how many times as fast its kernel would be"),
         ("Enter", "show the line in the kernel"),
     )

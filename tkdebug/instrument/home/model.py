@@ -384,6 +384,7 @@ class _ModelOfRun:
                 advice.predicted_gain,
                 advice.speedup,
                 advice.times,
+                advice.judged,
             )
 
     # Kernels

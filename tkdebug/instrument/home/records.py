@@ -440,6 +440,8 @@ class RemarkModel:
         gain: share of the run's time that is saved, 0 to 1; 0 where nothing is predicted.
         speedup: of the kernel.
         weighed: whose times it is weighed by.
+        judged: "launch" if gain and speedup are of the launches as they are, "filled" if of grids
+            that fill the GPU; "" if nothing is predicted.
     """
 
     number: int
@@ -452,6 +454,7 @@ class RemarkModel:
     gain: float
     speedup: float
     weighed: str
+    judged: str
 
 
 @dataclass(frozen=True, slots=True)

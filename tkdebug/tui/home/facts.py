@@ -234,13 +234,15 @@ class _Facts:
         return [*rows, self._legend(fault)]
 
     def _legend(self, fault: FaultModel) -> Text:
-        """Return what the two shades of a fault's pictures mean."""
-        good, bad = ("▒", "█") if self._panel.is_plain else ("■", "■")
-        names = ("right", "wrong") if fault.kind == "mismatch" else ("within", "outside")
-        marks = ((good, palette.MEANT, names[0]), (bad, palette.BAD, names[1]))
+        """Return what the shades of a fault's pictures mean."""
+        if fault.kind == "mismatch":
+            marks = [("░", palette.GOOD, "right"), ("█", palette.BAD, "wrong")]
+        else:
+            marks = [("░", palette.FRAME, "within"), ("█", palette.BAD, "outside")]
+            marks.append(("◆", palette.INK, "first"))
         line = Text(no_wrap=True, overflow="ellipsis")
-        for mark, style, name in marks:
-            line.append(mark, style=style)
+        for shade, style, name in marks:
+            line.append(shade if self._panel.is_plain else "■", style=style)
             line.append(f" {name}  ", style=palette.MUTED)
         return line
 
@@ -368,6 +370,8 @@ class _Facts:
         self._say(shown(remark.message, 800))
         if remark.gain > 0:
             saved = f"{remark.speedup:.2f}{TIMES} as fast; saves {_percent(remark.gain)} of the run"
+            if remark.judged == "filled":
+                saved += ", if its grids filled the GPU"
             self._say(saved, palette.MUTED)
 
     def _inlined(self) -> None:
