@@ -10,7 +10,7 @@ import tkdebug.language as tl
 from tkdebug.errors import CompileError
 from tkdebug.knobs import scope
 from tkdebug.variations import bisection
-from tkdebug.variations.divergence import front_end
+from tkdebug.variations.divergence import Divergence, Way, front_end
 from tkdebug.variations.native_levels import LEVELS, USUAL, below_ir
 from tkdebug.variations.outcomes import Outcome, Tolerance
 
@@ -98,6 +98,18 @@ def test_rounding_of_a_gpu_is_no_difference_natively(keep, kernel, natively):
     module = front_end(kept)
     assert Tolerance.of(module).relative == 0.0
     assert Tolerance.of(module, natively=True).relative == natively
+
+
+def test_crash_is_a_difference_from_what_ran_before(keep):
+    (kept,) = keep(lambda: exact[(1,)](torch.ones(1), torch.empty(1)))
+    divergence = Divergence(kept, "sm_80", 9.0)
+
+    def run():
+        assert "expected" in vars(divergence)
+        return Outcome({}, GRID, failure="CUDA error: an illegal memory access")
+
+    found = divergence.look(Way("native", kept, divergence.module, run=run))
+    assert found.difference.text == "it cannot be run: CUDA error: an illegal memory access"
 
 
 def test_after_a_crash_what_was_found_is_kept(keep, monkeypatch):

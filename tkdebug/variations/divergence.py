@@ -462,8 +462,8 @@ class Divergence:
     def look(self, way: Way) -> Found:
         """Compare a way with the usual one."""
         try:
+            expected = self._expected(way.usual)  # after a crash nothing runs on a GPU
             got = self._run(way)
-            expected = self._expected(way.usual)
             note = "" if way.fill is None else self._without_unwritten(way.fill, got, expected)
             tolerance = self.tolerance if way.run is None else self._native_tolerance
             found = difference(got, expected, tolerance)
