@@ -1,10 +1,10 @@
 """`tkdebug run -c` and `-`, and kernels of `python -c`, stdin, IPython and notebooks."""
 
 import os
-import subprocess
 
 import pytest
 from cli_scripts import ENVIRONMENT, python, tkdebug
+from warm_python import run_python
 
 from tkdebug.checks import OWN_NAMES
 
@@ -100,7 +100,7 @@ def test_install_can_be_undone_and_takes_the_place_of_an_earlier_one():
         "try: tkdebug.install(checks=['rac'])\n"
         "except tkdebug.TkError as error: print(error)\n"
     )
-    done = python("-c", code)
+    done = run_python("-c", code)
     assert done.stdout.splitlines() == [
         f"3.9.0 interpret {len(OWN_NAMES)}",
         "auto ()",
@@ -121,6 +121,7 @@ def test_install_in_a_script_under_run_leaves_things_as_they_are(write_script):
 
 
 SHELL = """\
+import os; os.dup2(1, 2)
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance(colors="nocolor")
 for number, cell in enumerate(CELLS):
@@ -138,8 +139,7 @@ CELLS = (
 
 
 def test_ipython_tells_each_cell_s_faults_by_the_cell_s_name():
-    both = {"capture_output": False, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    done = python("-c", SHELL.replace("CELLS", repr(CELLS)), env=QUIET, **both)
+    done = run_python("-c", SHELL.replace("CELLS", repr(CELLS)), env=QUIET)
     cells = [text.partition("\n")[2] for text in done.stdout.split("-- ")[1:]]
     full = "oob-store in fill: store writes offset 10 of `x`"
     assert cells[1].count(f"Cell In[2]:7: {full}") == 1

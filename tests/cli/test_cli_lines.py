@@ -10,6 +10,7 @@ import pytest
 from answer_schemas import valid
 from cli_scripts import tkdebug
 from native_support import needs_codegen, needs_nvdisasm
+from warm_python import run_python
 
 from tkdebug.cli.command_line import parse
 from tkdebug.cli.line_answers.formats import render_text
@@ -76,9 +77,7 @@ def session(script: Path) -> Path:
         "asked = AskedRun.of(parse(['lines', sys.argv[1]])[1])\n"
         "_record(find_program(sys.argv[1], (), False), Path(sys.argv[2]), 'sm_90a', asked)\n"
     )
-    from cli_scripts import python
-
-    done = python("-c", code, script, path, timeout=300)
+    done = run_python("-c", code, script, path)
     assert done.returncode == 0, done.stderr
     return path
 

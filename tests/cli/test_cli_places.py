@@ -3,10 +3,9 @@
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
-from cli_scripts import ENVIRONMENT, tkdebug
+from warm_python import start_python
 
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
@@ -25,15 +24,12 @@ def recording(write_script, tmp_path):
     """A run into run.tkd that goes on until it is killed or its stdin is closed."""
     path = tmp_path / "run.tkd"
     script = write_script("launch()\nprint('begun', flush=True)\nsys.stdin.read()\n", "long.py")
-    command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "-o", str(path), str(script)]
+    words = ("-m", "tkdebug", "run", "--no-tui", "-o", path, script)
     pipe = subprocess.PIPE
-    child = subprocess.Popen(
-        command, env=ENVIRONMENT, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
-    )
-    assert child.stdout.readline() == b"begun\n"
-    yield path, child
-    child.kill()
-    child.communicate()
+    with start_python(*words, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as child:
+        assert child.stdout.readline() == b"begun\n"
+        yield path, child
+        child.kill()
 
 
 @POSIX
@@ -43,7 +39,8 @@ def test_session_that_another_run_records_into_is_refused(recording, run_main, w
     status, out, err = run_main("run", "--no-tui", "-o", path, script)
     assert (status, out) == (2, "")
     assert err.startswith(f"tkdebug: {path}: is in use, a run of process {child.pid} that has not")
-    child.communicate()
+    child.stdin.close()
+    child.wait()
     assert launches(path) == 1
     assert not list(path.parent.glob(".run*"))
     assert run_main("run", "--no-tui", "-o", path, script)[:2] == (0, "ran\n")
@@ -80,17 +77,10 @@ else:
         file.write("x")
     open({str(fifo)!r}).read()
 """
-    done = tkdebug(
-        "run",
-        "--no-tui",
-        "-o",
-        path,
-        write_script(body),
-        stderr=subprocess.DEVNULL,
-        capture_output=False,
-        stdout=subprocess.DEVNULL,
-    )
-    assert done.returncode == -signal.SIGKILL
+    words = ("-m", "tkdebug", "run", "--no-tui", "-o", path, write_script(body))
+    nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with start_python(*words, **nowhere) as process:
+        assert process.wait(300) == -signal.SIGKILL
     status, _, err = run_main("run", "--no-tui", "-o", path, write_script("", "second.py"))
     with open(fifo, "w"):
         pass  # lets the child end

@@ -1,6 +1,7 @@
 """Stops in the IR after passes: each variable is what it is before any pass, or has none."""
 
 import linecache
+from functools import cache
 
 import debugged_kernels
 import pytest
@@ -97,9 +98,17 @@ AFTER = [
 ]
 
 
+@pytest.fixture(scope="module")
+def before_passes(example):
+    """Return the visits of a case's lines before any pass, and what it stores."""
+    return cache(lambda case: visits(case, example, "tile-ir"))
+
+
 @pytest.mark.parametrize(("case", "stage"), AFTER)
-def test_variables_after_passes_are_those_of_one_visit_of_the_line(case, stage, example):
-    before, wanted = visits(case, example, "tile-ir")
+def test_variables_after_passes_are_those_of_one_visit_of_the_line(
+    case, stage, example, before_passes
+):
+    before, wanted = before_passes(case)
     after, stored = visits(case, example, stage)
     for got, want in zip(stored, wanted, strict=True):
         torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from launching import launch
+from warm_python import run_module
 
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
@@ -209,8 +210,9 @@ if __name__ == "__main__":
 def test_session_has_the_last_launches_of_a_pool_that_is_ended(tmp_path, method):
     script, path = tmp_path / "pool.py", tmp_path / "run.tkd"
     script.write_text(POOL_SCRIPT)
-    command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "-o", path, script, method]
-    subprocess.run(command, env=ENVIRONMENT, check=True, capture_output=True, timeout=300)
+    words = ("run", "--no-tui", "-o", path, script, method)
+    done = run_module("tkdebug", *words, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
     with Session.open(path) as session:
         assert session.launch_count() == 200
 

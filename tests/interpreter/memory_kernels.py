@@ -1,4 +1,4 @@
-"""Run in a process of its own: prints how far one kernel's peak memory rises above its start."""
+"""Run in a process of its own: prints how far each kernel's peak memory rises above its start."""
 
 import sys
 from pathlib import Path
@@ -68,8 +68,7 @@ def resident_kib(field):
     return int(next(row for row in rows if row.startswith(field)).split()[1])
 
 
-def main(name):
-    torch.set_num_threads(1)
+def rise_of(name):
     kernel = globals()[name]
     x, out = torch.rand(SIZE), torch.ones(SIZE)
     index = torch.randperm(SIZE, dtype=torch.int32)
@@ -78,8 +77,10 @@ def main(name):
     Path("/proc/self/clear_refs").write_text("5")
     before = resident_kib("VmRSS")
     kernel.interpret[(SIZE // BLOCK,)](x, index, out, SIZE, BLOCK=BLOCK)
-    print((resident_kib("VmHWM") - before) * 1024)
+    return (resident_kib("VmHWM") - before) * 1024
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    torch.set_num_threads(1)
+    for name in sys.argv[1:]:
+        print(name, rise_of(name))
