@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli_scripts import tkdebug
+from warm_python import run_python
 
 from tkdebug.checks import CHECK_NAMES
 from tkdebug.cli import command_line, commands, machine_parts
@@ -447,8 +448,12 @@ def test_command_runs_as_a_module():
 @pytest.mark.parametrize("command", [["doctor"], ["report"], ["report", "-o", "/dev/full"]])
 def test_answer_that_cannot_be_written_is_one_line(session, command):
     words = [*command, session] if command[0] == "report" else command
-    with open("/dev/full", "w") as full:
-        done = tkdebug(*words, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    code = (
+        "import os, runpy\n"
+        "os.dup2(os.open('/dev/full', os.O_WRONLY), 1)\n"
+        "runpy.run_module('tkdebug', run_name='__main__')\n"
+    )
+    done = run_python("-c", code, *words)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert "cannot be written (No space left on device)" in line
