@@ -14,6 +14,10 @@ class OutsideError(Exception):
     """An access of memory that the launch was not given."""
 
 
+class MisalignedError(Exception):
+    """An access of several elements at no multiple of its size, which a GPU refuses."""
+
+
 class Memory:
     """Pieces of this process's memory that a kernel may access, by their addresses."""
 
@@ -23,6 +27,8 @@ class Memory:
 
     def _places(self, addresses: Bits, size: int) -> list[tuple[Mask, npt.NDArray[np.uint8], Any]]:
         found = []
+        if size & (size - 1) == 0 and (addresses % np.uint64(size)).any():
+            raise MisalignedError(f"{size} bytes at {int(addresses.max()):#x}")
         piece_of = np.searchsorted(self._starts, addresses, "right").astype(np.int64) - 1
         for number in np.unique(piece_of).tolist():
             chosen = piece_of == number

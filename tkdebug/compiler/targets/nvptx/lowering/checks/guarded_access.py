@@ -38,8 +38,8 @@ def guarded_load(
 ) -> Registers:
     """ld.global of a tile: all its words.
 
-    A vector that crosses the end of its tensor is read whole: it lies at a multiple of its size, so
-    that all of it is memory of one allocation.
+    A vector that crosses the end of its tensor is read whole, unless its elements have a bit each:
+    it lies at a multiple of its size, so that all of it is memory of one allocation.
 
     Args:
         access: the load.
@@ -65,7 +65,10 @@ def guarded_load(
     ways = TwoWays(access, text, may_loop=vector.is_packed and is_filled_alike)
 
     policy = modifiers.last_operand(text.use)
-    is_merged = vector.elements > 1 and not ways.has_whole_vectors
+    # Elements that have a bit each are read one by one: the base of a descriptor may lie at no
+    # multiple of a vector, which is reported.
+    is_whole = vector.is_packed or ways.has_whole_vectors or access.site.is_recomputed
+    is_merged = vector.elements > 1 and is_whole and not ways.has_whole_vectors
     parts = [f"part{word}" for word in range(vector.words)]
 
     def target(group: int) -> str:
@@ -91,8 +94,18 @@ def guarded_load(
         text.put(f"{ways.guard(group)}ld{modifiers.text}{vector.suffix} {there};")
 
     def far(group: int) -> None:
-        of_group = slice(group * vector.words, (group + 1) * vector.words)
-        text.put(*merging(group, names[of_group], sources[of_group]))
+        begin = group * vector.words
+        if is_whole:
+            of_group = slice(begin, begin + vector.words)
+            text.put(*merging(group, names[of_group], sources[of_group]))
+            return
+        for word in range(vector.words):
+            moved = word * vector.element_bytes
+            text.put(*((f"add.s64 l, o, {moved};",) if moved else ()))
+            text.put(ways.compared(group, "l" if moved else "o", ways.limit))
+            text.put(*ways.noted(group, word))
+            there = f"{names[begin + word]}, [{ways.place(group, moved)}]{policy}"
+            text.put(f"@q ld{modifiers.text}.b{vector.bits} {there};")
 
     text.put("{", *REGISTERS)
     is_masked = access.mask is not None
