@@ -15,7 +15,7 @@ def argmax(x):
 
 def slow(x):
     begun = time.process_time()
-    while time.process_time() - begun < 1e-4 * x.numel():
+    while time.process_time() - begun < 1e-5 * x.numel():
         pass
     return x * 3.0
 

@@ -173,6 +173,7 @@ VALUES: Mapping[str, Callable[..., Tensor]] = {
     "normal": lambda normal, like, rng: normal,
     "large": lambda normal, like, rng: normal * 60.0,
     "small": lambda normal, like, rng: normal * 1e-3,
+    "tiny": lambda normal, like, rng: normal * 1e-10,
     "negative": _negative,
     "positive": lambda normal, like, rng: normal.abs() + 0.1,
     "offset": lambda normal, like, rng: normal + 30.0,
@@ -188,6 +189,16 @@ VALUES: Mapping[str, Callable[..., Tensor]] = {
     "inf": _with((math.inf, -math.inf)),
 }
 SPECIAL_VALUES = ("nan", "inf")
+# Kinds of integers and bools, for which floats are normal. -100 is what losses ignore.
+INDEX_VALUES: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "negative indices": lambda drawn: torch.where(drawn % 3 == 0, -1, drawn),
+    "ignored indices": lambda drawn: torch.where(drawn % 3 == 0, -100, drawn),
+    "equal indices": lambda drawn: torch.full_like(drawn, int(drawn.reshape(-1)[0])),
+    "large integers": lambda drawn: drawn * 0 + 70_000 - drawn,
+    "all true": torch.ones_like,
+    "all false": torch.zeros_like,
+}
+_OF_BOOLS = ("all true", "all false")
 NEAR = "near "
 
 
@@ -216,10 +227,15 @@ def values_of(
     """
     if kind == "given" and tuple(shape) == tuple(example.shape):
         return example.clone()
+    change = INDEX_VALUES.get(kind)
     if example.dtype is torch.bool:
-        return torch.rand(tuple(shape), generator=rng) < 0.5
+        drawn = torch.rand(tuple(shape), generator=rng) < 0.5
+        return change(drawn) if change is not None and kind in _OF_BOOLS else drawn
     if not example.is_floating_point():
-        return _integers(example, shape, rng, most)
+        drawn = _integers(example, shape, rng, most)
+        is_plain = change is None or kind in _OF_BOOLS or not drawn.numel()
+        return drawn if is_plain or change is None else change(drawn).to(example.dtype)
+    kind = "normal" if change is not None else kind
     normal = torch.randn(tuple(shape), generator=rng, dtype=torch.float32)
     wide = example.double()
     finite = wide[wide.isfinite()]

@@ -94,7 +94,9 @@ class Seen:
 _PROCESS_EVENTS = frozenset(
     "subprocess.Popen os.fork os.forkpty os.posix_spawn os.system os.exec os.spawn".split()
 )
-_FRAME_EVENTS = frozenset(("sys._getframe", "sys._current_frames"))
+_FRAME_EVENTS = frozenset(
+    "sys._getframe sys._current_frames gc.get_objects gc.get_referrers gc.get_referents".split()
+)
 _STDLIB = sysconfig.get_path("stdlib")
 _hearing: list[Watcher] = []
 

@@ -417,6 +417,7 @@ class Oracle:
         has_empty: whether an input has no elements.
         has_inf: whether an input has infinite ones.
         has_special: whether an input has infinite ones or NaNs.
+        aliases: whether a result is memory of an input.
     """
 
     expected: list[Expected]
@@ -428,6 +429,7 @@ class Oracle:
     has_empty: bool = False
     has_inf: bool = False
     has_special: bool = False
+    aliases: bool = False
 
     def tolerance_text(self) -> str:
         """Return how the tolerance came about, in words."""
@@ -477,7 +479,10 @@ def ask(
     if time.process_time() - begun > most_s or (elements > _MOST_RESULTS and most_s < math.inf):
         raise DearError("it takes too long on these inputs")
     exact_mode = Lifted()
-    exact = _flat(*run(is_wide=True, lift=exact_mode), changed)
+    result, given = run(is_wide=True, lift=exact_mode)
+    storages = {t.untyped_storage().data_ptr() for t in given}
+    aliases = any(t.untyped_storage().data_ptr() in storages for _, t in tensors_in(result))
+    exact = _flat(result, given, changed)
     floats = [t.dtype for t in before if t.is_floating_point()]
     dtype = min(floats, key=lambda d: -torch.finfo(d).eps, default=torch.float32)
     sum_unit = torch.finfo(torch.float64 if dtype is torch.float64 else torch.float32).eps / 2
@@ -517,7 +522,7 @@ def ask(
     text = str(dtype).removeprefix("torch.")
     has_empty = any(not t.numel() for t in before)
     has_inf = any(bool(t.isinf().any()) for t in before if t.is_floating_point())
-    has = (has_empty, has_inf, has_inf or has_nan)
+    has = (has_empty, has_inf, has_inf or has_nan, aliases)
     return Oracle(expected, changed, exact_mode.ops, longest, unit, text, *has)
 
 

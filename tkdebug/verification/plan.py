@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tkdebug.verification.hints import Hints
-from tkdebug.verification.inputs import VALUES, Example, near_name, size_elems
+from tkdebug.verification.inputs import INDEX_VALUES, VALUES, Example, near_name, size_elems
 from tkdebug.verification.records import Case
 
 # Tries: whether the reference takes these inputs.
@@ -260,18 +260,53 @@ class Plan:
         """Yield the cases: planned ones, by what they vary in turn, then random ones."""
         families = (
             *(self._sized(), self._laid_out(), self._typed(), self._valued(), self._run()),
-            *(self._grown(), self._edged()),
+            *(self._grown(), self._edged(), self._indexed()),
         )
         yield from _in_turn(families)
         yield from self.random()
 
     def doubtful(self) -> Iterator[Case]:
-        """Yield cases of broadcast sizes, which a kernel may not mean to take."""
+        """Yield cases that a kernel may not mean to take: other ranks, mixed types, broadcasts."""
+        yield from self._ranked()
+        yield from self._mixed()
         for number, group in enumerate(self.sizes.broadcast):
             tensor, axis = group.places[0]
             case = with_size(self.middle, group, 1)
             name = f"size 1 of axis {axis} of input {tensor}, the reference broadcasts it"
             yield case.renamed(name, seed=self.seed + 700 + number)
+
+    def _ranked(self) -> Iterator[Case]:
+        """Yield cases with one axis more in front, for the tensors that have the most axes."""
+        most = max((len(shape) for shape in self.middle.shapes), default=0)
+        for first in (1, 2):
+            shapes = tuple(
+                (first, *shape) if len(shape) == most else shape for shape in self.middle.shapes
+            )
+            case = replace(self.middle, shapes=shapes)
+            if most and size_elems(case) <= _MOST_ELEMENTS:
+                yield case.renamed(f"one axis of {first} more", seed=self.seed + 720 + first)
+
+    def _mixed(self) -> Iterator[Case]:
+        """Yield cases in which one tensor alone has another float type."""
+        floats = [place for place, one in enumerate(self.given.dtypes) if "float" in one]
+        for place in floats if len(floats) > 1 else ():
+            dtypes = list(self.middle.dtypes)
+            dtypes[place] = "float32" if dtypes[place] != "float32" else "float16"
+            yield self.middle.renamed(
+                f"dtype {dtypes[place]} of input {place} alone",
+                dtypes=tuple(dtypes),
+                seed=self.seed + 730 + place,
+            )
+
+    def _indexed(self) -> Iterator[Case]:
+        """Yield other integers and bools: the reference says which it takes."""
+        kinds = {dtype for dtype in self.given.dtypes if "float" not in dtype}
+        for turn, values in enumerate(INDEX_VALUES if kinds else ()):
+            is_of_bools = values.startswith("all")
+            if kinds - {"bool"} if not is_of_bools else "bool" in kinds:
+                yield self.middle.renamed(
+                    f"values {values}", values=values, seed=self.seed + 470 + turn
+                )
 
     def _grown(self) -> Iterator[Case]:
         """Yield cases with all sizes larger at once, and with many elements."""
@@ -389,6 +424,14 @@ class Plan:
                     f"dtype {dtype}", dtypes=dtypes, seed=self.seed + 300 + turn
                 )
                 yield case
+            for values in ("large", "offset", "small"):
+                if "16" in dtype and "float" in "".join(dtypes):
+                    yield self.middle.renamed(
+                        f"dtype {dtype}, values {values}",
+                        dtypes=dtypes,
+                        values=values,
+                        seed=self.seed + 330 + turn,
+                    )
         for turn, dtype in enumerate(("float16", "bfloat16")):
             dtypes = tuple(dtype if "float" in one else one for one in self.given.dtypes)
             for number, unit in enumerate(self.sizes.apart):
@@ -398,6 +441,7 @@ class Plan:
                         name = f"dtype {dtype}, size {size} in place of {unit.size}"
                         seed = self.seed + 310 + 10 * turn + number
                         yield case.renamed(name, dtypes=dtypes, values="positive", seed=seed)
+                        yield case.renamed(name, dtypes=dtypes, values="offset", seed=seed)
                         break
 
     def _valued(self) -> Iterator[Case]:

@@ -48,7 +48,8 @@ KINDS: Mapping[str, str] = {
     "stale-parameters": "parameters of a module that change between calls are not seen",
     "nan-of-reference": "the reference makes a NaN of finite inputs, and the kernel a number",
     "stale-buffers": "the reference changes buffers of its module, the kernel does not",
-    "broadcast": "the result is wrong for inputs that the reference broadcasts",
+    "other-inputs": "the result is wrong for inputs that the kernel may not mean to take",
+    "aliased-result": "the result is memory of an input, where the reference's is its own",
 }
 
 

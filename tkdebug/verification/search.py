@@ -303,16 +303,26 @@ class Runner:
             out.status = "wrong"
             out.finding = Finding(out.wrong.kind, out.wrong.text, True, out.case, self.problem.file)
         elif out.case.dtypes == self.problem.example.case().dtypes:
-            out.doubt = out.doubt or self._other_dtype(out)
+            out.doubt = out.doubt or self._other_dtype(out) or self._aliased(out)
 
     def _other_dtype(self, out: Outcome) -> Finding | None:
-        """Return a remark on floats of another dtype than the reference's, if there are any."""
+        """Return a remark on a tensor of another dtype than the reference's, if there is any."""
         assert out.oracle is not None
         for (name, got), one in zip(out.result or (), out.oracle.expected, strict=True):
             wanted = got.dtype if one.native is None else one.native.dtype
-            if got.is_floating_point() and wanted.is_floating_point and got.dtype != wanted:
+            if got.dtype != wanted and got.dim():
                 text = f"{name} is of {got.dtype}, where the reference gives {wanted}"
                 return Finding("dtype", text, False, out.case, self.problem.file)
+        return None
+
+    def _aliased(self, out: Outcome) -> Finding | None:
+        """Return a remark on a result that is an input's memory, if the reference's is not."""
+        assert out.oracle is not None
+        given = {host_view(t).untyped_storage().data_ptr() for t in out.given if t.numel()}
+        for name, t in tensors_in(out.raw):
+            if host_view(t).untyped_storage().data_ptr() in given and not out.oracle.aliases:
+                text = f"{name} is memory of an input, where the reference gives memory of its own"
+                return Finding("aliased-result", text, False, out.case, self.problem.file)
         return None
 
 
@@ -530,7 +540,7 @@ class Search:
                 self.take(out)
                 continue
             text = f"with {case.name}: {out.finding.message}"
-            self.doubt(Finding("broadcast", text, False, case, self.runner.problem.file))
+            self.doubt(Finding("other-inputs", text, False, case, self.runner.problem.file))
             return
 
     def _is_dear(self, case: Case) -> bool:

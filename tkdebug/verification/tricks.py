@@ -50,6 +50,7 @@ _PART = 4
 # Torch does the work if it does this part of the reference's, by a rough count of operations.
 _WORK_SHARE = 0.5
 _MOST_EXAMPLE = 1 << 24
+_MOST_COMPARED = 1 << 14
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 
 
@@ -230,8 +231,9 @@ def _without_kernels(search: Search, case: Case) -> None:
     out = runner.run(case.renamed("kernels left out", way="skipped"))
     if not out.seen.launches or out.status != "right" or not out.elements:
         return
+    values = "given" if case.values == "given" else "normal"
     again = runner.run(
-        case.renamed("kernels left out", way="skipped", seed=case.seed + 1, values="normal")
+        case.renamed("kernels left out", way="skipped", seed=case.seed + 1, values=values)
     )
     if again.status == "right" and again.elements:
         search.keep(
@@ -306,6 +308,9 @@ def _work_at_example(search: Search, plan: Plan) -> None:
         return
     search.note_late(seen, case)
     work = ", ".join(sorted(_plain(own.keys())))
+    is_small = sum(math.prod(shape) for shape in case.shapes) <= _MOST_COMPARED
+    if is_small and not search.runner.is_native:
+        _without_kernels(search, plan.given)
     if not seen.launches:
         text = "for the example inputs no kernel is launched, for others there is one"
         text += f"; torch computes ({work})" if work else ""
@@ -464,7 +469,7 @@ class Snapshot:
 
     def __init__(self) -> None:
         self._owners: dict[str, tuple[Any, bool]] = {
-            name: (owner, name == "torch.Tensor") for name, owner in _owners().items()
+            name: (owner, name in _WHOLE) for name, owner in _owners().items()
         }
         self._before = dict(self._functions())
 
@@ -477,6 +482,8 @@ class Snapshot:
     def _functions(self) -> Iterator[tuple[str, tuple[object, object]]]:
         for name, (owner, is_whole) in self._owners.items():
             yield from _of_owner(name, owner, is_whole)
+            if isinstance(owner, ModuleType):
+                yield f"sys.modules[{name}]", (sys.modules.get(name), None)
         for name in ("stdout", "stderr"):
             yield f"sys.{name}", (getattr(sys, name), None)
 
@@ -536,6 +543,10 @@ def _of_owner(
             yield from _of_owner(f"{prefix}.{name}", value, True)
 
 
+# Owners whose names with two underscores, or whose classes, compare and call.
+_WHOLE = frozenset(("torch.Tensor", "torch.nn.Module", "torch.testing._comparison"))
+
+
 def _owners() -> dict[str, object]:
     import numpy
     import triton
@@ -543,6 +554,7 @@ def _owners() -> dict[str, object]:
     return {
         "torch": torch,
         "torch.testing": torch.testing,
+        "torch.testing._comparison": torch.testing._comparison,  # noqa: SLF001
         "torch.nn.functional": torch.nn.functional,
         "torch.cuda": torch.cuda,
         "torch.cuda.Event": torch.cuda.Event,
@@ -554,6 +566,7 @@ def _owners() -> dict[str, object]:
         "numpy.testing": numpy.testing,
         "time": time,
         "timeit": timeit,
+        "math": math,
         "torch.utils.benchmark.Timer": torch.utils.benchmark.Timer,
         "threading.Thread": threading.Thread,
         "builtins": builtins,
