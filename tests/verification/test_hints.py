@@ -1,8 +1,13 @@
 """Constants of a kernel's file, and the sizes beside them."""
 
+from itertools import islice
+
 import pytest
+import torch
 
 from tkdebug.verification.hints import Hints
+from tkdebug.verification.inputs import Example
+from tkdebug.verification.plan import Plan, Sizes
 
 SOURCE = """
 def kernel(x):
@@ -23,6 +28,20 @@ def test_compared_numbers_come_first():
 def test_sizes_are_beside_blocks_and_constants():
     edges = Hints((777,)).edges([32])
     assert edges == [33, 65, 32, 777, 778]
+
+
+def test_inputs_beside_constants_large_ones_and_all_sizes_at_once_are_planned():
+    example = Example([torch.rand(64, 128)])
+    sizes = Sizes.learn(example.case(), lambda case: True)
+    plan = Plan(example, example.case(), sizes, 0, hints=Hints((5000,), (2.5,)), blocks=[96])
+    plan.settle(lambda case: True)
+    planned = list(islice(plan.cases(), 200))
+    shapes = {case.shapes[0] for case in planned}
+    assert {5000, 5001, 97, 193} <= {size for shape in shapes for size in shape}
+    assert any(rows * columns > 150_000 for rows, columns in shapes)
+    assert any(rows > 128 and columns > 128 for rows, columns in shapes)
+    assert "near 2.5" in {case.values for case in planned}
+    assert {len(case.shapes[0]) for case in plan.doubtful()} == {3}
 
 
 @pytest.mark.parametrize("text", ["def (", "x = 1 << 10_000_000", "x = 2 ** -5 + 10 ** 400"])

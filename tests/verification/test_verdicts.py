@@ -135,18 +135,11 @@ def test_reference_that_the_candidate_replaces_is_a_finding():
     assert "verified_references.triple" in answer.findings[0].message
 
 
-def test_sizes_beside_the_constants_of_the_file_are_tried():
-    with KNOBS.scope(cause_seconds=0.05):
-        answer = examine(request("short_rows", cases=150, seconds=5.0))
-    assert kinds(answer) == ["wrong-value"]
-    assert answer.case.shapes[0][1] > 5_000
-
-
 def test_index_of_any_of_the_equal_values_is_right_and_no_other():
-    right_one = examine(request("argmax", "argmax", cases=60))
+    right_one = examine(request("argmax", "argmax", cases=40))
     assert (right_one.verdict, kinds(right_one)) == ("right", [])
     with KNOBS.scope(cause_seconds=0.05):
-        assert kinds(examine(request("sum_of_argmaxes", "argmax", cases=60))) == ["wrong-value"]
+        assert kinds(examine(request("sum_of_argmaxes", "argmax", cases=40))) == ["wrong-value"]
 
 
 def test_slow_reference_is_asked_for_small_inputs_alone():

@@ -206,15 +206,6 @@ def gives_wide_floats(x):
     return right(x).double()
 
 
-def short_rows(x):
-    assert x.is_contiguous()
-    o = torch.zeros_like(x)
-    if x.numel():
-        count = min(x.numel(), 5_000 * x.shape[0])
-        scale_kernel[(triton.cdiv(count, 64),)](x.contiguous(), o, count, 3.0, BLOCK=64)
-    return o
-
-
 @triton.jit
 def argmax_kernel(x, o, n, SUM: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
