@@ -50,6 +50,15 @@ def test_an_edit_that_fixes_the_launch_is_named_with_its_line(faults, device):
     assert "rm[:, None] * sxm + rn[None, :] * sxn" in after
 
 
+def test_the_scripts_default_device_is_not_the_searchs(faults):
+    x, s, out = torch.randn(N, N), torch.randn(N), torch.empty(N, N)
+    scaled(x, s, out)
+    with torch.device("meta"), pytest.raises(AssertionError):
+        torch.testing.assert_close(out, x * s[:, None])
+    assert "wrong: all but the diagonal" in mismatch(faults).message
+    assert mismatch(faults).cause.verdict == "fixes"
+
+
 def test_one_element_alone_may_be_compared(faults):
     x = torch.randn(5, 100)
     y = softmax(x)

@@ -189,15 +189,17 @@ def _hand_on(
     caller = _caller(frame)
     if caller is None or (compared.fails is not None and caller is not frame):
         return  # a comparison that torch or numpy makes for itself
-    for a, b in _pairs(args, keywords):
-        rtol, atol, equal_nan = compared.tolerances(a, b, keywords, args[2:])
-        expects = True if compared.fails is None else _expected_answer(caller)
-        if expects is False:
-            return  # `assert not torch.equal(…)`: the answer is the one that is wanted
-        raises, frames = bool(expects), (_frame(caller),)
-        reference = REFERENCE.get()
-        failed(Comparison(compared.name, a, b, rtol, atol, equal_nan, frames, raises, reference))
-        return
+    # The script's modes, as its default device, are not for what is computed to explain it.
+    with torch._C.DisableTorchFunction():  # noqa: SLF001
+        for a, b in _pairs(args, keywords):
+            rtol, atol, equal_nan = compared.tolerances(a, b, keywords, args[2:])
+            expects = True if compared.fails is None else _expected_answer(caller)
+            if expects is False:
+                return  # `assert not torch.equal(…)`: the answer is the one that is wanted
+            raises, at = bool(expects), (_frame(caller),)
+            reference = REFERENCE.get()
+            failed(Comparison(compared.name, a, b, rtol, atol, equal_nan, at, raises, reference))
+            return
 
 
 def _pairs(args: Sequence[Any], keywords: Mapping[str, Any]) -> Iterator[tuple[Tensor, Tensor]]:
