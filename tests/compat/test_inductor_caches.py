@@ -9,22 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch._inductor import async_compile, codecache, config
-from torch._inductor.codecache import CacheBase
-from torch._inductor.runtime import triton_compat
-from torch._inductor.triton_bundler import (
-    StaticallyLaunchedAutotuner,
-    TritonBundle,
-    TritonBundler,
-    TritonKernelArtifact,
-    TritonKernelArtifacts,
-)
-from torch.utils import _triton
 
 from tkdebug import compat
 from tkdebug.compat.inductor import native
 from tkdebug.compat.replacements import Replacements
 from tkdebug.compat.upstream.recording import UpstreamRecorded
+
+# What is imported of Inductor is imported by the tests: all of it takes a second, which each
+# process that collects tests would take.
 
 HASH = "MWVLHVG42QSKOM6LZ2ORC4XSIODIRNKPH7DNPMKPFVPKTPVQYGFQ"
 
@@ -47,6 +39,8 @@ def compiled_by_an_installed_triton():
 @pytest.fixture
 def cached_kernels(tmp_path, monkeypatch):
     """Return the kernels that torch has loaded from its caches."""
+    from torch._inductor import async_compile, config
+
     kernels = {}
     monkeypatch.setattr(async_compile.CompiledTritonKernels, "_cache", kernels)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
@@ -56,6 +50,13 @@ def cached_kernels(tmp_path, monkeypatch):
 
 def bundle():
     """A kernel as it is kept beside a graph: a cubin, which torch launches by itself."""
+    from torch._inductor.triton_bundler import (
+        StaticallyLaunchedAutotuner,
+        TritonBundle,
+        TritonKernelArtifact,
+        TritonKernelArtifacts,
+    )
+
     artifacts = [
         TritonKernelArtifact("triton_poi_fused_add_0.cubin", b"\x7fELF"),
         TritonKernelArtifact("triton_poi_fused_add_0.json", b'{"hash": "[REPLACE]"}'),
@@ -70,6 +71,8 @@ def bundle():
 def test_kernels_that_torch_would_launch_by_itself_are_not_taken_from_its_cache(
     cached_kernels, in_force
 ):
+    from torch._inductor.triton_bundler import TritonBundler
+
     with in_force():
         TritonBundler.read_and_emit(bundle())
         assert not cached_kernels
@@ -78,6 +81,11 @@ def test_kernels_that_torch_would_launch_by_itself_are_not_taken_from_its_cache(
 
 
 def test_graphs_and_timings_of_another_compiler_have_other_keys(monkeypatch):
+    from torch._inductor import codecache
+    from torch._inductor.codecache import CacheBase
+    from torch._inductor.runtime import triton_compat
+    from torch.utils import _triton
+
     monkeypatch.setattr(torch.version, "cuda", "13.0")
 
     def keys(triton_key):
