@@ -394,7 +394,10 @@ def _bags_as_a_gpu_has(op: Any) -> Callable[[Kernel], Kernel]:
 
 
 def _lowest_of_equals(kernel: Kernel) -> Kernel:
-    """Return a `topk` that takes, of equal values, those with the lowest indices, as a GPU does."""
+    """Return a `topk` that takes the lowest indices of equal values.
+
+    An H200 takes the same ones, and returns them in another order.
+    """
 
     def run(
         self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
