@@ -106,7 +106,8 @@ def _of_reference(
     if sum(tensor.untyped_storage().nbytes() for tensor in tensors.values()) > _MOST_BYTES:
         return {}
     inputs = _Inputs(address_of(tensor) for tensor in tensors.values())
-    with torch.enable_grad(), inputs:
+    # The reference is the script's, and so are the modes around it.
+    with torch._C._EnableTorchFunction(), torch.enable_grad(), inputs:  # noqa: SLF001
         result = reference()
     if not isinstance(result, Tensor) or not result.requires_grad:
         return {}

@@ -271,8 +271,8 @@ class FaultsPane(FilteredPane):
             )
         else:
             self._empty_text = (
-                "no fault: every checked access was within its tensor; run --check all looks for "
-                "more" + self.filling_text()
+                "no fault: every checked access was within its tensor; `tkdebug run --check all` "
+                "looks for more" + self.filling_text()
             )
         self.query_one("#fault-detail").display = bool(snapshot and snapshot.faults)
         if self._all is not self._listed:
