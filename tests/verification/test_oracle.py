@@ -1,4 +1,4 @@
-"""What the reference in fp64 says: how far results may be, and where they are free."""
+"""The reference in fp64: how far results may be, and where they are free."""
 
 import contextlib
 
