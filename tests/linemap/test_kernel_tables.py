@@ -15,7 +15,7 @@ from native_support import needs_codegen, needs_nvdisasm
 import tkdebug
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.rewriting.rewriter import Rewriter
-from tkdebug.compiler.targets.nvptx import compile as compile_stage
+from tkdebug.compiler.targets.nvptx import pipeline as pipeline_stage
 from tkdebug.compiler.targets.nvptx.codegen import generation
 from tkdebug.compiler.targets.nvptx.cubins.line_tables import cubin_tables
 from tkdebug.compiler.targets.nvptx.native_code import PerformanceNote
@@ -268,9 +268,9 @@ class LoseLoadLocations:
 
 @pytest.fixture
 def planted(monkeypatch):
-    pipeline = compile_stage.gpu_pipeline
+    pipeline = pipeline_stage.gpu_pipeline
     monkeypatch.setattr(
-        compile_stage,
+        pipeline_stage,
         "gpu_pipeline",
         lambda *arguments, **options: (*pipeline(*arguments, **options), LoseLoadLocations()),
     )

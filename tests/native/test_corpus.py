@@ -11,7 +11,8 @@ from corpus import Corpus, failure_table
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.compiler.targets.nvptx import compile as stages
+from tkdebug.compiler.targets.nvptx import pipeline
+from tkdebug.compiler.targets.nvptx.lowering import driver
 
 
 @tkdebug.jit
@@ -52,13 +53,13 @@ class SubtractInstead:
 
 
 def test_a_wrong_pass_is_named():
-    whole = stages.gpu_pipeline
+    whole = pipeline.gpu_pipeline
 
     def broken(*arguments, **options):
         return (SubtractInstead(), *whole(*arguments, **options))
 
     corpus = Corpus(["sm_90a"], check_gpu_ir=True)
-    with mock.patch.object(stages, "gpu_pipeline", broken):
+    with mock.patch.object(pipeline, "gpu_pipeline", broken):
         launch(corpus)
     (row,) = corpus.rows
     assert row.cause.startswith("_WrongPass: after subtract-instead: argument")
@@ -70,8 +71,8 @@ def test_a_compile_error_is_counted_by_its_cause():
         raise NotImplementedError("op 17 of %x is not known")
 
     corpus = Corpus(["sm_80", "sm_90a"])
-    with mock.patch.object(stages, "lower_module", refuse):
+    with mock.patch.object(driver, "lower_module", refuse):
         launch(corpus)
     assert {row.cause for row in corpus.rows} == {
-        "NotImplementedError: op N of N is not known [compile.lower_to_llvm]"
+        "NotImplementedError: op N of N is not known [compile.lower_prepared]"
     }

@@ -13,7 +13,7 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.rewriting.rewriter import Rewriter
-from tkdebug.compiler.targets.nvptx import compile as nvptx_compile
+from tkdebug.compiler.targets.nvptx import pipeline as nvptx_pipeline
 
 FIRST, LAST = 0, 99
 
@@ -69,7 +69,7 @@ class BuildSilently:
 
 def rows(*planted: object, at: int = LAST) -> list[str]:
     """Return the failures, by cause, of a kernel compiled with a pass planted in the pipeline."""
-    real = nvptx_compile.gpu_pipeline
+    real = nvptx_pipeline.gpu_pipeline
 
     def pipeline(*arguments, **options):
         passes = real(*arguments, **options)
@@ -77,7 +77,7 @@ def rows(*planted: object, at: int = LAST) -> list[str]:
 
     corpus = Corpus(["sm_90a"])
     x, out = torch.ones(128), torch.zeros(128)
-    with mock.patch.object(nvptx_compile, "gpu_pipeline", pipeline), corpus.collecting():
+    with mock.patch.object(nvptx_pipeline, "gpu_pipeline", pipeline), corpus.collecting():
         scaled[(1,)](x, out, 100, BLOCK=128)
     assert len(corpus.rows) == 1
     return [row.cause + row.detail for row in corpus.failures]

@@ -54,7 +54,7 @@ def handwritten(compilation):
     code = assemble(PTX.format(target=target.name), "saxpy", target)
     shared = SHARED_BYTES.get(compilation._src.constants["BLOCK"], 0)
     compilation._compiled = CompiledModule(
-        "saxpy", module, "", target, None, shared, 4, (), code=code
+        "saxpy", lambda: module, "", target, None, shared, 4, (), code=code
     )
 
 

@@ -9,7 +9,7 @@ are made of them: an op is known by its id, never by its text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -97,6 +97,24 @@ class SnapshotRecorder:
     def after_pass(self, pass_name: str, module: Module) -> None:
         """Record the module as a pass left it."""
         self._record(f"{self.stage} after {pass_name}", module)
+
+    @property
+    def state(self) -> str:
+        """The part of the records so far on which further ones depend."""
+        stages = [snapshot.stage for snapshot in self.snapshots]
+        last = self.passes[-1].after if self.passes else ""
+        return repr((self.stage, self._each_pass, stages, last))
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether `finish` would record nothing."""
+        return not self._last_pass
+
+    def add(self, snapshots: Iterable[Snapshot], passes: Iterable[CompilerPass]) -> None:
+        """Add the records of an equal compile, from this state on to its end."""
+        self.snapshots += snapshots
+        self.passes += passes
+        self._last_pass = ""
 
     def _record(self, stage: str, module: Module) -> None:
         taken = {snapshot.stage for snapshot in self.snapshots}

@@ -38,15 +38,15 @@ from tkdebug.instrument.records import (
     fault_key,
     running_fault,
 )
-from tkdebug.instrument.session_file.columns import (
+from tkdebug.instrument.session_file.connection import SessionConnection
+from tkdebug.instrument.session_file.creation import file_behind
+from tkdebug.instrument.session_file.tables import Recorded, quoted, table_of
+from tkdebug.records.columns import (
     MAX_TEXT_CHARS,
     decode_integer,
     decode_json,
     decode_text,
 )
-from tkdebug.instrument.session_file.connection import SessionConnection
-from tkdebug.instrument.session_file.creation import file_behind
-from tkdebug.instrument.session_file.tables import Recorded, quoted, table_of
 from tkdebug.records.events import CompilerPass, Fault
 
 MAX_PAGE_ROWS = 10_000

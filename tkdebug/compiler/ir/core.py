@@ -245,6 +245,11 @@ class Module:
         self._next_id += 1
         return id_
 
+    @property
+    def next_id(self) -> int:
+        """The id that `new_id` gives out next."""
+        return self._next_id
+
     def reserve_ids(self, above: int) -> None:
         """Give out only ids greater than `above` from now on (used by the parser)."""
         self._next_id = max(self._next_id, above + 1)

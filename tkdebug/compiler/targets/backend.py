@@ -18,6 +18,7 @@ from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import Frame
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.artifacts import SnapshotRecorder
     from tkdebug.compiler.ir.core import Operation
     from tkdebug.compiler.passes.pass_run import Pass, PassRun, RunCallback
     from tkdebug.compiler.passes.pipeline import SnapshotCallback
@@ -87,12 +88,15 @@ class Observers:
         on_stage: called with the text of each stage; it may give an edited one to go on with.
         on_resources: called with threads and bytes of shared memory of a block before code is
             generated, which for tiles that fit nowhere would take minutes.
+        recorder: the recorder whose `after_run` is `on_run`. A backend that finds the kernel on
+            the disk adds what was recorded of it then.
     """
 
     snapshot: SnapshotCallback | None = None
     on_run: RunCallback | None = None
     on_stage: StageCallback | None = None
     on_resources: ResourceCallback | None = None
+    recorder: SnapshotRecorder | None = None
 
 
 class LoweredKernel(Protocol):

@@ -23,8 +23,8 @@ from tkdebug.errors import Frame
 from tkdebug.instrument.device_records import Origin
 from tkdebug.instrument.recording_process.ring import OPERATION, SCALARS, RingWriter, launch_format
 from tkdebug.instrument.records import NOT_A_RECORD, Launch, Output, RecordTables
-from tkdebug.instrument.session_file.columns import columns_of
 from tkdebug.instrument.session_file.queued_events import EncodedRow, Event, Stamped
+from tkdebug.records.columns import columns_of
 from tkdebug.records.events import KernelCompiled, LaunchProgress
 from tkdebug.records.hook_chain import NoteParts, PackableKernel
 from tkdebug.records.scopes import SCOPES, ScopeWatcher

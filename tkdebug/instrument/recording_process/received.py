@@ -30,7 +30,6 @@ from tkdebug.instrument.recording_process.ring import (
     PackedLaunch,
 )
 from tkdebug.instrument.records import Launch
-from tkdebug.instrument.session_file.columns import columns_of, storable_ns
 from tkdebug.instrument.session_file.queued_events import (
     EncodedLaunch,
     Event,
@@ -40,6 +39,7 @@ from tkdebug.instrument.session_file.queued_events import (
     SeenFaults,
     Stamped,
 )
+from tkdebug.records.columns import columns_of, storable_ns
 from tkdebug.records.events import ArgumentInfo
 from tkdebug.records.hook_chain import LentBuffer
 from tkdebug.records.running_faults import ShownKernel, seen

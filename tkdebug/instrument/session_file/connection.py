@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from tkdebug.errors import SessionError
-from tkdebug.instrument.session_file.columns import MAX_TEXT_CHARS
 from tkdebug.instrument.session_file.tables import (
     APPLICATION_ID,
     BUSY_TIMEOUT_S,
@@ -31,6 +30,7 @@ from tkdebug.instrument.session_file.tables import (
 )
 from tkdebug.process.named_files import UnfitFileError, open_regular
 from tkdebug.process.temporary_folders import TemporaryFolder
+from tkdebug.records.columns import MAX_TEXT_CHARS
 
 # Of a statement: steps of SQLite's virtual machine, and bytes of what it gives. Sums over all rows
 # take less than one step for each byte of a session.

@@ -36,7 +36,6 @@ from tkdebug.instrument.records import (
     RunningFault,
     SourceFile,
 )
-from tkdebug.instrument.session_file.columns import MAX_TEXT_CHARS, encode_text, storable_ns
 from tkdebug.instrument.session_file.queued_events import (
     EncodedLaunch,
     EncodedRow,
@@ -50,6 +49,7 @@ from tkdebug.instrument.session_file.queued_events import (
 )
 from tkdebug.instrument.session_file.tables import table_of
 from tkdebug.process.named_files import open_regular
+from tkdebug.records.columns import MAX_TEXT_CHARS, encode_text, storable_ns
 from tkdebug.records.events import CompilerPass, KernelCompiled, LaunchProgress
 from tkdebug.records.storage import storage_of
 from tkdebug.terminal.text import tell

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Generic, TypeVar, cast
 
 from tkdebug.errors import Frame
-from tkdebug.instrument.session_file.columns import (
+from tkdebug.records.columns import (
     MAX_TEXT_CHARS,
     Column,
     columns_of,

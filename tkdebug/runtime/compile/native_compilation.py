@@ -153,7 +153,7 @@ class NativeCompilation:
         kernel = NativeKernel(
             self._src,
             lowered.tile_ir,
-            compiled.module,
+            lambda: compiled.module,
             compiled.binary(),
             lowered.used_globals,
             self._device,
@@ -229,12 +229,13 @@ class NativeCompilation:
             None if recorder is None else recorder.after_run,
             files.on_stage,
             partial(_check_resources, self._target),
+            recorder,
         )
         options = native_options(self._src)
         lowered = self._backend.lower(module, options, self._target, observers)
-        if recorder is not None:
+        if recorder is not None and not recorder.is_finished:
             recorder.finish(lowered.module)
-        files.write_gpu_ir(lowered.module)
+        files.write_gpu_ir(lowered)
         return lowered
 
 
@@ -396,10 +397,10 @@ class NativeStageFiles:
                 f"and {TILE_IR_FILE} can"
             )
 
-    def write_gpu_ir(self, module: Module) -> None:
+    def write_gpu_ir(self, lowered: LoweredKernel) -> None:
         """Write the GPU IR after its passes, if it is wanted."""
         if self.dump is not None:
-            self.dump.write_ir(GPU_IR_FILE, module)
+            self.dump.write_ir(GPU_IR_FILE, lowered.module)
 
     @property
     def on_image(self) -> ImageCallback | None:

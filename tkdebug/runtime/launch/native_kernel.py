@@ -54,7 +54,6 @@ class NativeKernel(CompiledKernel):
 
     Attributes:
         binary: the compiled code.
-        gpu_module: the GPU IR it was lowered from.
         module: the driver's handle of the loaded cubin; None before.
         submit: launches without hooks: `submit(x, y, z, stream, *arguments)`, an argument for each
             parameter that is not constexpr, tensors by their address. It returns the kernel that
@@ -67,14 +66,14 @@ class NativeKernel(CompiledKernel):
         self,
         src: Specialization,
         tile_ir: str,
-        gpu_module: Module,
+        make_gpu_module: Callable[[], Module],
         binary: Binary,
         used_globals: tuple[UsedGlobal, ...],
         device: int,
         recompile: Recompile,
     ) -> None:
         super().__init__(src, used_globals)
-        self.gpu_module = gpu_module
+        self._make_gpu_module = make_gpu_module
         self._tile_ir = tile_ir
         self.binary = binary
         self.device = device
@@ -111,6 +110,11 @@ class NativeKernel(CompiledKernel):
     def tile_ir(self) -> str:
         """The Tile IR after its passes, as text."""
         return self._tile_ir
+
+    @property
+    def gpu_module(self) -> Module:
+        """The GPU IR it was lowered from."""
+        return self._make_gpu_module()
 
     @cached_property
     def gpu_ir(self) -> str:

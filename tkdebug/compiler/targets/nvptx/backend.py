@@ -199,18 +199,10 @@ class NvptxBackend:
     def lower(
         self, module: Module, options: NativeOptions, target: Target, observers: Observers
     ) -> LoweredModule:
-        """GPU passes, then LLVM IR."""
-        from tkdebug.compiler.targets.nvptx.compile import lower_to_llvm
+        """GPU passes, then LLVM IR, or both from the disk."""
+        from tkdebug.compiler.targets.nvptx.lowered_cache import lower
 
-        return lower_to_llvm(
-            module,
-            options,
-            target,
-            snapshot=observers.snapshot,
-            on_run=observers.on_run,
-            on_stage=observers.on_stage,
-            on_resources=observers.on_resources,
-        )
+        return lower(module, options, target, observers)
 
     def generate(
         self,
@@ -255,14 +247,17 @@ class NvptxBackend:
             STOP.reset(token)
 
     def prestart(self) -> None:
-        """Start a worker and load the modules of the lowering."""
+        """Start a worker and load the modules of the lowering, if kernels are probably lowered."""
         from tkdebug.compiler.targets.nvptx.codegen.worker_process import POOL
 
         # It loads its libraries while we load our modules.
         POOL.start_one()
-        import_module("tkdebug.compiler.targets.nvptx.compile")
-        # For modules that the passes load themselves.
-        self.pipeline(self.targets["sm_90a"], NativeOptions())
+        from tkdebug.compiler.targets.nvptx.lowered_cache import is_empty
+
+        if is_empty():
+            import_module("tkdebug.compiler.targets.nvptx.lowering.driver")
+            # For modules that the passes load themselves.
+            self.pipeline(self.targets["sm_90a"], NativeOptions())
 
 
 NVPTX = NvptxBackend()

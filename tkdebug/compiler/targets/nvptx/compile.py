@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
-from tkdebug.compiler.analysis.tensor_maps import made_maps, tensor_maps, workspace_bytes
+from tkdebug.compiler.artifacts import op_places
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.passes.asserts_and_prints import SummarisePrints
@@ -24,11 +24,9 @@ from tkdebug.compiler.targets.backend import (
     note_options,
 )
 from tkdebug.compiler.targets.nvptx.codegen.generation import NativeCode, generate
-from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
-from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 from tkdebug.compiler.targets.target import Target
-from tkdebug.errors import Frame
-from tkdebug.linemap.parts import OpPlace
+from tkdebug.errors import CompileError, Frame
+from tkdebug.linemap.parts import Frames, OpPlace
 
 if TYPE_CHECKING:
     from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
@@ -113,12 +111,30 @@ class Binary:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchMaps:
+    """The tensor maps of a kernel, and the memory for them, as `Binary` has them."""
+
+    tensor_maps: Mapping[int, TensorMap] = field(default_factory=dict)
+    made_maps: tuple[MadeMap, ...] = ()
+    workspace_bytes: int = 0
+
+    @staticmethod
+    def of(module: Module) -> LaunchMaps:
+        """Return those of GPU IR."""
+        from tkdebug.compiler.analysis.tensor_maps import made_maps, tensor_maps, workspace_bytes
+
+        function = module.function
+        made = tuple(made for _, made in made_maps(function))
+        return LaunchMaps(tensor_maps(function), made, workspace_bytes(function))
+
+
+@dataclass(frozen=True, slots=True)
 class LoweredModule:
     """A kernel that is ready for code generation.
 
     Attributes:
         symbol: the kernel's name in the cubin.
-        module: the GPU IR.
+        make_module: gives the GPU IR; that of a kernel from the disk is made by lowering it again.
         llvm_ir: text.
         target: the architecture.
         max_registers: most registers of a thread; None leaves it to ptxas.
@@ -127,10 +143,14 @@ class LoweredModule:
         passes: the runs of the GPU passes.
         checks: the plan to read reports by; None for a bare kernel.
         is_lasting: whether all launches are made by it (`CheckOptions`).
+        places: the ops of the GPU IR, by id.
+        entry: the place of the kernel's `def`.
+        maps: the tensor maps of its launches.
+        again: lowers a kernel that is from the disk; None for others.
     """
 
     symbol: str
-    module: Module
+    make_module: Callable[[], Module]
     llvm_ir: str
     target: Target
     max_registers: int | None
@@ -139,6 +159,15 @@ class LoweredModule:
     passes: tuple[PassRun, ...]
     checks: CheckPlan | None = None
     is_lasting: bool = False
+    places: Mapping[int, OpPlace] = field(default_factory=dict)
+    entry: Frames = ()
+    maps: LaunchMaps = field(default_factory=LaunchMaps)
+    again: Callable[[], LoweredModule] | None = None
+
+    @property
+    def module(self) -> Module:
+        """The GPU IR."""
+        return self.make_module()
 
     @property
     def is_checked(self) -> bool:
@@ -168,7 +197,7 @@ class CompiledModule(LoweredModule):
 
     def binary(self) -> Binary:
         """The launched code."""
-        code, function = self.code, self.module.function
+        code, maps = self.code, self.maps
         return Binary(
             llvm_ir=self.llvm_ir,
             ptx=code.ptx,
@@ -179,9 +208,9 @@ class CompiledModule(LoweredModule):
             shared_bytes=self.shared_bytes,
             registers=code.registers,
             spill_bytes=code.spill_store_bytes,
-            tensor_maps=tensor_maps(function),
-            made_maps=tuple(made for _, made in made_maps(function)),
-            workspace_bytes=workspace_bytes(function),
+            tensor_maps=maps.tensor_maps,
+            made_maps=maps.made_maps,
+            workspace_bytes=maps.workspace_bytes,
             ptx_ops={row.line: row.op_id for row in code.ptx_lines if row.op_id is not None},
             checks=self.checks,
         )
@@ -192,11 +221,11 @@ class CompiledModule(LoweredModule):
 
     def text_frames(self) -> Mapping[str, dict[int, tuple[Frame, ...]]]:
         """The source frames of the PTX's lines."""
-        frames = {op.id: op.location.frames for op in self.module.walk()}
+        places = self.places
         lines = {
-            line.line: frames[line.op_id]
+            line.line: places[line.op_id].chains[0]
             for line in self.code.ptx_lines
-            if line.op_id is not None and line.op_id in frames
+            if line.op_id is not None and line.op_id in places
         }
         return {"ptx": lines}
 
@@ -269,6 +298,62 @@ def lower_to_llvm(
     Raises:
         CompileError: an op is not supported.
     """
+    prepared = prepare(module, options, target, snapshot=snapshot, on_run=on_run)
+    return lower_prepared(
+        prepared, snapshot=snapshot, on_run=on_run, on_stage=on_stage, on_resources=on_resources
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Tile IR before the GPU passes, with the notes of its compile and its checks.
+
+    Attributes:
+        module: changed by lowering.
+        passes: the runs of the passes that added something.
+        checks: the plan to read reports by, as far as it is known; None for a bare kernel.
+    """
+
+    module: Module
+    options: NativeOptions
+    target: Target
+    passes: tuple[PassRun, ...]
+    checks: CheckPlan | None
+
+    @property
+    def reads_marks(self) -> bool:
+        """Whether loads look for marks of unwritten memory."""
+        # Asynchronous copies pass through no register, where marks are looked for.
+        return self.options.checks is not None and self.options.checks.reads_marks
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block."""
+        return self.options.num_warps * self.target.threads_per_warp
+
+    @property
+    def symbol(self) -> str:
+        """The kernel's name in the cubin."""
+        return re.sub(r"\W", "_", self.module.name)
+
+
+def prepare(
+    module: Module,
+    options: NativeOptions,
+    target: Target,
+    *,
+    snapshot: SnapshotCallback | None = None,
+    on_run: RunCallback | None = None,
+) -> Prepared:
+    """Note a compile's options in Tile IR, and add its checks.
+
+    Args:
+        module: changed in place.
+        options: warps, stages, registers.
+        target: the architecture.
+        snapshot: as in `lower_to_llvm`.
+        on_run: as in `lower_to_llvm`.
+    """
     function = tt.Func(module.function)
     note_options(module, options, target)
     inserted: tuple[PassRun, ...] = ()
@@ -284,38 +369,63 @@ def lower_to_llvm(
     if options.print_elements is not None:
         summarise = (SummarisePrints(options.print_elements),)
         inserted = (*inserted, *run_pipeline(module, summarise, snapshot=snapshot, on_run=on_run))
-    reports_asserts = options.checks is not None and "assert" in options.checks.kinds
-    # Asynchronous copies pass through no register, where marks are looked for.
-    reads_marks = options.checks is not None and options.checks.reads_marks
-    if reads_marks:
+    prepared = Prepared(module, options, target, inserted, checks)
+    if prepared.reads_marks:
         function.mappable = ()
+    return prepared
+
+
+def lower_prepared(
+    prepared: Prepared,
+    *,
+    snapshot: SnapshotCallback | None = None,
+    on_run: RunCallback | None = None,
+    on_stage: StageCallback | None = None,
+    on_resources: ResourceCallback | None = None,
+) -> LoweredModule:
+    """Run the GPU passes and lower, as `lower_to_llvm` does.
+
+    Raises:
+        CompileError: an op is not supported.
+    """
+    # Kernels from the disk do without these modules.
+    from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
+    from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
+
+    module, options, target = prepared.module, prepared.options, prepared.target
+    checks = prepared.checks
+    function = tt.Func(module.function)
+    reports_asserts = options.checks is not None and "assert" in options.checks.kinds
     pipeline = gpu_pipeline(
         target,
-        1 if reads_marks else options.num_stages,
+        1 if prepared.reads_marks else options.num_stages,
         debug=options.debug or reports_asserts,
-        host_tma_descriptors=options.host_tma_descriptors and not reads_marks,
+        host_tma_descriptors=options.host_tma_descriptors and not prepared.reads_marks,
     )
     passes = run_pipeline(module, with_plugins(pipeline, "gpu"), snapshot=snapshot, on_run=on_run)
+    timeline = None if options.checks is None else options.checks.timeline
     if timeline is not None:
         checks = _timeline_plan(module, timeline, options.num_warps)
     shared = function.shared_bytes
     if on_resources is not None:
-        on_resources(options.num_warps * target.threads_per_warp, shared)
-    symbol = re.sub(r"\W", "_", module.name)
-    llvm_ir = _edited(on_stage, "llvm-ir", lower_module(module, target, symbol))
+        on_resources(prepared.threads, shared)
+    llvm_ir = _edited(on_stage, "llvm-ir", lower_module(module, target, prepared.symbol))
     if checks is not None:
         checks = replace(checks, tests=function.check_tests)
     return LoweredModule(
-        symbol,
-        module,
+        prepared.symbol,
+        lambda: module,
         llvm_ir,
         target,
         options.max_registers,
         shared,
         options.num_warps,
-        (*inserted, *passes),
+        (*prepared.passes, *passes),
         checks,
         options.checks is not None and options.checks.is_lasting,
+        op_places(module),
+        module.function.location.frames,
+        LaunchMaps.of(module),
     )
 
 
@@ -337,21 +447,31 @@ def generate_code(lowered: LoweredModule, on_stage: StageCallback | None = None)
     Raises:
         CompileError: code generation refuses the kernel.
     """
-    module = lowered.module
-    code = generate(
+    try:
+        code = _generated(lowered, on_stage)
+    except CompileError:
+        if lowered.again is None:
+            raise
+        # A file on the disk may be wrong although its checksum is right.
+        lowered = lowered.again()
+        code = _generated(lowered, on_stage)
+    stages = {each.name: getattr(lowered, each.name) for each in fields(lowered)}
+    return CompiledModule(**stages, code=code)
+
+
+def _generated(lowered: LoweredModule, on_stage: StageCallback | None) -> NativeCode:
+    return generate(
         lowered.llvm_ir,
         lowered.symbol,
         lowered.target,
         lowered.max_registers,
-        locations={op.id: op.location.frames for op in module.walk()},
-        entry=module.function.location.frames,
+        locations={op_id: place.chains[0] for op_id, place in lowered.places.items()},
+        entry=lowered.entry,
         on_ptx=None if on_stage is None else functools.partial(on_stage, "ptx"),
         shared_bytes=lowered.shared_bytes,
         is_checked=lowered.is_checked,
         is_lasting=lowered.is_lasting,
     )
-    stages = {each.name: getattr(lowered, each.name) for each in fields(lowered)}
-    return CompiledModule(**stages, code=code)
 
 
 def _edited(on_stage: StageCallback | None, stage: str, text: str) -> str:

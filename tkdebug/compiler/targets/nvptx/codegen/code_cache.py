@@ -21,11 +21,12 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 import tkdebug
 from tkdebug import __version__
@@ -37,6 +38,7 @@ from tkdebug.linemap.nvidia.elf_sections import SectionsError, check_cubin
 from tkdebug.linemap.nvidia.ptx_locations import PtxLine
 from tkdebug.terminal.text import tell
 
+_T = TypeVar("_T")
 _ROOT = 0
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -103,7 +105,7 @@ def _check(path: Path, status: os.stat_result) -> None:
 
 
 _FORMAT = 2
-_SUFFIX = ".tkc"
+SUFFIX = ".tkc"
 _STORES_BETWEEN_TRIMS = 64
 _TRIM_TO = 0.8
 _TARGET = re.compile(r"^\.target sm_(\d+)", re.MULTILINE)
@@ -189,7 +191,21 @@ def key_of(parts: Iterable[str]) -> str:
 
 def load(key: str, kernel: str) -> NativeCode | None:
     """The kernel stored under `key`; None if there is none, or none that can be used."""
-    path = _path(key)
+    return read_entry(_path(key), lambda data: _decode(data, key, kernel))
+
+
+def store(key: str, kernel: str, code: NativeCode) -> None:
+    """Keep `code` under `key`; a directory that cannot be used is reported once."""
+    write_entry(_path(key), lambda: _encode(code, key, kernel))
+
+
+def read_entry(path: Path, decode: Callable[[bytes], _T]) -> _T | None:
+    """The entry in a file; None if there is none, or none that can be used.
+
+    Args:
+        path: the file, in a folder of `directory()`.
+        decode: makes the entry of its bytes; raises where they are damaged.
+    """
     try:
         data = read_private(path)
     except FileNotFoundError:
@@ -201,7 +217,7 @@ def load(key: str, kernel: str) -> NativeCode | None:
         _say_once(f"compiled kernel cannot be read: {error}")
         return None
     try:
-        code = _decode(data, key, kernel)
+        entry = decode(data)
     except (ValueError, KeyError, TypeError, OverflowError, SectionsError) as error:
         tell(f"{path}: compiled kernel is damaged ({error}); it is made again")
         with suppress(OSError):
@@ -209,14 +225,18 @@ def load(key: str, kernel: str) -> NativeCode | None:
         return None
     with suppress(OSError):
         os.utime(path)
-    return code
+    return entry
 
 
-def store(key: str, kernel: str, code: NativeCode) -> None:
-    """Keep `code` under `key`; a directory that cannot be used is reported once."""
-    path = _path(key)
+def write_entry(path: Path, encode: Callable[[], bytes]) -> None:
+    """Write an entry; a directory that cannot be used is reported once.
+
+    Args:
+        path: the file, in a folder of `directory()`.
+        encode: makes its bytes.
+    """
     try:
-        data = _encode(code, key, kernel)
+        data = encode()
         path.parent.parent.mkdir(parents=True, exist_ok=True)
         # Where the umask lets a group write, files of the folder would not be used.
         path.parent.mkdir(mode=0o755, exist_ok=True)
@@ -240,7 +260,7 @@ def store(key: str, kernel: str, code: NativeCode) -> None:
 
 
 def _path(key: str) -> Path:
-    return directory() / key[:2] / f"{key[2:]}{_SUFFIX}"
+    return directory() / key[:2] / f"{key[2:]}{SUFFIX}"
 
 
 def _encode(code: NativeCode, key: str, kernel: str) -> bytes:
@@ -293,7 +313,7 @@ def _trim_now_and_then() -> None:
 def trim(folder: Path, limit_bytes: int) -> None:
     """Remove the least recently used files until the rest is well under `limit_bytes`."""
     entries = []
-    for path in folder.glob(f"*/*{_SUFFIX}"):
+    for path in folder.glob(f"*/*{SUFFIX}"):
         with suppress(OSError):  # another process may be trimming, too
             status = path.stat()
             entries.append((status.st_mtime_ns, status.st_size, path))
@@ -309,7 +329,7 @@ def trim(folder: Path, limit_bytes: int) -> None:
 
 
 def _say_not_private(error: NotPrivateError) -> None:
-    if error.path.suffix == _SUFFIX:
+    if error.path.suffix == SUFFIX:
         _say_once(f"{error}; the compiled kernel is not used, but made again")
         return
     _say_once(

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tkdebug.compiler.artifacts import op_places
 from tkdebug.compiler.rewriting.rewriter import RewriteRecord
 from tkdebug.compiler.targets.nvptx.architectures import occupancy
 from tkdebug.compiler.targets.registered_backends import target_of
@@ -57,7 +56,7 @@ def unread_code(
     """
     code = compiled.code
     records = [record for run in compiled.passes for record in run.records]
-    ops = _joined(tile_ops, op_places(compiled.module), records)
+    ops = _joined(tile_ops, compiled.places, records)
     threads = compiled.num_warps * target.threads_per_warp
     shared = code.shared_bytes + compiled.shared_bytes
     table = LineTable(
@@ -83,8 +82,8 @@ def unread_code(
         ),
         tests=() if compiled.checks is None else compiled.checks.tests,
     )
-    entry = compiled.module.function.location.frames
-    return UnreadCode(table, code.cubin, {row.line: row.op_id for row in code.ptx_lines}, entry)
+    lines = {row.line: row.op_id for row in code.ptx_lines}
+    return UnreadCode(table, code.cubin, lines, compiled.entry)
 
 
 def _frames_of(ops: Mapping[int, OpPlace], op_id: int | None) -> Frames:

@@ -1,9 +1,9 @@
 """The form of a record's field in a column, by the type that it was declared with.
 
-Responsible for both ways: to SQLite's types, with bounded texts, and back from a file of which
-nothing is trusted. Numbers and texts are stored unchanged. Tuples and mappings are JSON; a
-dataclass in them is the list of its fields. Decoding raises `ValueError` on data that no writer
-leaves there.
+Responsible for both ways: to SQLite's types and to data for JSON, with bounded texts, and back from
+a file of which nothing is trusted. Numbers and texts are stored unchanged. Tuples and mappings are
+JSON; a dataclass in them is the list of its fields. Decoding raises `ValueError` on data that no
+writer leaves there.
 """
 
 from __future__ import annotations
@@ -155,6 +155,15 @@ def _taken_apart(hint: object) -> tuple[object, tuple[object, ...], bool]:
         if len(kinds) == 1:
             return kinds[0], marks, True
     return hint, marks, False
+
+
+@lru_cache(maxsize=64)
+def data_coders(hint: object) -> tuple[Coder, Coder]:
+    """Return the functions from values of a type to data for `json`, and back.
+
+    The second raises `ValueError` on data that the first never makes.
+    """
+    return _dumper(hint), _parser(hint)
 
 
 def _json_coders(hint: object, repeated: bool) -> tuple[Coder, Coder]:
