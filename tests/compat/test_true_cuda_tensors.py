@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tkdebug.compat import cuda_standin
 from tkdebug.compat.around_torch.unwritten_memory import mark_empties
-from tkdebug.compat.cuda_standin import support
+from tkdebug.compat.cuda_standin import kernels, support
 from tkdebug.errors import UnsupportedError
 
 pytestmark = pytest.mark.skipif(cuda_standin.cuda_usable(), reason="a real CUDA device is here")
@@ -218,6 +218,51 @@ def test_of_equal_values_the_largest_are_those_with_the_lowest_indices():
             assert torch.equal(values.cpu(), expected.values.narrow(dim, 0, 6))
             assert torch.equal(x.gather(dim, indices.cpu()), values.cpu())
     assert x[0, 0].cuda().topk(1, 0).indices.item() == 0
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_rows_of_any_length_have_the_same_largest_elements(largest):
+    short = torch.arange(40, device="cuda").float().remainder(7).view(2, 20)
+    longer = torch.full((2, 2000), -1.0 if largest else 9.0, device="cuda")
+    longer[:, :20] = short
+    for found, wanted in zip(short.topk(9, -1, largest), longer.topk(9, -1, largest), strict=True):
+        assert found.is_contiguous()
+        assert found.sort().values.tolist() == wanted.sort().values.tolist()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.abs(),
+        lambda x: x.logsumexp(-1),
+        lambda x: x.repeat(2, 2),
+        lambda x: torch.isclose(x, x + 1e-9),
+        lambda x: torch._foreach_mul([x], [x])[0],
+        lambda x: torch.nn.functional.pad(x, (1, 2), value=3.0),
+    ],
+)
+def test_an_operator_made_of_others_is_one_step(function, monkeypatch):
+    x = torch.linspace(-2, 2, 12).view(3, 4)
+    on_device, placed = x.cuda(), []
+    place = kernels.place
+    monkeypatch.setattr(kernels, "place", lambda tensor: placed.append(tensor) or place(tensor))
+    result = function(on_device)
+    assert torch.equal(result.cpu(), function(x))
+    assert len(placed) <= 2
+
+
+def test_lists_of_tensors_are_written_in_one_step():
+    weights = [torch.ones(4, device="cuda"), torch.ones(2, 3, device="cuda").half().T]
+    torch._foreach_add_(weights, [torch.ones_like(each) for each in weights], alpha=2)
+    assert [each.unique().tolist() for each in weights] == [[3], [3]]
+    with pytest.raises(RuntimeError, match="found at least two devices, cuda:0 and cpu!"):
+        torch._foreach_add_(weights[:1], [torch.ones(4)])
+
+
+def test_parts_of_operators_are_refused_where_a_gpu_refuses_them(deterministic_algorithms):
+    x, indices = torch.zeros(4, device="cuda"), torch.tensor([1], device="cuda")
+    with pytest.raises(RuntimeError, match="put_ does not have a deterministic impl"):
+        x.put(indices, torch.ones(1, device="cuda"))
 
 
 def test_outputs_grow_and_stay_the_tensors_that_were_given():

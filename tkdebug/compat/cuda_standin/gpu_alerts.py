@@ -176,6 +176,11 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
     _SyncDebugMode.level = level
 
 
+def is_strict() -> bool:
+    """Whether operators are to be refused or warned of: not deterministic ones, or waits."""
+    return _SyncDebugMode.level != 0 or torch.are_deterministic_algorithms_enabled()
+
+
 def get_sync_debug_mode() -> int:
     """Return the mode as a number."""
     return _SyncDebugMode.level

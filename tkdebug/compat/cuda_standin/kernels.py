@@ -18,7 +18,13 @@ from torch import Tensor
 
 from tkdebug.compat.cuda_standin.device import is_out_of_memory, out_of_memory
 from tkdebug.compat.cuda_standin.generators import with_random_numbers
-from tkdebug.compat.cuda_standin.gpu_alerts import deterministic, refusing, waiting
+from tkdebug.compat.cuda_standin.gpu_alerts import (
+    NOT_DETERMINISTIC,
+    deterministic,
+    is_strict,
+    refusing,
+    waiting,
+)
 from tkdebug.compat.cuda_standin.special_kernels import (
     AS_A_WHOLE,
     COMPLETED,
@@ -50,6 +56,20 @@ _COMPOSITES = (
     "CompositeExplicitAutogradNonFunctional",
     "CompositeImplicitAutograd",
 )
+# Operators made of others that stay so: views and what is made of them, storage, other devices.
+_STEPS_APART = frozenset(
+    (
+        "alias ccol_indices col_indices crow_indices detach diagonal expand indices lift permute "
+        "row_indices select slice split split_with_sizes squeeze t transpose unbind unsqueeze "
+        "unsafe_split unsafe_split_with_sizes values view copy resize resize_as set as_strided "
+        "empty_permuted lift_fresh"
+    ).split()
+)
+_PARTS_APART = (
+    *("_unsafe_view", "new_", "sparse", "_sparse", "_coalesced", "copy_sparse", "resize_as_sparse"),
+    *("_foreach_copy", "_convolution", "_conj", "_neg_view", "_fw_primal", "_make_dual", "_test"),
+)
+_any_autocast: Callable[[], bool] = torch._C._is_any_autocast_enabled
 _HALVES = (torch.float16, torch.bfloat16)
 _WIDE = {**dict.fromkeys(_HALVES, torch.float32), torch.complex32: torch.complex64}
 _NOT_FOR_HALVES = (
@@ -124,6 +144,7 @@ def _index(full: str) -> Kernel:
 def _aten_kernels() -> Iterator[tuple[str, Kernel]]:
     of_cpu, of_cuda = (set(names_with_kernel("aten", key)) for key in ("CPU", "CUDA"))
     composite = {name for key in _COMPOSITES for name in names_with_kernel("aten", key)}
+    explicit = composite - set(names_with_kernel("aten", _COMPOSITES[-1]))
     for name in names("aten"):
         full = f"aten::{name}"
         if name in SPECIAL:
@@ -136,10 +157,11 @@ def _aten_kernels() -> Iterator[tuple[str, Kernel]]:
             yield name, COMPLETED[name](_of_first_call(full))
         elif name in of_cpu or name in AS_A_WHOLE:
             yield name, _of_first_call(full)
+        elif name in explicit and _is_one_step(name):
+            yield name, _of_first_call(full, _one_step)
         elif name in of_cuda:
             # In a build for CUDA alone.
-            is_composite = name in composite
-            yield name, _of_first_call(full, is_composite) if is_composite else refused(full)
+            yield name, _of_first_call(full, _redispatched) if name in composite else refused(full)
 
 
 def operator(full_name: str) -> Any:
@@ -149,16 +171,27 @@ def operator(full_name: str) -> Any:
     return getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
 
 
-def _of_first_call(full_name: str, is_composite: bool = False) -> Kernel:
-    """Return a kernel that looks at its operator when it is first called."""
+def _is_one_step(name: str) -> bool:
+    base, _, overload = name.partition(".")
+    return not (
+        overload.endswith("out")
+        or base.rstrip("_") in _STEPS_APART
+        or base.endswith("_like")
+        or base.startswith(_PARTS_APART)
+        or name in NOT_DETERMINISTIC
+    )
+
+
+def _of_first_call(full_name: str, make: Callable[[Any], Kernel] | None = None) -> Kernel:
+    """Return a kernel that `make` returns of its operator when it is first called."""
     run: Kernel | None = None
+    is_redispatched = make is _redispatched
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         nonlocal run
         if run is None:
-            op = operator(full_name)
-            run = _redispatched(op) if is_composite else kernel_of(op)
-        if not is_composite and torch._C._len_torch_function_stack():
+            run = (make or kernel_of)(operator(full_name))
+        if not is_redispatched and torch._C._len_torch_function_stack():
             with torch._C.DisableTorchFunction():
                 return run(*args, **kwargs)
         return run(*args, **kwargs)
@@ -168,6 +201,29 @@ def _of_first_call(full_name: str, is_composite: bool = False) -> Kernel:
 
 def _redispatched(op: Any) -> Kernel:
     return functools.partial(op._handle.redispatch_boxed, CPU_KEYS)
+
+
+def _one_step(op: Any) -> Kernel:
+    """Return a kernel that runs an operator made of others on the CPU as a whole.
+
+    Where its parts would not do the same there, each runs by its own kernel for CUDA.
+    """
+    in_parts, schema = _redispatched(op), op._schema
+    writes = any(_writes(argument) for argument in schema.arguments)
+    makes = any("Tensor" in str(each.type) and each.alias_info is None for each in schema.returns)
+    takes_device = any("Device" in str(argument.type) for argument in schema.arguments)
+    moves_view = torch.Tag.inplace_view in op.tags
+    if takes_device or moves_view or _is_random(op) or not (writes or makes):
+        return in_parts
+    whole = _Kernel(op)
+    rounds_alike = torch.Tag.pointwise in op.tags or "_foreach_" in schema.name
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if _any_autocast() or is_strict() or (not rounds_alike and whole.has_halves(args)):
+            return in_parts(*args, **kwargs)
+        return whole.run(*args, **kwargs)
+
+    return run
 
 
 def kernel_of(op: Any) -> Kernel:
@@ -213,6 +269,7 @@ class _Kernel:
         self._names = tuple(argument.name for argument in arguments)
         # A written argument that is given back is the very tensor.
         self._gives_back = tuple(self._written_by(each.alias_info) for each in op._schema.returns)
+        self._is_in_place = self._written == self._gives_back == (0,)
         self._rounded = ROUNDED_ONCE.get(self._name)
         self._refuses_mixtures = self._rounded == (0,) or self._name == "convolution_backward"
         owners: tuple[Any, ...] = (torch._C._VariableFunctions, torch.special, torch._C._nn, Tensor)
@@ -242,7 +299,7 @@ class _Kernel:
                 values[at] = self._converted(values[at])
         keywords = kwargs and {name: self._keyword(name, kwargs[name]) for name in kwargs}
         try:
-            if self._rounded is None or not self._has_halves(values):
+            if self._rounded is None or not self.has_halves(values):
                 result = on_cpu(*values, **keywords)
             else:
                 result = self._in_fp32(values, keywords)
@@ -286,12 +343,18 @@ class _Kernel:
         return CPU if isinstance(value, torch.device) else value
 
     def _keyword(self, name: str, value: Any) -> Any:
+        if type(value) in (float, int):
+            return value
         if isinstance(value, Tensor) and value.is_cuda and not value.numel():
             # The tensor to fill grows, which memory of a CUDA tensor cannot.
             return torch.empty(value.shape, dtype=value.dtype, device=CPU)
-        return None if name == "pin_memory" else self._converted(value)
+        if name == "pin_memory":
+            return None
+        converted = self._converted(value)
+        # One that is filled may be given another shape.
+        return converted.detach() if isinstance(converted, Tensor) else converted
 
-    def _has_halves(self, values: list[Any]) -> bool:
+    def has_halves(self, values: Sequence[Any]) -> bool:
         """Whether an argument that is a tensor has halves."""
         for at in self._tensors[: len(values)]:
             value = values[at]
@@ -365,6 +428,8 @@ class _Kernel:
         keywords: dict[str, Any],
     ) -> Any:
         """Return the written tensors, the very objects, and the results made beside."""
+        if self._is_in_place and args[0].shape == values[0].shape:
+            return args[0]
         for at in self._written:
             own = _argument(self._names, at, args, kwargs)
             of_cpu = _argument(self._names, at, values, keywords)

@@ -146,6 +146,8 @@ def threads_of(count: int) -> int:
 
 def calls_of(count: int, of_call: int = WORDS_OF_CALL) -> int:
     """Return how often each thread draws for so many elements."""
+    if count <= _BLOCK * _MOST_BLOCKS:
+        return 1
     return max(0, count - 1) // (threads_of(count) * of_call) + 1
 
 

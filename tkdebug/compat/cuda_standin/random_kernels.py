@@ -66,9 +66,13 @@ def _drawn(kinds: tuple[Numbers, Numbers], is_double: bool, count: int, generato
     return drawn(numbers, seed, first_call, count)
 
 
-def _scaled(values: Tensor, scale: float, shift: float) -> Tensor:
-    """Return `values * scale + shift`, which a GPU rounds once."""
-    return values.double().mul_(scale).add_(shift).to(values.dtype)
+def _scaled(values: Tensor, scale: float, shift: float) -> Any:
+    """Return `values * scale + shift`, which a GPU rounds once, as an array."""
+    # Of few elements, numpy takes half of torch's time.
+    of_numpy: Any = values.numpy()
+    wide = of_numpy * np.float64(scale)
+    wide += shift
+    return wide.astype(of_numpy.dtype, copy=False)
 
 
 def _uniform(
@@ -80,8 +84,12 @@ def _uniform(
         return values if values.dtype is dtype else values.to(dtype).frac()
     values = _drawn(_UNIFORM, dtype is torch.float64, count, generator)
     first, last, span = _bounds(dtype, low, high)
-    scaled = _scaled(values, span, first).to(dtype)
-    return scaled.masked_fill_(scaled == last, first)
+    scaled = _scaled(values, span, first)
+    if dtype in (torch.float16, torch.bfloat16):
+        rounded = torch.from_numpy(scaled).to(dtype)
+        return rounded.masked_fill_(rounded == last, first)
+    scaled[scaled == last] = first
+    return torch.from_numpy(scaled)
 
 
 @functools.lru_cache(maxsize=64)
@@ -96,15 +104,14 @@ def _normal(
     dtype: torch.dtype, count: int, generator: Any, mean: float = 0.0, std: float = 1.0
 ) -> Tensor:
     values = _drawn(_NORMAL, dtype is torch.float64, count, generator)
-    return values if (mean, std) == (0, 1) else _scaled(values, std, mean)
+    return values if (mean, std) == (0, 1) else torch.from_numpy(_scaled(values, std, mean))
 
 
 def _exponential(dtype: torch.dtype, count: int, generator: Any, rate: float = 1.0) -> Tensor:
     values = _drawn(_UNIFORM, dtype is torch.float64, count, generator)
     # The logarithm of 1 is 0, which the distribution does not have.
     least = torch.finfo(values.dtype).eps / 2
-    logarithms = torch.where(values >= 1 - least, -least, values.log())
-    return logarithms.mul_(-1.0 / rate)
+    return values.log().clamp_max_(-least).mul_(-1.0 / rate)
 
 
 def _bernoulli(dtype: torch.dtype, count: int, generator: Any, p: float = 0.5) -> Tensor:
@@ -215,7 +222,8 @@ def _making(run: Kernel, fill: Fill, bounds: int = 0, default: torch.dtype | Non
             raise no_such_device(device.index)
         with torch._C.DisableTorchFunction():
             values = fill(dtype, count, generator, *limits)
-            return place((values.clone() if fill in _KEPT else values).view(size))
+            values = values.clone() if fill in _KEPT else values
+            return place(values if len(size) == 1 else values.view(size))
 
     return make
 
@@ -224,18 +232,26 @@ def _bernoulli_of(self: Tensor, p: Tensor, *, generator: Any = None) -> Tensor:
     """Fill a tensor with 0 and 1, each of its own probability; a thread has four of them."""
     of_cpu, p = host(self), host(p) if p.is_cuda else p
     with torch._C.DisableTorchFunction():
-        if not p.is_floating_point() or not bool(((p >= 0) & (p <= 1)).all()):
+        if not p.is_floating_point() or not _are_chances(p):
             # Raises what torch raises.
             _bernoulli_of_cpu.redispatch(CPU_KEYS, of_cpu, p, generator=_unused)
-        by_element = p.expand(of_cpu.shape).permute(_from_outer(of_cpu)).reshape(-1)
+        if p.shape != of_cpu.shape or not p.is_contiguous() or not of_cpu.is_contiguous():
+            p = p.expand(of_cpu.shape).permute(_from_outer(of_cpu))
         seed, first_call = chosen(generator).taken(_CALLS_OF_BERNOULLI)
         if not self.numel():
             return self
         count = self.numel()
         values = drawn_by_vectors(seed, first_call, count, WORDS_OF_CALL, count)
-        chances = by_element.to(torch.promote_types(torch.float32, self.dtype))
+        chances = p.reshape(-1).to(torch.promote_types(torch.float32, self.dtype))
         of_cpu.copy_(_ordered(values <= chances, of_cpu))
     return self
+
+
+def _are_chances(p: Tensor) -> bool:
+    if not p.numel():
+        return True
+    low, high = p.aminmax()
+    return low.item() >= 0 and high.item() <= 1
 
 
 def _dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
@@ -257,7 +273,8 @@ def _dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tenso
             values = drawn_by_vectors(seed, first_call, count, width, threads_of(count))
             mask = _ordered(values < kept, of_cpu)
         wide = of_cpu if dtype in (torch.float32, torch.float64) else of_cpu.float()
-        return place((wide * mask).mul_(1.0 / kept).to(dtype)), place(mask)
+        # The same product in one call.
+        return place(_masked(wide, mask, 1.0 / kept).to(dtype)), place(mask)
 
 
 def _vector_width(tensor: Tensor) -> int:
@@ -280,15 +297,25 @@ def _multinomial(
             numbers = chosen(generator).drawn(self.numel())
             arguments = of_cpu, num_samples, replacement
             return place(_multinomial_of_cpu.redispatch(CPU_KEYS, *arguments, generator=numbers))
-        # Raises what torch raises.
-        _multinomial_of_cpu.redispatch(
-            CPU_KEYS, of_cpu, num_samples, replacement, generator=_unused
-        )
+        if not _are_weights(of_cpu, num_samples):
+            # Raises what torch raises.
+            _multinomial_of_cpu.redispatch(
+                CPU_KEYS, of_cpu, num_samples, replacement, generator=_unused
+            )
         rates = _exponential(self.dtype, self.numel(), generator).to(self.dtype)
         chances = of_cpu / _ordered(rates, of_cpu)
         if num_samples == 1:
             return place(chances.argmax(-1, keepdim=True))
         return place(chances.topk(num_samples).indices)
+
+
+def _are_weights(values: Tensor, num_samples: int) -> bool:
+    """Whether torch certainly takes these weights, for samples that differ."""
+    if values.dim() not in (1, 2) or not values.is_floating_point() or not values.numel():
+        return False
+    low, high = values.aminmax()
+    is_counted = 0 < num_samples <= values.shape[-1]
+    return is_counted and 0 < low.item() and high.item() < math.inf
 
 
 def _normal_around(mean: Any, std: Any = 1.0, *, generator: Any = None) -> Tensor:
@@ -309,6 +336,7 @@ def _normal_around(mean: Any, std: Any = 1.0, *, generator: Any = None) -> Tenso
         return place(like.add_(mean))
 
 
+_masked = _ATEN.native_dropout_backward.default
 # They return numbers that are not theirs to give away.
 _KEPT: tuple[Fill, ...] = _uniform, _normal
 _bernoulli_of_cpu = _ATEN.bernoulli_.Tensor

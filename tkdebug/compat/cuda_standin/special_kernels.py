@@ -87,6 +87,8 @@ _OF_PARTS = frozenset(
 # A GPU has no kernel for it, of sparse tensors.
 _SPARSE_OF_THE_CPU_ALONE = "_sparse_mm_reduce_impl"
 _TYPES = {bool: torch.bool, int: torch.int64}
+# Rows of no more elements are sorted sooner than searched for equal values.
+_MOST_SORTED = 1024
 
 
 def refused(name: str) -> Kernel:
@@ -128,14 +130,21 @@ def _copy_from(self: Tensor, dst: Tensor, non_blocking: bool = False) -> Tensor:
     return _copy(dst, self)
 
 
-def _allclose(self: Tensor, other: Tensor, *tolerances: Any, **options: Any) -> Any:
-    if self.is_cuda and other.is_cuda:
-        self, other = host(self), host(other)
-    with torch._C.DisableTorchFunction():
-        return _allclose_on_cpu(CPU_KEYS, self, other, *tolerances, **options)
+def _compared(op: Any) -> Kernel:
+    """Return a kernel of a comparison, made of a dozen operators, that is one step on the CPU."""
+    on_cpu = op._handle.redispatch_boxed
+
+    def run(self: Tensor, other: Tensor, *tolerances: Any, **options: Any) -> Any:
+        if self.is_cuda and other.is_cuda:
+            self, other = host(self), host(other)
+        with torch._C.DisableTorchFunction():
+            result = on_cpu(CPU_KEYS, self, other, *tolerances, **options)
+            is_placed = isinstance(result, Tensor) and result.is_cpu
+            return place(result) if is_placed else result
+
+    return run
 
 
-_allclose_on_cpu = _ATEN.allclose.default._handle.redispatch_boxed
 _function_modes = torch._C._len_torch_function_stack
 _clone_on_cpu = _ATEN.clone.default._handle.redispatch_boxed
 _copy_on_cpu = _ATEN._to_copy.default._handle.redispatch_boxed
@@ -399,9 +408,12 @@ def _lowest_of_equals(kernel: Kernel) -> Kernel:
     An H200 takes the same ones, and returns them in another order.
     """
 
-    def run(
-        self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-    ) -> tuple[Tensor, Tensor]:
+    def run(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+        is_small = self.dim() and 0 < k <= self.size(dim) <= _MOST_SORTED
+        if is_small and self.dtype is not torch.bool and not self.is_complex():
+            with torch._C.DisableTorchFunction():
+                ordered = host(self).sort(stable=True, dim=dim, descending=largest)
+                return tuple(place(each.narrow(dim, 0, k).clone()) for each in ordered)
         values, indices = kernel(self, k, dim, largest, sorted)
         if not self.dim() or not indices.numel() or k == self.size(dim):
             return values, indices
@@ -449,7 +461,8 @@ SPECIAL: Mapping[str, Kernel] = {
     "set_.source_Storage": _set(_ATEN.set_.source_Storage),
     "set_.source_Storage_storage_offset": _set(_ATEN.set_.source_Storage_storage_offset),
     "set_.source_Tensor": _set(_ATEN.set_.source_Tensor),
-    "allclose": _allclose,
+    "allclose": _compared(_ATEN.allclose.default),
+    "isclose": _compared(_ATEN.isclose.default),
     "histc": _histc,
     "histc.out": _histc_out,
     "_softmax": _softmax(torch.softmax),

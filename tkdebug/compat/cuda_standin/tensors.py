@@ -86,7 +86,7 @@ def made(op: Any) -> Callable[..., Tensor]:
 
 
 def host(tensor: Tensor) -> Tensor:
-    """Return a CPU tensor over the memory of a CUDA tensor."""
+    """Return a CPU tensor over the memory of a CUDA tensor, whose shape is not to be changed."""
     try:
         storage = tensor.untyped_storage()
     except NotImplementedError:
@@ -95,7 +95,10 @@ def host(tensor: Tensor) -> Tensor:
     if memory is None:
         memory = _taken_over(storage)
     if memory.dtype is tensor.dtype:
-        view = memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        shape, strides, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
+        view = memory
+        if strides != memory.stride() or shape != memory.shape or offset != memory.storage_offset():
+            view = memory.as_strided(shape, strides, offset)
     else:
         view = viewed(memory, tensor)
     if tensor.is_conj():
