@@ -35,7 +35,7 @@ def test_inputs_beside_constants_large_ones_and_all_sizes_at_once_are_planned():
     sizes = Sizes.learn(example.case(), lambda case: True)
     plan = Plan(example, example.case(), sizes, 0, hints=Hints((5000,), (2.5,)), blocks=[96])
     plan.settle(lambda case: True)
-    planned = list(islice(plan.cases(), 200))
+    planned = list(islice(plan.planned(), 400))
     shapes = {case.shapes[0] for case in planned}
     assert {5000, 5001, 97, 193} <= {size for shape in shapes for size in shape}
     assert any(rows * columns > 150_000 for rows, columns in shapes)

@@ -20,7 +20,7 @@ from tkdebug.cli import main
 from tkdebug.compat import install
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
-from tkdebug.verification import worker
+from tkdebug.verification import problem, worker
 from tkdebug.verification.process import verify
 from tkdebug.verification.records import Answer, Request, in_modes, joined
 from tkdebug.verification.report import render
@@ -121,6 +121,26 @@ def test_doubtful_kernel_is_undecided(function, kind):
     assert answer.verdict == "undecided"
     assert [finding.kind for finding in answer.findings] == [kind]
     assert answer.why == answer.findings[0].message
+
+
+def test_other_index_than_the_first_of_equal_values_is_doubtful():
+    equal = json.dumps({"name": "", "shapes": [[3, 9]], "dtypes": ["float32"], "values": "equal",
+                        "layouts": ["contiguous"]})  # fmt: skip
+    last = examine(request("last_argmax", "argmax", case=equal))
+    assert [one.kind for one in last.findings] == ["other-of-ties"]
+    assert (last.verdict, last.why) == ("undecided", last.findings[0].message)
+    assert not examine(request("argmax", "argmax", case=equal)).findings
+
+
+def test_module_is_looked_at_in_evaluation_and_made_with_other_arguments(monkeypatch):
+    import verified_kernels
+
+    monkeypatch.setattr(verified_kernels, "get_init_inputs", lambda: [3.0], raising=False)
+    monkeypatch.setattr(problem, "_import_file", lambda path: verified_kernels)
+    answer = examine(request("Fixed", "Double", cases=3))
+    kinds_found = {finding.kind for finding in answer.findings}
+    assert kinds_found == {"stale-buffers", "eval-mode", "other-constructor"}
+    assert (answer.verdict, kinds(answer)) == ("undecided", [])
 
 
 def test_reference_that_the_candidate_replaces_is_a_finding():

@@ -30,3 +30,17 @@ def fails(x):
 
 def in_bits(x):
     return (x.view(torch.int32) & 1).float() + x
+
+
+class Double(torch.nn.Module):
+    """Multiplies by what it was made with; twice by that in evaluation."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+        self.plain = torch.nn.Identity()
+        self.register_buffer("last", torch.zeros(()))
+
+    def forward(self, x):
+        self.last.copy_(x.mean())
+        return x * self.factor if self.training else x * self.factor * 2.0

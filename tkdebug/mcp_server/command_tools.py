@@ -149,7 +149,7 @@ VERIFY = (
     ),
     Parameter("seed", "of the search", "integer", low=0, high=2**31),
     Parameter("budget", "seconds of processor time, 30 by default", "integer", low=1, high=3600),
-    Parameter("cases", "how many are tried at most, 400 by default", "integer", low=1, high=10**6),
+    Parameter("cases", "how many are tried at most, 600 by default", "integer", low=1, high=10**6),
     Parameter("case", "the case of an answer, as one line of JSON, to run it alone"),
     Parameter("deterministic", "the same call must give the same bits", "flag"),
     Parameter("batch_invariant", "rows must have the same bits in another batch", "flag"),

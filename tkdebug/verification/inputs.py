@@ -150,6 +150,22 @@ def _rows(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
     return torch.stack(made).reshape(normal.shape)
 
 
+def _low(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
+    """Return numbers far below those with which maxima are begun; fp32 holds their squares."""
+    most = torch.finfo(like.dtype).max
+    largest = 0.9 * most if most < 1e9 else most**0.45
+    return -largest * (1.0 - 0.2 * normal.abs().clamp(max=3.0))
+
+
+def _masked_rows(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
+    """Return numbers of which every third row, from the second on, is -inf throughout."""
+    if normal.dim() < 2 or not normal.numel():
+        return torch.full_like(normal, -math.inf)
+    rows = normal.reshape(-1, normal.shape[-1]).clone()
+    rows[min(1, len(rows) - 1) :: 3] = -math.inf
+    return rows.reshape(normal.shape)
+
+
 def _columns(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
     if normal.dim() < 2:
         return normal
@@ -184,20 +200,44 @@ VALUES: Mapping[str, Callable[..., Tensor]] = {
     "rows": _rows,
     "columns": _columns,
     "huge": lambda normal, like, rng: normal * torch.finfo(like.dtype).max ** 0.25,
+    "low": _low,
     "denormal": lambda normal, like, rng: normal * torch.finfo(like.dtype).tiny,
     "nan": _with((math.nan,)),
     "inf": _with((math.inf, -math.inf)),
+    "rows of -inf": _masked_rows,
 }
-SPECIAL_VALUES = ("nan", "inf")
+SPECIAL_VALUES = ("nan", "inf", "rows of -inf")
+
+
+def _every_third(drawn: Tensor, value: int) -> Tensor:
+    """Return integers of which every third, from the second on, is one value."""
+    made = drawn.reshape(-1).clone()
+    made[min(1, made.numel() - 1) :: 3] = value
+    return made.reshape(drawn.shape)
+
+
+def _at_limits(drawn: Tensor) -> Tensor:
+    """Return the largest and smallest integers of a type, some small ones between."""
+    info, made = torch.iinfo(drawn.dtype), drawn.reshape(-1).clone()
+    for first, value in enumerate((info.max, info.min, info.max - 1, info.min + 1)):
+        made[first::5] = value
+    return made.roll(int(drawn.sum()) % 5).reshape(drawn.shape)
+
+
 # Kinds of integers and bools, for which floats are normal. -100 is what losses ignore.
 INDEX_VALUES: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "negative indices": lambda drawn: torch.where(drawn % 3 == 0, -1, drawn),
-    "ignored indices": lambda drawn: torch.where(drawn % 3 == 0, -100, drawn),
+    "negative indices": lambda drawn: _every_third(drawn, -1),
+    "ignored indices": lambda drawn: _every_third(drawn, -100),
     "equal indices": lambda drawn: torch.full_like(drawn, int(drawn.reshape(-1)[0])),
     "large integers": lambda drawn: drawn * 0 + 70_000 - drawn,
+    "negated integers": lambda drawn: -drawn - 1,
+    "large negative integers": lambda drawn: drawn - 70_000,
     "all true": torch.ones_like,
     "all false": torch.zeros_like,
 }
+# Integers whose sums wrap: a kernel may not mean to take them.
+LIMITS_OF_INTEGERS = "limits of integers"
+_ALL_INDEX_VALUES = {**INDEX_VALUES, LIMITS_OF_INTEGERS: _at_limits}
 _OF_BOOLS = ("all true", "all false")
 NEAR = "near "
 
@@ -227,7 +267,7 @@ def values_of(
     """
     if kind == "given" and tuple(shape) == tuple(example.shape):
         return example.clone()
-    change = INDEX_VALUES.get(kind)
+    change = _ALL_INDEX_VALUES.get(kind)
     if example.dtype is torch.bool:
         drawn = torch.rand(tuple(shape), generator=rng) < 0.5
         return change(drawn) if change is not None and kind in _OF_BOOLS else drawn
@@ -260,7 +300,8 @@ def _integers(example: Tensor, shape: Sequence[int], rng: torch.Generator, most:
         return flat.repeat(-(-count // flat.numel()) or 1)[:count].reshape(tuple(shape)).clone()
     low, high = int(flat.min()), int(flat.max())
     if most >= 0:
-        high = max(min(high, most), low)
+        high = min(high, most)
+        low = low if low <= high // 2 else min(low, 0)
     drawn = torch.randint(low, high + 1, (count,), generator=rng)
     return drawn.reshape(tuple(shape)).to(example.dtype)
 
@@ -277,8 +318,19 @@ def _contiguous(values: Tensor, device: str) -> Tensor:
     return values.to(device, copy=True).contiguous()
 
 
-def _strided_by(order: Sequence[int], pad: int, step: int, offset: int) -> Callable[..., Tensor]:
-    """Return what lays a tensor out with its axes in another order, gaps and an offset."""
+def _strided_by(
+    swap: int = 0, pads: Mapping[int, int] | None = None, step: int = 1, offset: int = 0
+) -> Callable[..., Tensor]:
+    """Return what lays a tensor out with its axes in another order, gaps and an offset.
+
+    Args:
+        swap: of the axes from the innermost one, the number of the first of two that are swapped
+            in memory, plus one; 0 for none.
+        pads: the gap after each line along an axis, by its number from the innermost one.
+        step: between neighbours along the innermost axis.
+        offset: of the first element.
+    """
+    gaps = pads or {}
 
     def made(values: Tensor, device: str) -> Tensor:
         rank = values.dim()
@@ -286,14 +338,12 @@ def _strided_by(order: Sequence[int], pad: int, step: int, offset: int) -> Calla
             return _contiguous(values, device)
         # From the innermost axis in memory outwards.
         axes = list(range(rank))[::-1]
-        if order and rank > 1:
-            axes[0], axes[1] = axes[1], axes[0]
+        if swap and rank > swap:
+            axes[swap - 1], axes[swap] = axes[swap], axes[swap - 1]
         strides, reach = [0] * rank, step
         for place, axis in enumerate(axes):
             strides[axis] = reach
-            reach *= values.shape[axis]
-            if place == 0:
-                reach += pad
+            reach = reach * values.shape[axis] + gaps.get(place, 0) * strides[axis]
         spare = _spare(values, offset + max(reach, 1) + 8, device)
         out = spare.as_strided(tuple(values.shape), tuple(strides), offset)
         out.copy_(values.to(device))
@@ -308,20 +358,39 @@ def _channels_last(values: Tensor, device: str) -> Tensor:
     return values.to(device, copy=True).contiguous(memory_format=torch.channels_last)
 
 
-def _expanded(values: Tensor, device: str) -> Tensor:
-    if values.dim() == 0 or not values.shape[0]:
-        return _contiguous(values, device)
-    return values[:1].to(device, copy=True).contiguous().expand(values.shape)
+def _expanded(axis: int) -> Callable[..., Tensor]:
+    """Return what gives a tensor one place for all that differs along an axis alone."""
+
+    def made(values: Tensor, device: str) -> Tensor:
+        if values.dim() == 0 or not values.shape[axis]:
+            return _contiguous(values, device)
+        first = values.narrow(axis, 0, 1).to(device, copy=True).contiguous()
+        return first.expand(values.shape)
+
+    return made
 
 
+# Axes along which each element is the first one.
+_EXPANDED = {"expanded": 0, "expanded-columns": -1}
 LAYOUTS: Mapping[str, Callable[..., Tensor]] = {
     "contiguous": _contiguous,
-    "transposed": _strided_by((1, 0), 0, 1, 0),
-    "padded-rows": _strided_by((), 5, 1, 0),
-    "every-other": _strided_by((), 0, 2, 0),
-    "offset": _strided_by((), 0, 1, 3),
+    "transposed": _strided_by(swap=1),
+    "swapped-batches": _strided_by(swap=2),
+    "padded-rows": _strided_by(pads={0: 5}),
+    "padded-batches": _strided_by(pads={1: 1}),
+    "every-other": _strided_by(step=2),
+    "offset": _strided_by(offset=3),
     "channels-last": _channels_last,
-    "expanded": _expanded,
+    **{name: _expanded(axis) for name, axis in _EXPANDED.items()},
+}
+# The fewest axes with which these are other layouts than one before them.
+LEAST_AXES: Mapping[str, int] = {
+    "transposed": 2,
+    "padded-rows": 2,
+    "swapped-batches": 3,
+    "padded-batches": 3,
+    "channels-last": 4,
+    "expanded-columns": 2,
 }
 
 
@@ -338,8 +407,9 @@ def dense_values(example: Example, case: Case) -> list[Tensor]:
     for given, shape, dtype, layout in parts:
         like = given.to(getattr(torch, dtype))
         values = values_of(like, shape, case.values, rng, case.most)
-        if layout == "expanded" and values.dim() and values.shape[0]:
-            values = values[:1].expand(values.shape).contiguous()
+        axis = _EXPANDED.get(layout)
+        if axis is not None and values.dim() and values.shape[axis]:
+            values = values.narrow(axis, 0, 1).expand(values.shape).contiguous()
         made.append(values)
     return made
 

@@ -75,6 +75,9 @@ _NORMS = frozenset(
 )
 
 
+# Of equal values these give the index of the first, as torch documents; these of any.
+FIRST_OF_TIES = frozenset(("argmax", "argmin", "max", "min"))
+ANY_OF_TIES = frozenset(("sort", "argsort", "topk", "kthvalue", "mode", "median"))
 PRODUCTS = frozenset("mm addmm bmm baddbmm addmv mv dot vdot convolution matmul linear".split())
 # Elementwise ops that one with sums within it stands for.
 _COMPOSITE_COST = 5.0

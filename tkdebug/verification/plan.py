@@ -12,7 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tkdebug.verification.hints import Hints
-from tkdebug.verification.inputs import INDEX_VALUES, VALUES, Example, near_name, size_elems
+from tkdebug.verification.inputs import (
+    INDEX_VALUES,
+    LAYOUTS,
+    LEAST_AXES,
+    LIMITS_OF_INTEGERS,
+    VALUES,
+    Example,
+    near_name,
+    size_elems,
+)
 from tkdebug.verification.records import Case
 
 # Tries: whether the reference takes these inputs.
@@ -50,6 +59,7 @@ _MOST_MIDDLE = 1 << 14
 _MANY_ELEMENTS = 200_000
 _MOST_EDGES = 10
 _MOST_BROADCAST = 12
+_RANDOM_LAYOUTS = ("contiguous", "transposed", "padded-rows", "every-other", "offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +238,7 @@ def with_size(case: Case, group: Group, size: int) -> Case:
 
 @dataclass
 class Plan:
-    """The cases that are tried, in order, without end.
+    """The cases that are tried: planned ones, and random ones without end.
 
     Args:
         example: the problem's.
@@ -256,19 +266,21 @@ class Plan:
     def __post_init__(self) -> None:
         self.middle = self.sizes.base
 
-    def cases(self) -> Iterator[Case]:
-        """Yield the cases: planned ones, by what they vary in turn, then random ones."""
+    def planned(self) -> Iterator[Case]:
+        """Yield cases by what they vary, in turn."""
         families = (
             *(self._sized(), self._laid_out(), self._typed(), self._valued(), self._run()),
             *(self._grown(), self._edged(), self._indexed()),
         )
         yield from _in_turn(families)
-        yield from self.random()
 
     def doubtful(self) -> Iterator[Case]:
         """Yield cases that a kernel may not mean to take: other ranks, mixed types, broadcasts."""
         yield from self._ranked()
         yield from self._mixed()
+        if any("int" in dtype for dtype in self.given.dtypes):
+            name = f"values {LIMITS_OF_INTEGERS}"
+            yield self.middle.renamed(name, values=LIMITS_OF_INTEGERS, seed=self.seed + 740)
         for number, group in enumerate(self.sizes.broadcast):
             tensor, axis = group.places[0]
             case = with_size(self.middle, group, 1)
@@ -395,26 +407,23 @@ class Plan:
 
     def _laid_out(self) -> Iterator[Case]:
         case, count = self.middle, len(self.example.tensors)
-        for turn, layout in enumerate(("transposed", "padded-rows", "every-other", "offset")):
-            for case_now in (case,):
-                yield case_now.renamed(
+        layouts = [one for one in LAYOUTS if one != "contiguous"]
+        axes = [len(shape) for shape in case.shapes]
+        for turn, layout in enumerate(layouts):
+            if max(axes, default=0) >= LEAST_AXES.get(layout, 1):
+                yield case.renamed(
                     f"layout {layout}", layouts=(layout,) * count, seed=self.seed + 200 + turn
                 )
-        if count > 1:
-            for tensor in range(count):
-                for layout in ("transposed", "padded-rows"):
-                    layouts = tuple(
-                        layout if place == tensor else "contiguous" for place in range(count)
-                    )
-                    yield case.renamed(
-                        f"layout {layout} of input {tensor}",
-                        layouts=layouts,
-                        seed=self.seed + 210 + tensor,
-                    )
-        for turn, layout in enumerate(("expanded", "channels-last")):
-            yield case.renamed(
-                f"layout {layout}", layouts=(layout,) * count, seed=self.seed + 220 + turn
-            )
+        # One alone: a check of another does not hide it.
+        for layout, tensor in itertools.product(layouts, range(count if count > 1 else 0)):
+            if axes[tensor] >= LEAST_AXES.get(layout, 1):
+                one = ["contiguous"] * count
+                one[tensor] = layout
+                yield case.renamed(
+                    f"layout {layout} of input {tensor}",
+                    layouts=tuple(one),
+                    seed=self.seed + 220 + tensor,
+                )
 
     def _typed(self) -> Iterator[Case]:
         for turn, dtype in enumerate(("float16", "bfloat16", "float32")):
@@ -445,6 +454,9 @@ class Plan:
                         break
 
     def _valued(self) -> Iterator[Case]:
+        if size_elems(self.given) <= _MANY_ELEMENTS:
+            name = "other values in the example's sizes"
+            yield self.given.renamed(name, values="normal", seed=self.seed + 460)
         for turn, values in enumerate(VALUES):
             if values != "normal":
                 yield self.middle.renamed(
@@ -471,14 +483,18 @@ class Plan:
                 numbers=numbers,
                 seed=self.seed + 520 + turn,
             )
+        # Again with many programs, and several rounds of a loop.
+        grown = self._all_grown(_MOST_MIDDLE)
+        for turn, way in enumerate(ways if grown is not self.middle else ()):
+            name = f"{way}, all sizes larger"
+            yield grown.renamed(name, way=way, seed=self.seed + 560 + turn)
 
     def _numbers(self) -> Iterator[tuple[Any, ...]]:
+        """Yield other numbers; those last that were a size in the example."""
         middle = self.middle.numbers
         tied = {place for group in self.sizes.groups for place in group.numbers}
-        for place, value in enumerate(middle):
-            if place in tied:
-                continue
-            for other in _other_numbers(value):
+        for place in sorted(range(len(middle)), key=lambda place: place in tied):
+            for other in other_numbers(middle[place]):
                 yield (*middle[:place], other, *middle[place + 1 :])
 
     def random(self) -> Iterator[Case]:
@@ -494,8 +510,7 @@ class Plan:
                 if size_elems(grown) <= _MOST_ELEMENTS // 4:
                     case = grown
             values = rng.choice(("normal", "normal", "positive", "large", "integers", "negative"))
-            layouts = [rng.choice(("contiguous", "contiguous", "transposed", "padded-rows",
-                       "every-other", "offset")) for _ in case.shapes]  # fmt: skip
+            layouts = [rng.choice(("contiguous", *_RANDOM_LAYOUTS)) for _ in case.shapes]
             dtypes = list(case.dtypes)
             if rng.random() < 0.3 and floats:
                 other = rng.choice(("float16", "bfloat16", "float32"))
@@ -511,7 +526,8 @@ class Plan:
             )
 
 
-def _other_numbers(value: Any) -> list[Any]:
+def other_numbers(value: Any) -> list[Any]:
+    """Return numbers to try in place of one."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):

@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import typing
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -136,10 +136,27 @@ class Problem:
                     for name, parameter in one.items():
                         parameter.copy_(before[name])
 
-    def missed_buffers(
-        self, case: Case, arguments: Sequence[Any], same: Sequence[Any]
-    ) -> list[str]:
-        """Call a case's candidate, and return the buffers that the reference alone changes.
+    @contextlib.contextmanager
+    def evaluating(self, case: Case) -> Iterator[bool]:
+        """Have a case's modules in evaluation for a `with` block; yields whether they differ so."""
+        modules = (
+            self._module(self.candidate, case, self.device),
+            self._module(self.reference, case, "cpu"),
+        )
+        for module in modules:
+            module.eval()
+        try:
+            yield any(bool(list(module.children())) for module in modules)
+        finally:
+            for module in modules:
+                module.train()
+
+    def with_init(self, init: Sequence[Any]) -> Problem:
+        """Return it with other arguments of classes."""
+        return replace(self, init=list(init), _made={})
+
+    def other_buffers(self, case: Case, arguments: Sequence[Any], same: Sequence[Any]) -> list[str]:
+        """Call a case's candidate, and return the buffers that differ from the reference's then.
 
         Args:
             case: whose modules are meant.
@@ -161,7 +178,7 @@ class Problem:
             if before[name].is_floating_point()  # others count calls
             and not torch.equal(now[name], before[name])
             and name in own
-            and torch.equal(host_view(own[name]).cpu(), before[name])
+            and not _is_near(host_view(own[name]).cpu(), now[name])
         ]
 
     def call_reference(
@@ -214,6 +231,12 @@ class Problem:
                 if (*key, name) in self._made:
                     buffer.copy_(self._made[(*key, name)])
         return module
+
+
+def _is_near(buffer: Tensor, wanted: Tensor) -> bool:
+    """Whether numbers of a few sums differ by no more than the order of these."""
+    eps = torch.finfo(wanted.dtype).eps
+    return torch.allclose(buffer, wanted, rtol=200 * eps, atol=20 * eps, equal_nan=True)
 
 
 def _name(dtype: torch.dtype) -> str:

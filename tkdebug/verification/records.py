@@ -13,7 +13,7 @@ from typing import Any, Literal
 from tkdebug.errors import UsageError
 
 SCHEMA = 1
-USUAL_CASES = 400
+USUAL_CASES = 600
 Verdict = Literal["right", "wrong", "undecided"]
 # What finds that a result is not the kernel's, or not what it seems.
 TRICKS: Mapping[str, str] = {
@@ -47,8 +47,11 @@ KINDS: Mapping[str, str] = {
     "looks-at-callers": "a call looks at the functions that called it",
     "stale-parameters": "parameters of a module that change between calls are not seen",
     "nan-of-reference": "the reference makes a NaN of finite inputs, and the kernel a number",
-    "stale-buffers": "the reference changes buffers of its module, the kernel does not",
+    "stale-buffers": "buffers of the module are other than the reference's after a call",
     "other-inputs": "the result is wrong for inputs that the kernel may not mean to take",
+    "other-of-ties": "of equal values it gives another index than the first",
+    "eval-mode": "after `eval()` of its module the result is wrong",
+    "other-constructor": "the result is wrong for other arguments of the constructor",
     "aliased-result": "the result is memory of an input, where the reference's is its own",
 }
 

@@ -6,6 +6,7 @@ that does not end loses nothing.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,8 @@ from tkdebug.verification.inputs import (
 )
 from tkdebug.verification.launches import Seen, Watcher, tuners_in
 from tkdebug.verification.oracle import (
+    ANY_OF_TIES,
+    FIRST_OF_TIES,
     MANY_RUNS,
     RUNS,
     DearError,
@@ -55,7 +58,8 @@ _SEARCH_SHARE = 0.6
 _SHRINK_SHARE = 0.2
 _LARGE_SHARE = 0.25
 _DEAR_SHARE = 0.12
-_DEAR_S = 0.3
+# Time grows by this power of the elements: attention by the second, for most by the first.
+_GROWTH = 1.5
 _REFERENCE_SHARE = 0.005
 # Of the reference: on the example inputs, to learn whether it takes inputs, all runs of an oracle.
 _EXAMPLE_SHARE = 0.1
@@ -303,7 +307,8 @@ class Runner:
             out.status = "wrong"
             out.finding = Finding(out.wrong.kind, out.wrong.text, True, out.case, self.problem.file)
         elif out.case.dtypes == self.problem.example.case().dtypes:
-            out.doubt = out.doubt or self._other_dtype(out) or self._aliased(out)
+            doubts = (self._other_dtype, self._aliased, self._of_ties)
+            out.doubt = out.doubt or next(filter(None, (doubt(out) for doubt in doubts)), None)
 
     def _other_dtype(self, out: Outcome) -> Finding | None:
         """Return a remark on a tensor of another dtype than the reference's, if there is any."""
@@ -323,6 +328,24 @@ class Runner:
             if host_view(t).untyped_storage().data_ptr() in given and not out.oracle.aliases:
                 text = f"{name} is memory of an input, where the reference gives memory of its own"
                 return Finding("aliased-result", text, False, out.case, self.problem.file)
+        return None
+
+    def _of_ties(self, out: Outcome) -> Finding | None:
+        """Return a remark on another index than the first of equal values, which torch promises."""
+        assert out.oracle is not None
+        ops = out.oracle.ops.keys()
+        if out.case.values != "equal" or not ops & FIRST_OF_TIES or ops & ANY_OF_TIES:
+            return None
+        for (name, got), one in zip(out.result or (), out.oracle.expected, strict=True):
+            first = one.exact if one.bounds is not None and one.native is not None else None
+            if first is None or not torch.equal(first, one.native):  # type: ignore[arg-type]
+                continue
+            other = (got.long() != first.long()) & one.has_ties
+            if bool(other.any()):
+                at = int(other.reshape(-1).nonzero()[0])
+                text = f"of equal values {name} has index {int(got.reshape(-1)[at])}"
+                text += f", the reference the first, {int(first.reshape(-1)[at])}"
+                return Finding("other-of-ties", text, False, out.case, self.problem.file)
         return None
 
 
@@ -361,8 +384,8 @@ class Search:
         self._begun = time.process_time()
         self._wall = time.monotonic()
         self._cost_s = 0.0
-        # Elements and processor time of the case that took longest.
-        self._dearest = (1, 0.0)
+        # Elements and processor time of cases that are not small.
+        self._costs: list[tuple[int, float]] = []
         # Cases whose results are right though no kernel was launched.
         self.bare: list[Case] = []
 
@@ -507,33 +530,51 @@ class Search:
         out = self.runner.run(case, most_s)
         self._cost_s = time.process_time() - begun
         if size_elems(case) >= _LARGE_ELEMENTS:  # of small ones the compiler takes most
-            cost = size_elems(case), self._cost_s
-            self._dearest = max(self._dearest, cost, key=lambda it: it[1])
+            self._costs.append((size_elems(case), self._cost_s))
         return out
 
     def _cases(self, plan: Plan) -> None:
-        """Run the planned cases, and random ones, until one is wrong or time is over."""
+        """Run the planned cases, and random ones, until one is wrong or time is over.
+
+        Those that may take much of the time come after the others.
+        """
         number, count = self.request.shard
-        for place, case in enumerate(plan.cases()):
-            if place >= self.request.cases:
+        most = self.request.cases
+        own = slice(number - 1, most, count)
+        planned = list(itertools.islice(plan.planned(), most))
+        dear: list[Case] = []
+        for case in planned[own]:
+            if self._predicted_s(case) > self.request.seconds * _DEAR_SHARE:
+                dear.append(case)
+            elif self._is_over(case):
                 return
-            if place % count != number - 1:
-                continue
-            if self.share() > _SEARCH_SHARE or self._is_dear(case):
-                if not case.name.startswith("random"):
-                    self.answer.covered.left += 1
-                    continue
-                if self.share() > _SEARCH_SHARE:
+        for case in sorted(dear, key=size_elems):
+            left_s = (_SEARCH_SHARE - self.share()) * self.request.seconds
+            if self._predicted_s(case) > left_s / 2:
+                self.answer.covered.left += 1
+            elif self._is_over(case):
+                return
+        left = most - len(planned)
+        for case in itertools.islice(plan.random(), number - 1, max(left, 0), count):
+            if self.share() > _SEARCH_SHARE:
+                return
+            if self._predicted_s(case) <= self.request.seconds * _DEAR_SHARE:
+                if self._is_over(case):
                     return
-                continue
-            self.take(self._timed(case, self.request.seconds * _REFERENCE_SHARE))
-            if self._is_wrong():
-                return
+
+    def _is_over(self, case: Case) -> bool:
+        """Run a planned case if there is time, and return whether the kernel is wrong by it."""
+        if self.share() > _SEARCH_SHARE:
+            self.answer.covered.left += 1
+            return False
+        self.take(self._timed(case, self.request.seconds * _REFERENCE_SHARE))
+        return self._is_wrong()
 
     def _doubtful(self, plan: Plan) -> None:
         """Run cases that a kernel may not mean to take: if one is wrong, nothing is decided."""
         for case in plan.doubtful():
-            if self.share() > _SEARCH_SHARE or self._is_dear(case):
+            most_s = self.request.seconds * _DEAR_SHARE
+            if self.share() > _SEARCH_SHARE or self._predicted_s(case) > most_s:
                 return
             out = self._timed(case, self.request.seconds * _REFERENCE_SHARE)
             if out.status != "wrong" or out.finding is None:
@@ -543,11 +584,16 @@ class Search:
             self.doubt(Finding("other-inputs", text, False, case, self.runner.problem.file))
             return
 
-    def _is_dear(self, case: Case) -> bool:
-        """Whether a case may take too much of the time, by the dearest one before."""
-        elements, cost_s = self._dearest
-        ratio = size_elems(case) / max(elements, 1)
-        return cost_s > _DEAR_S and cost_s * ratio**2 > self.request.seconds * _DEAR_SHARE
+    def _predicted_s(self, case: Case) -> float:
+        """Return how long a case may take, by the largest ones before that are no larger."""
+        elements = size_elems(case)
+        known = [(size, cost_s) for size, cost_s in self._costs if size <= elements]
+        if not known:
+            return 0.0
+        largest = max(size for size, _ in known)
+        # Those that were compiled took longer.
+        cost_s = min(cost_s for size, cost_s in known if 2 * size >= largest)
+        return float(cost_s * (elements / largest) ** _GROWTH)
 
     def take(self, out: Outcome) -> None:
         """Add an outcome to the answer."""

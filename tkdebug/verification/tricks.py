@@ -26,6 +26,7 @@ from tkdebug.process.tracebacks import is_own_file
 from tkdebug.verification.inputs import dense_values, placed
 from tkdebug.verification.launches import Seen
 from tkdebug.verification.oracle import SUMMING, Mode, NotRunnableError, Work, note_op
+from tkdebug.verification.plan import other_numbers
 from tkdebug.verification.records import Case, Finding
 
 if TYPE_CHECKING:
@@ -216,6 +217,8 @@ def _note_kept(search: Search, again: Outcome, earlier: Sequence[Sequence[Tensor
 def look_again(search: Search, plan: Plan) -> None:
     """Look at the work of torch again: kernels may be launched in the first calls alone."""
     _work_of_torch(search, plan.middle)
+    _calls_in_turn(search, plan.middle.renamed("tricks", values="normal"))
+    _look_at_modules(search, plan)
     if search.bare and 2 * len(search.bare) > search.answer.covered.cases:
         _work_of_torch(search, search.bare[-1])
 
@@ -387,12 +390,51 @@ def _state(search: Search, case: Case) -> None:
         for device in (problem.device, "cpu")
     ]
     try:
-        missed = problem.missed_buffers(case, *both)
+        others = problem.other_buffers(case, *both)
     except Exception:
         return  # whether they run is asked elsewhere
-    if missed:
-        text = f"the reference changes its {', '.join(missed)}, the kernel leaves them"
+    if others:
+        text = f"after a call {', '.join(others)} of the module are other than the reference's"
         search.doubt(Finding("stale-buffers", text, False, case, problem.file))
+
+
+def _look_at_modules(search: Search, plan: Plan) -> None:
+    """See whether modules are right in evaluation, and made with other arguments."""
+    runner, problem = search.runner, search.runner.problem
+    if not problem.has_modules:
+        return
+    case = plan.middle
+    with problem.evaluating(case) as is_other:
+        out = runner.run(case.renamed("modules in evaluation")) if is_other else None
+    if out is not None and out.status == "wrong" and out.finding is not None:
+        text = f"after `eval()` of its module: {out.finding.message}"
+        search.doubt(Finding("eval-mode", text, False, case, problem.file))
+    try:
+        for place, value in enumerate(problem.init):
+            if not isinstance(value, int | float):
+                continue
+            for other in other_numbers(value):
+                init = [*problem.init[:place], other, *problem.init[place + 1 :]]
+                if _is_wrong_of(search, plan, init):
+                    return
+    finally:
+        runner.problem = problem
+
+
+def _is_wrong_of(search: Search, plan: Plan, init: Sequence[Any]) -> bool:
+    """Whether a module made with some arguments is wrong; a remark says so."""
+    runner = search.runner
+    runner.problem = runner.problem.with_init(init)
+    shown = ", ".join(map(str, init))
+    for case in (plan.middle, plan.sizes.base):
+        out = runner.run(case.renamed(f"modules made with ({shown})"))
+        if out.status == "wrong" and out.finding is not None:
+            text = f"made with ({shown}): {out.finding.message}"
+            search.doubt(Finding("other-constructor", text, False, None, runner.problem.file))
+            return True
+        if out.status == "right":
+            return False
+    return False
 
 
 # Bits, on request.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 UNDECIDED_STATUS = 4
 _SECONDS = 30.0
-_CASES = 400
+_CASES = 600
 _MODES = ("interpret", "native", "both")
 _FORMATS = ("text", "json", "sarif", "junit")
 

@@ -1,0 +1,80 @@
+"""Inputs of calls: layouts in memory and kinds of values."""
+
+import pytest
+import torch
+
+from tkdebug.verification.inputs import (
+    INDEX_VALUES,
+    LAYOUTS,
+    LIMITS_OF_INTEGERS,
+    Example,
+    dense_values,
+    placed,
+    values_of,
+)
+
+
+def drawn(kind, *shape, dtype=torch.float32):
+    return values_of(torch.ones(shape, dtype=dtype), shape, kind, torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("layout", "strides"),
+    [
+        ("transposed", (12, 1, 3)),
+        ("swapped-batches", (4, 8, 1)),
+        ("padded-rows", (27, 9, 1)),
+        ("padded-batches", (16, 4, 1)),
+        ("every-other", (24, 8, 2)),
+        ("expanded", (0, 4, 1)),
+        ("expanded-columns", (3, 1, 0)),
+    ],
+)
+def test_layout_keeps_values_at_its_strides(layout, strides):
+    example = Example([torch.randn(2, 3, 4)])
+    case = example.case().renamed("", layouts=(layout,), values="normal")
+    dense = dense_values(example, case)
+    (laid,) = placed(dense, case, "cpu")
+    assert laid.stride() == strides
+    assert torch.equal(laid, dense[0])
+    assert layout in LAYOUTS
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_low_values_are_below_usual_beginnings_of_maxima(dtype):
+    like = torch.randn(40, 7).to(dtype)
+    made = values_of(like, (40, 7), "low", torch.Generator().manual_seed(0)).float()
+    assert bool(made.isfinite().all())
+    assert float(made.max()) < (-2e4 if dtype is torch.float16 else -1e12)
+    assert bool((made.square() * 10).isfinite().all())
+
+
+def test_rows_of_inf_are_whole_rows_among_others():
+    made = drawn("rows of -inf", 2, 3, 5)
+    assert made.isinf().all(-1).tolist() == [[False, True, False], [False, True, False]]
+    assert int(made.isinf().sum()) == 10
+
+
+@pytest.mark.parametrize("kind", INDEX_VALUES)
+def test_integers_of_a_kind_are_other_ones(kind):
+    like = torch.full((4, 6), 7)
+    is_bool = kind.startswith("all")
+    like = like.bool() if is_bool else like
+    made = values_of(like, (4, 6), kind, torch.Generator().manual_seed(1))
+    wanted = {"negative indices": -1, "ignored indices": -100}.get(kind)
+    assert wanted is None or int((made == wanted).sum()) == 8
+    assert made.dtype == like.dtype
+
+
+def test_indices_of_a_smaller_size_are_not_all_the_same():
+    like = torch.tensor([4, 49, 30])
+    made = values_of(like, (50,), "normal", torch.Generator().manual_seed(1), most=4)
+    assert made.unique().tolist() == [0, 1, 2, 3, 4]
+
+
+def test_limits_of_integers_are_both_limits():
+    made = values_of(
+        torch.arange(9).flip(0), (9,), LIMITS_OF_INTEGERS, torch.Generator().manual_seed(1)
+    )
+    info = torch.iinfo(torch.int64)
+    assert {info.min, info.max} <= set(made.tolist())
