@@ -32,6 +32,7 @@ from tkdebug.instrument.session import Session  # noqa: E402
 from tkdebug.records.hook_chain import HOOKS  # noqa: E402
 from tkdebug.tui.app import TkdebugApp  # noqa: E402
 from tkdebug.tui.home.pane import HomePane  # noqa: E402
+from tkdebug.tui.live import answer_keys_soon  # noqa: E402
 from tkdebug.tui.tabs import PaneTabs  # noqa: E402
 
 PER_SECOND = 10_000
@@ -73,6 +74,7 @@ def noting_pictures() -> Iterator[Drawn]:
 
 async def latencies(path: Path, size: tuple[int, int]) -> list[tuple[str, float, float]]:
     """Return each key with its time and its processor time, in ms."""
+    answer_keys_soon()
     found = []
     with noting_pictures() as drawn, Session.open(path) as session:
         app = TkdebugApp(session, opens=HomePane.TAB)

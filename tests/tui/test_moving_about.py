@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import tui_sample
-from pilot_support import loaded, notified, screen_text, until
+from pilot_support import loaded, notified, screen_text, type_at_once, until
 from textual.events import MouseScrollDown
 from textual.widgets import Input
 from textual.widgets._toast import Toast
@@ -252,3 +252,15 @@ async def test_a_click_presses_the_key_and_the_wheel_shows_more_keys(session):
         assert row().endswith("? Help  q Quit")
         await pilot.click(KeyRow, offset=(row().index("? Help") + 2, 0))
         await until(pilot, lambda: isinstance(app.screen, HelpScreen), "the help")
+
+
+async def test_keys_pasted_after_a_digit_are_the_panes(session):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        type_at_once(app, *"2/2x1")
+        await until(pilot, lambda: "0 of 1 with …2x1…" in screen_text(app), "the filter")
+        await pilot.press("escape")
+        type_at_once(app, "1", "home", "j")
+        table = app.query_one("#launch-table", Table)
+        await until(pilot, lambda: table.has_focus and table.cursor == 1, "the second launch")

@@ -19,6 +19,9 @@ from textual.app import App, ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.filter import LineFilter
+from textual.reactive import Reactive
+from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from tkdebug.debugger.remote.records import View
@@ -61,12 +64,19 @@ from tkdebug.tui.status import status_line
 from tkdebug.tui.tabs import PaneTabs
 from tkdebug.tui.widgets.dialogs import Choice, HelpScreen, PickScreen, QuitChoice, QuitScreen
 from tkdebug.tui.widgets.key_row import KeyRow
+from tkdebug.tui.widgets.typing_keys import typing_key
 
 if TYPE_CHECKING:
     from tkdebug.tui.script.child import Child
 
 _SHOWN_AS_RUNNING_S = 0.3
 _MOST_BACK = 200
+
+
+class _RunScreen(Screen[None]):
+    """The screen under all dialogs; only what shows the focus is drawn again where it goes."""
+
+    focused: Reactive[Widget | None] = Reactive(None, repaint=False)
 
 
 class TkdebugApp(App[None]):
@@ -91,7 +101,7 @@ class TkdebugApp(App[None]):
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
-            Binding(str(i), f"tab('{pane.TAB}')", pane.TAB.title(), show=False)
+            typing_key(str(i), f"tab('{pane.TAB}')", pane.TAB.title(), show=False)
             for i, pane in enumerate(PANES)
         ),
         Binding("question_mark", "help", "Help", key_display="?"),
@@ -136,6 +146,10 @@ class TkdebugApp(App[None]):
         self._filters_of: tuple[str, list[LineFilter]] = ("", [])
         for theme in palette.other_themes():
             self.register_theme(theme)
+
+    def get_default_screen(self) -> Screen[None]:
+        """Return the screen."""
+        return _RunScreen(id="_default")
 
     def compose(self) -> ComposeResult:
         """Status, panes, keys."""
@@ -558,7 +572,9 @@ class TkdebugApp(App[None]):
         self.exit()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Show Ctrl-C among the keys only while there is a script to interrupt."""
+        """Show Ctrl-C only while there is a script to interrupt; digits may be a text's."""
+        if action == "tab":
+            return len(self.screen_stack) == 1 and not isinstance(self.focused, Input)
         if action == "interrupt_nothing":
             return self._is_stopped and self._script.going_on
         is_running = self._child is not None and self._script.going_on and not self._is_stopped

@@ -23,7 +23,7 @@ from tkdebug.tui.messages import OpenFault, OpenKernel
 from tkdebug.tui.pane import FilteredPane
 from tkdebug.tui.session.snapshot import FaultGroup, ScriptState, Snapshot, read_source
 from tkdebug.tui.widgets.table import Cell, Column, Table
-from tkdebug.tui.widgets.typing_keys import typing_key
+from tkdebug.tui.widgets.typing_keys import take_keys, typing_key
 
 CONTEXT_LINES = 3
 MAX_EXCERPT_CHARS = 1000
@@ -224,6 +224,7 @@ class FaultsPane(FilteredPane):
         self._session: Session | None = None
         self._shown: FaultGroup | None = None
         self._text = Text("")
+        self._width = 0
 
     @property
     def _all(self) -> tuple[FaultGroup, ...]:
@@ -251,7 +252,7 @@ class FaultsPane(FilteredPane):
 
     def focus_main(self) -> None:
         """Focus the list."""
-        self.query_one("#fault-table", Table).focus()
+        take_keys(self.query_one("#fault-table"))
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Take a new snapshot."""
@@ -369,8 +370,9 @@ class FaultsPane(FilteredPane):
         self.call_after_refresh(self._show_anew)
 
     def _show_anew(self) -> None:
-        self._shown = None
-        self._show_selected()
+        if self.query_one("#fault-detail").scrollable_content_region.width != self._width:
+            self._shown = None
+            self._show_selected()
 
     def _show_selected(self) -> None:
         index = self.query_one("#fault-table", Table).cursor
@@ -382,7 +384,7 @@ class FaultsPane(FilteredPane):
         detail = self.query_one("#fault-text", Static)
         self._text = Text("")
         if group is not None and self._session is not None:
-            width = self.query_one("#fault-detail").scrollable_content_region.width
+            width = self._width = self.query_one("#fault-detail").scrollable_content_region.width
             try:
                 launch = self._launch_of(group, self._session)
                 self._text = fault_text(group, self._session, self._kernels, width, launch)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,17 @@ from tkdebug.tui.session.follow import AwaitedSession
 
 if TYPE_CHECKING:
     from tkdebug.tui.script.child import Child
+
+
+# How long a thread that reads the session may keep a key waiting.
+_LONGEST_TURN_S = 0.001
+
+
+def answer_keys_soon() -> None:
+    """Keep collections of garbage and turns of other threads short, for the rest of the process."""
+    gc.collect()
+    gc.freeze()  # what was imported stays; to look through it each time takes longer than a key
+    sys.setswitchinterval(_LONGEST_TURN_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +59,7 @@ def view(session_path: Path) -> tuple[int, Again | None]:
         SessionError: the session cannot be opened.
     """
     app = TkdebugApp(Session.open(session_path), opens=HomePane.TAB)
+    answer_keys_soon()
     try:
         app.run()
     finally:
@@ -97,6 +111,7 @@ def run_live(
         debugged.theirs.close()
         link = DebugLink(Wire(debugged.ours), commands)
     app = TkdebugApp(awaited, child, link, opens, saves)
+    answer_keys_soon()
     try:
         app.run()
         if app.runs_on and child.status is None:

@@ -23,10 +23,11 @@ from tkdebug.tui.script.terminal import OutputSnapshot
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 from tkdebug.tui.widgets.find import FindBar
 from tkdebug.tui.widgets.line_list import find_line
-from tkdebug.tui.widgets.typing_keys import typing_key
+from tkdebug.tui.widgets.rows_view import OwnRows
+from tkdebug.tui.widgets.typing_keys import take_keys, typing_key
 
 
-class OutputView(ScrollView, can_focus=True):
+class OutputView(ScrollView, OwnRows, can_focus=True):
     """Wraps lines to its width; stays at the end while it is there."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -100,7 +101,7 @@ class OutputView(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """Draw one row."""
         width = self.scrollable_content_region.width
-        base = self.rich_style
+        base = self.base_style
         index = y + self.scroll_offset.y
         if not self._rows and y == 1:
             style = base + Style.parse(palette.MUTED)
@@ -180,7 +181,7 @@ class OutputPane(Pane):
         """
         box = self.query_one("#input", Input)
         types, self._asked_to_type = self._asked_to_type and box.display, False
-        (box if types else self.query_one("#output-view")).focus()
+        take_keys(box if types else self.query_one("#output-view"))
 
     def type_next(self) -> None:
         """Focus the input line the next time that the pane gets the focus."""

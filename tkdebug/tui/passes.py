@@ -39,7 +39,7 @@ from tkdebug.tui.widgets.dialogs import KERNEL_DETAILS, PickScreen, kernel_choic
 from tkdebug.tui.widgets.find import FindBar
 from tkdebug.tui.widgets.table import Cell, Column, Table
 from tkdebug.tui.widgets.text_list import TextList
-from tkdebug.tui.widgets.typing_keys import typing_key
+from tkdebug.tui.widgets.typing_keys import take_keys, typing_key
 
 MAX_ROWS = 50_000
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
@@ -242,7 +242,7 @@ class PassesPane(Pane):
 
     def focus_main(self) -> None:
         """Focus the list, and load the passes if that is not done yet."""
-        self.query_one("#pass-table", Table).focus()
+        take_keys(self.query_one("#pass-table"))
         if self._wanted is None and self._kernels:
             self._load(first_to_show(self._kernels))
 

@@ -124,15 +124,15 @@ class PaneTabs(TabbedContent):
         """Show a pane, and focus it."""
         self._asked = tab
         pane = self._panes[tab]
-        await self._make_ready(pane)
-        self.show_tab(tab)
-        self._in_sight = pane
-        if self.active == tab:
+        # One picture of all of it; and further keys are the pane's from here on.
+        with self.app.batch_update():
+            await self._make_ready(pane)
+            self.show_tab(tab)
+            self.active = tab
+            self._in_sight = pane
             pane.focus_main()
-            return
-        # Until the pane is there, lest the focus of what goes out of sight falls on the tabs.
-        self.screen.set_focus(None)
-        self.active = tab
+            pane.came_in_sight()
+            self.show_marks()
 
     def show_marks(self) -> None:
         """Show the panes' marks after the names of their tabs, shorter ones where room is short."""
@@ -156,7 +156,7 @@ class PaneTabs(TabbedContent):
         self.show_marks()
 
     async def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
-        """Focus the main widget of the pane."""
+        """Show the pane of a tab that the user chose among the tabs."""
         event.stop()
         if not self.is_attached or not self.app.is_running:
             return
@@ -168,6 +168,8 @@ class PaneTabs(TabbedContent):
             # A pane that had the focus before another was asked for says so only now.
             self.active = self._asked
             return
+        if not is_chosen_here and not self._is_clicked:
+            return  # `open` has done it
         await self._make_ready(pane)
         self._in_sight = pane
         # Who chooses by keys among the tabs stays there, who clicks wants what is below.

@@ -14,10 +14,10 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
-from textual.widget import Widget
 
 from tkdebug.debugger.remote.records import HeatMap
 from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.widgets.rows_view import OwnRows
 
 _SHADES = "░▒▓█"
 _NEGATIVE, _POSITIVE, _ODD = palette.FAULT, palette.GOOD, f"bold reverse {palette.WARNING}"
@@ -42,7 +42,7 @@ def cell_text(value: float | None, largest: float) -> tuple[str, str]:
     return (shade * 2, _POSITIVE) if value > 0 else (f"-{shade}", _NEGATIVE)
 
 
-class HeatMapView(Widget, can_focus=True):
+class HeatMapView(OwnRows, can_focus=True):
     """Shows a `HeatMap`; the arrows move over its cells, Enter draws the part around one larger."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -132,11 +132,11 @@ class HeatMapView(Widget, can_focus=True):
             if self.has_focus and (row, column) == (self._row, self._column):
                 text, style = _CURSOR, "bold reverse"  # a shade reversed is another shade
             segments.append(Segment(text, Style.parse(style)))
-        return Strip(segments).adjust_cell_length(width).apply_style(self.rich_style)
+        return Strip(segments).adjust_cell_length(width).apply_style(self.base_style)
 
     def _line(self, text: str, style: str, width: int) -> Strip:
         strip = Strip([Segment(display.shown(text, max(1, width)), Style.parse(style))])
-        return strip.adjust_cell_length(width).apply_style(self.rich_style)
+        return strip.adjust_cell_length(width).apply_style(self.base_style)
 
     def _at_cursor(self, heat: HeatMap) -> str:
         if not heat.cells:

@@ -39,7 +39,7 @@ from tkdebug.tui.pane import Pane, ScriptTraits
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 from tkdebug.tui.widgets.find import FindBar
 from tkdebug.tui.widgets.line_list import LineList
-from tkdebug.tui.widgets.typing_keys import typing_key
+from tkdebug.tui.widgets.typing_keys import take_keys, typing_key
 
 Phase = Literal["none", "before", "running", "stopped", "gone"]
 # Of these a letter begins a longer command, which is typed in the command line.
@@ -173,7 +173,7 @@ class DebugPane(Pane):
 
     def focus_main(self) -> None:
         """Focus the source."""
-        self.query_one("#debug-source").focus()
+        take_keys(self.query_one("#debug-source"))
 
     def tab_mark(self) -> Text:
         """Whether a launch is stopped."""

@@ -10,12 +10,12 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
-from textual.widget import Widget
 
 from tkdebug.debugger.remote.records import PassedLine, Timeline
 from tkdebug.tui.debug.source import LineText
 from tkdebug.tui.drawing import display, palette
 from tkdebug.tui.widgets.line_list import LineList
+from tkdebug.tui.widgets.rows_view import OwnRows
 
 _LABEL = " time "
 _NONE_YET = "no line was passed yet"
@@ -37,7 +37,7 @@ class AroundWanted(Message):
         super().__init__()
 
 
-class TimeSlider(Widget, can_focus=True):
+class TimeSlider(OwnRows, can_focus=True):
     """One row: the stop's place among the lines passed. ← → look at others, Enter goes there."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -83,7 +83,7 @@ class TimeSlider(Widget, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """Draw the slider, and the line at its handle."""
         width, timeline = self.size.width, self._timeline
-        base = self.rich_style
+        base = self.base_style
         if timeline is None or not timeline.total:
             text = f"{_LABEL}{self._why_none}"
             strip = Strip([Segment(text, Style.parse(palette.MUTED))])

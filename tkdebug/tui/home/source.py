@@ -81,6 +81,8 @@ class HomeSource(LineList, inherit_bindings=False):
 
     def show_rows(self, rows: Sequence[Row]) -> None:
         """Show other rows; the cursor stays where it is, if its line is there."""
+        if rows and rows == self._rows:
+            return
         place = self.place
         self._rows = rows
         self._digits = max((len(str(row.place.line)) for row in rows), default=2)

@@ -22,6 +22,7 @@ from tkdebug.tui.home.stage import StageView, stage_head
 from tkdebug.tui.home.strip import TimeStripView
 from tkdebug.tui.widgets.find import FindBar
 from tkdebug.tui.widgets.rows_view import RowsView, wrapped
+from tkdebug.tui.widgets.typing_keys import take_keys
 
 _LEAST_SIZE = (40, 10)
 _ONE_COLUMN_BELOW = (110, 28)
@@ -113,6 +114,8 @@ class HomeView(Container):
         super().__init__()
         self._chosen = chosen
         self._step_columns: list[tuple[int, int, Step]] = []
+        self._fitted: tuple[object, ...] = ()
+        self._laid_out = (0, 0)
 
     def compose(self) -> ComposeResult:
         """Lay out words, strip, and kernels, source and facts beside each other."""
@@ -150,14 +153,23 @@ class HomeView(Container):
 
     def focus_main(self) -> None:
         """Focus the source, or the facts where they have the screen."""
-        self.query_one("#home-facts" if self.has_class("-all") else HomeSource).focus()
+        take_keys(self.query_one("#home-facts" if self.has_class("-all") else HomeSource))
 
     def show_all(self) -> None:
         """Show what is looked at now."""
-        chosen = self._chosen()
-        self._show_words(chosen)
+        self._fitted = self._sizes()
+        self._show_words(self._chosen())
         self.show_kernels()
         self.show_line()
+
+    def _sizes(self) -> tuple[object, ...]:
+        """Return the sizes that the parts are laid out for."""
+        parts = ("#home-body", "#home-facts", "#home-stage-head")
+        return (self.size, *(self.query_one(part).size for part in parts))
+
+    def _fit(self) -> None:
+        if self._sizes() != self._fitted:
+            self.show_all()
 
     def show_empty(self) -> None:
         """Show why there is no source."""
@@ -251,11 +263,18 @@ class HomeView(Container):
 
     def on_mount(self) -> None:
         """Lay out for the size."""
-        self.on_resize()
+        self._lay_out()
 
     def on_resize(self) -> None:
         """Lay out for the size."""
-        width, height = self.app.size
+        self._lay_out()
+        # What is in it is laid out for its own width, known only then.
+        self.call_after_refresh(self._fit)
+
+    def _lay_out(self) -> None:
+        if self.app.size == self._laid_out:  # where the pane only comes in sight again
+            return
+        self._laid_out = width, height = self.app.size
         self.set_class(width < _LEAST_SIZE[0] or height < _LEAST_SIZE[1], "-tiny")
         is_small = width < _SMALL_BELOW[0] or height < _SMALL_BELOW[1]
         is_one = is_small or width < _ONE_COLUMN_BELOW[0] or height < _ONE_COLUMN_BELOW[1]
@@ -268,8 +287,6 @@ class HomeView(Container):
         strip.refresh(layout=True)
         needed = f"needs {_LEAST_SIZE[0]} columns and {_LEAST_SIZE[1]} rows"
         self.query_one("#home-small", Static).update(Text(needed))
-        # What is in it is laid out for its own width, known only then.
-        self.call_after_refresh(self.show_all)
 
     def step_at(self, event: events.Click) -> Step | None:
         """Return the next step that was clicked, if one was."""

@@ -36,7 +36,7 @@ from tkdebug.tui.session.snapshot import FaultGroup, ScriptState, Snapshot
 from tkdebug.tui.widgets.code_view import CodeView
 from tkdebug.tui.widgets.dialogs import KERNEL_DETAILS, Choice, PickScreen, kernel_choices
 from tkdebug.tui.widgets.find import FindBar
-from tkdebug.tui.widgets.typing_keys import typing_key
+from tkdebug.tui.widgets.typing_keys import take_keys, typing_key
 
 LINES_ABOVE_KERNEL = 2
 
@@ -98,7 +98,7 @@ class KernelPane(Pane):
 
     def focus_main(self) -> None:
         """Focus the source."""
-        self._sides.source.focus()
+        take_keys(self._sides.source)
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Take a new snapshot; the first kernel is shown when it comes."""

@@ -26,7 +26,7 @@ from tkdebug.tui.messages import LaunchLoaded, OpenFault, OpenKernel, SessionFai
 from tkdebug.tui.pane import FilteredPane
 from tkdebug.tui.session.snapshot import FaultGroup, ScriptState, Snapshot
 from tkdebug.tui.widgets.table import Cell, Column, Table
-from tkdebug.tui.widgets.typing_keys import typing_key
+from tkdebug.tui.widgets.typing_keys import take_keys, typing_key
 
 BAR_CELLS = 12
 # Before the name of what others than tkdebug launched, such as torch.
@@ -206,6 +206,7 @@ class LaunchesPane(FilteredPane):
         self._chosen_kernel = ""
         self._shown: tuple[object, ...] | None = None
         self._text = Text("")
+        self._fitted_height = 0
 
     def compose(self) -> ComposeResult:
         """Summary, filter, launches and details."""
@@ -247,7 +248,7 @@ class LaunchesPane(FilteredPane):
 
     def focus_main(self) -> None:
         """Focus the launches."""
-        self.query_one("#launch-table", Table).focus()
+        take_keys(self.query_one("#launch-table"))
 
     def _show_empty(self) -> None:
         table = self.query_one("#launch-table", Table)
@@ -266,7 +267,7 @@ class LaunchesPane(FilteredPane):
 
     def on_resize(self) -> None:
         """Fit the kernels into the new height."""
-        if self._snapshot is not None:
+        if self._snapshot is not None and self.size.height != self._fitted_height:
             self._show_summaries(self._snapshot)
 
     def _tick(self) -> None:
@@ -281,7 +282,8 @@ class LaunchesPane(FilteredPane):
         is_interpreted = snapshot.run.mode == "interpret"
         table.columns = _CPU_SUMMARY_COLUMNS if is_interpreted else SUMMARY_COLUMNS
         table.display = bool(summaries)
-        rows = next(rows for height, rows in _SUMMARY_ROWS if self.size.height >= height)
+        self._fitted_height = self.size.height
+        rows = next(rows for height, rows in _SUMMARY_ROWS if self._fitted_height >= height)
         # Its height stays while a filter is typed, so that the rows below do not jump.
         table.styles.height = min(len(summaries), rows) + 1
         table.empty_text = "no kernel passes the filter"

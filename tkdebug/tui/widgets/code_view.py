@@ -97,11 +97,11 @@ class CodeView(LineList):
 
     def light(self, lines: Iterable[int], *, scroll: bool) -> None:
         """Highlight the lines of these numbers and scroll to the first one."""
-        self._lit = frozenset(lines)
+        before, self._lit = self._lit, frozenset(lines)
         indices = [i for i in map(self._code.index, sorted(self._lit)) if i is not None]
         if scroll and indices:
             self.move_cursor(indices[0], last=indices[-1])
-        self.refresh()
+        self.refresh_lines_at(line - self._code.first_line for line in before ^ self._lit)
 
     def go_to(self, line: int, top: int | None = None) -> bool:
         """Put the cursor on the line of that number, and return whether there is one.

@@ -5,7 +5,7 @@ The base of tables and code views: it has keys, mouse and scrolling; subclasses 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -18,6 +18,8 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+
+from tkdebug.tui.widgets.rows_view import OwnRows
 
 
 def find_line(
@@ -35,7 +37,7 @@ def find_line(
     return None
 
 
-class LineList(ScrollView, can_focus=True):
+class LineList(ScrollView, OwnRows, can_focus=True):
     """Subclasses give `line_count`, `render_item` and, with `HEADER_ROWS`, `render_header`."""
 
     HEADER_ROWS: ClassVar[int] = 0
@@ -89,6 +91,7 @@ class LineList(ScrollView, can_focus=True):
         self.empty_text = ""
         self._block_end: int | None = None
         self._lines_above: int | None = None
+        self._fitted = Size(0, 0)
 
     @property
     def line_count(self) -> int:
@@ -156,13 +159,18 @@ class LineList(ScrollView, can_focus=True):
                 in sight above it.
         """
         index = max(0, min(index, self.line_count - 1))
-        moved = index != self.cursor
-        self.cursor = index
+        before, self.cursor = self.cursor, index
+        moved = index != before
         self._block_end, self._lines_above = last, lines_above
         self.reveal()
-        self.refresh()
+        self.refresh_lines_at((before, index))
         if announce and moved:
             self.post_message(self.Moved(self, index))
+
+    def refresh_lines_at(self, indices: Iterable[int]) -> None:
+        """Have lines drawn again, as far as they are in sight."""
+        top = self.scroll_offset.y
+        self.refresh_rows(index - top + self.HEADER_ROWS for index in indices if index >= top)
 
     def reveal(self) -> None:
         """Scroll to the cursor, with as much of the block it begins as fits."""
@@ -194,7 +202,7 @@ class LineList(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """Draw one row of the widget."""
         width = self.scrollable_content_region.width
-        base = self.rich_style
+        base = self.base_style
         if y < self.HEADER_ROWS:
             header = self.render_header(y, width).apply_style(
                 self.get_component_rich_style("lines--header")
@@ -219,7 +227,7 @@ class LineList(ScrollView, can_focus=True):
         return strip.adjust_cell_length(width, base).apply_style(base)
 
     def _render_empty(self, row: int, width: int) -> Strip:
-        base = self.rich_style
+        base = self.base_style
         lines = Text(self.empty_text).wrap(self.app.console, max(10, width - 2))
         if not 0 <= row - 1 < len(lines):
             return Strip.blank(width, base)
@@ -264,13 +272,15 @@ class LineList(ScrollView, can_focus=True):
 
     def on_resize(self) -> None:
         """Keep the cursor in sight."""
-        self.content_changed()
+        if self.size != self._fitted:  # it is the same where the list only comes in sight again
+            self._fitted = self.size
+            self.content_changed()
         self.reveal()
 
     def on_focus(self) -> None:
         """Show the cursor as the one that keys move."""
-        self.refresh()
+        self.refresh_lines_at((self.cursor,))
 
     def on_blur(self) -> None:
         """Show the cursor as one that keys do not move."""
-        self.refresh()
+        self.refresh_lines_at((self.cursor,))

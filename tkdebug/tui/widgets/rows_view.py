@@ -1,8 +1,8 @@
-"""Rows of styled text, of which only those in sight are drawn; other rows cost no layout."""
+"""Widgets that draw their rows themselves: those in sight, and again only those that change."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from rich.console import Console
@@ -11,6 +11,7 @@ from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -18,7 +19,34 @@ from tkdebug.tui.drawing import palette
 from tkdebug.tui.drawing.display import count
 
 
-class RowsView(Widget, can_focus=True):
+class OwnRows(Widget):
+    """Base of such widgets; the second of a class's bases, as styles are those of the first.
+
+    Attributes:
+        base_style: the style that all rows are on. `rich_style` is found by way of all ancestors,
+            which took longer than the rows themselves.
+    """
+
+    base_style = Style.null()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Draw the rows of a part of it."""
+        self.base_style = self.rich_style
+        return super().render_lines(crop)
+
+    @property
+    def inner_size(self) -> Size:
+        """Its size without padding, as last laid out; to ask for its region lays out anew."""
+        return self.size - self.styles.gutter.totals
+
+    def refresh_rows(self, rows: Iterable[int]) -> None:
+        """Have those of some rows drawn again that are in sight, of which the first is 0."""
+        width, height = self.inner_size
+        if regions := [Region(0, y, width, 1) for y in rows if 0 <= y < height]:
+            self.refresh(*regions)
+
+
+class RowsView(OwnRows, can_focus=True):
     """Shows rows from some row on; the last row says how many follow.
 
     Attributes:
@@ -41,22 +69,27 @@ class RowsView(Widget, can_focus=True):
 
     def show_rows(self, rows: Sequence[Text], top: int = 0) -> None:
         """Show other rows."""
+        height = range(self.inner_size.height)
+        before = [self._row_at(y) for y in height]
         self._rows, self.top = rows, top
-        self.refresh()
+        self.refresh_rows(y for y in height if not _is_same(before[y], self._row_at(y)))
 
     def render_line(self, y: int) -> Strip:
         """Draw one row."""
-        width, height = self.content_size
-        base, number = self.rich_style, self.top + y
+        width, base = self.inner_size.width, self.base_style
+        row = self._row_at(y)
+        if row is None:
+            return Strip.blank(width, base)
+        strip = Strip(self._segments(row)).crop(0, width)
+        return strip.adjust_cell_length(width, base).apply_style(base)
+
+    def _row_at(self, y: int) -> Text | None:
+        width, height = self.inner_size
+        number = self.top + y
         rest = len(self._rows) - number
         if y == height - 1 and rest > 1:
-            said = f"▾ {count(rest)} more rows"
-            row = Strip([Segment(said.rjust(width), Style.parse(palette.MUTED))])
-        elif 0 <= number < len(self._rows):
-            row = Strip(self._segments(self._rows[number])).crop(0, width)
-        else:
-            return Strip.blank(width, base)
-        return row.adjust_cell_length(width, base).apply_style(base)
+            return Text(f"▾ {count(rest)} more rows".rjust(width), style=palette.MUTED)
+        return self._rows[number] if 0 <= number < len(self._rows) else None
 
     def _segments(self, row: Text) -> list[Segment]:
         console = self.app.console
@@ -83,6 +116,12 @@ class RowsView(Widget, can_focus=True):
         """Show rows further up."""
         event.stop()
         self.action_scroll_rows(-3)
+
+
+def _is_same(one: Text | None, other: Text | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one == other and one.style == other.style
 
 
 def wrapped(rows: Sequence[Text], width: int, console: Console) -> list[Text]:

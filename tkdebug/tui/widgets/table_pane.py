@@ -20,7 +20,7 @@ from tkdebug.tui.pane import Pane
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 from tkdebug.tui.widgets.find import FindBar
 from tkdebug.tui.widgets.table import Cell, Column, Table
-from tkdebug.tui.widgets.typing_keys import typing_key
+from tkdebug.tui.widgets.typing_keys import take_keys, typing_key
 
 _Row = TypeVar("_Row")
 
@@ -97,7 +97,7 @@ class TablePane(Pane, Generic[_Row]):
 
     def focus_main(self) -> None:
         """Focus the table."""
-        self.query_one(Table).focus()
+        take_keys(self.query_one(Table))
 
     def action_find(self) -> None:
         """Find text among the rows."""

@@ -23,7 +23,8 @@ def typing_key(key: str, action: str, description: str, *, show: bool = True) ->
 
 def take_keys(widget: Widget) -> None:
     """Focus a widget at once."""
-    widget.screen.set_focus(widget)
+    # Not to be scrolled to, for which what is still being mounted would be laid out.
+    widget.screen.set_focus(widget, scroll_visible=False)
 
 
 def is_letter_of_text(action: str, focused: Widget | None) -> bool:
