@@ -68,7 +68,7 @@ def _installed(
             # With torch, rather than while the first launch waits for them.
             import_apart(*modules_of(checks))
         if not is_stand_in:
-            from tkdebug.compat.inductor.native import CompilesNatively
+            from tkdebug.compat.inductor import CompilesNatively
 
             undo.callback(CompilesNatively().restore)
             platform_in_force().announce_with_torch()

@@ -98,7 +98,7 @@ def arm() -> None:
 
 
 def _compile_natively() -> None:
-    from tkdebug.compat.inductor.native import CompilesNatively
+    from tkdebug.compat.inductor import CompilesNatively
 
     CompilesNatively()
 

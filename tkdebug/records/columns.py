@@ -283,12 +283,23 @@ def _parser_of(hint: object) -> Coder:
         return lambda value: hint(*parse(value))
     arguments = get_args(hint)
     if get_origin(hint) is tuple and arguments[-1] is Ellipsis:
-        parse_item = _parser(arguments[0])
-        return lambda value: tuple(map(parse_item, _parsed_list(value)))
+        return _tuple_parser(arguments[0])
     if get_origin(hint) is tuple:
         return _fixed_parser([_parser(argument) for argument in arguments])
     parse_key, parse_value = map(_parser, arguments)
     return lambda value: {parse_key(k): parse_value(v) for k, v in _parsed_object(value).items()}
+
+
+def _tuple_parser(hint: object) -> Coder:
+    """Return the function to a tuple of any length, which is quicker for plain items."""
+    parse_item = _parser(hint)
+    exact = frozenset((hint,)) if hint in (int, str) else frozenset()
+
+    def parse(value: object) -> tuple[object, ...]:
+        items = _parsed_list(value)
+        return tuple(items if exact.issuperset(map(type, items)) else map(parse_item, items))
+
+    return parse
 
 
 def _fixed_parser(parsers: Sequence[Coder]) -> Callable[[object], tuple[object, ...]]:

@@ -14,7 +14,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tkdebug.compat.after_torch import after_torch
 from tkdebug.compat.inductor.compiles import WANTED, CodePool, Wanted, wanted_for
 from tkdebug.compat.inductor.model_lines import (
     calling_frame,
@@ -22,64 +21,13 @@ from tkdebug.compat.inductor.model_lines import (
     launched_from,
     note_lines,
 )
-from tkdebug.compat.inductor.uncompiled import as_written, report_unknown_compiler
 from tkdebug.compat.inductor.user_kernels import analyse_user_kernels
 from tkdebug.compat.replacements import Replacements, set_option
 from tkdebug.errors import UnsupportedError
 from tkdebug.runtime.device.modes import timed_launches
 
 
-class CompilesNatively:
-    """Prepares torch's compiler when it is first used, from when torch is imported to `restore`."""
-
-    def __init__(self) -> None:
-        self._replacements = Replacements()
-        self._wanted = True
-        after_torch(self._replace)
-
-    def _replace(self) -> None:
-        if self._wanted:
-            _prepare_at_first_use(self._replacements)
-
-    def restore(self) -> None:
-        """Put torch's own back; a second call does nothing."""
-        self._wanted = False
-        self._replacements.restore()
-
-
-def _prepare_at_first_use(replacements: Replacements) -> None:
-    import torch
-    import torch.export
-
-    @functools.cache
-    def prepare() -> str:
-        try:
-            _prepare(replacements)
-        except (ImportError, AttributeError) as error:
-            return report_unknown_compiler(str(error))
-        return ""
-
-    compile, export = torch.compile, torch.export.export
-
-    @functools.wraps(compile)
-    def compile_prepared(model: Any = None, *, backend: Any = "inductor", **options: Any) -> Any:
-        # A backend of the script's own may call Inductor; others write no Triton kernels.
-        may_write = backend == "inductor" or not isinstance(backend, str)
-        reason = prepare() if may_write else ""
-        if reason and backend == "inductor":
-            return as_written(model, reason)
-        return compile(model, backend=backend, **options)
-
-    @functools.wraps(export)
-    def export_prepared(*arguments: Any, **options: Any) -> Any:
-        prepare()
-        return export(*arguments, **options)
-
-    replacements.set(torch, "compile", compile_prepared)
-    replacements.set(torch.export, "export", export_prepared)
-
-
-def _prepare(replacements: Replacements) -> None:
+def prepare(replacements: Replacements) -> None:
     """Replace the functions of torch's compiler that launch or cache kernels.
 
     Raises:

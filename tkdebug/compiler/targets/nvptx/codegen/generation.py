@@ -16,14 +16,10 @@ from tkdebug.compiler.targets.nvptx.architectures import ptx_versions
 from tkdebug.compiler.targets.nvptx.codegen import code_cache, diagnosis, wire
 from tkdebug.compiler.targets.nvptx.codegen.diagnosis import CodegenError, deadly_op
 from tkdebug.compiler.targets.nvptx.codegen.worker_process import POOL, WorkerDied
-from tkdebug.compiler.targets.nvptx.cubins.debug_info import with_debug_info
-from tkdebug.compiler.targets.nvptx.cubins.wgmma_rows import with_wgmma_rows
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode, native_code
 from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import Frame
 from tkdebug.knobs import KNOBS
-from tkdebug.linemap.nvidia.cubins import CubinError
-from tkdebug.linemap.nvidia.line_programs import LineProgramError
 from tkdebug.linemap.nvidia.ptx_locations import PtxLine, rewrite_locations
 
 __all__ = ["CodegenError", "NativeCode", "assemble", "emit_ptx", "generate", "start_worker"]
@@ -180,6 +176,12 @@ def assemble(
     Raises:
         CodegenError: ptxas refuses the text.
     """
+    # Not for code from the disk.
+    from tkdebug.compiler.targets.nvptx.cubins.debug_info import with_debug_info
+    from tkdebug.compiler.targets.nvptx.cubins.wgmma_rows import with_wgmma_rows
+    from tkdebug.linemap.nvidia.cubins import CubinError
+    from tkdebug.linemap.nvidia.line_programs import LineProgramError
+
     start = time.perf_counter_ns()
     options = [f"-arch={target.name}", "-lineinfo", f"-O{int(KNOBS.ptxas_opt_level)}"]
     options += ["-verbose", "-no-cache"]
