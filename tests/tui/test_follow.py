@@ -78,6 +78,14 @@ def test_follower_keeps_only_the_latest_rows(tmp_path, monkeypatch):
     assert snapshot.rows[-1].id == 50
 
 
+def test_follower_counts_launches_that_it_does_not_read(session):
+    follower = Follower(session)
+    counted = follower.poll(reads_rows=False)
+    assert (counted.launch_count, counted.rows) == (5, ())
+    assert follower.state() == ScriptState("ended", 3)
+    assert [row.id for row in follower.poll().rows] == [1, 2, 3, 4, 5]
+
+
 def test_awaited_session_ignores_the_run_before(tmp_path):
     path = tui_sample.write_run(tmp_path / "run.tkd", launches=1)
     awaited = AwaitedSession(path)

@@ -162,6 +162,7 @@ class TkdebugApp(App[None]):
         """Show the first pane, and start the threads."""
         self._show_status()
         await self._tabs.begin()
+        self._feed.read_launches(self._tabs.pane.LISTS_LAUNCHES)
         self.set_interval(0.5, self._tick)
         self.run_worker(self._feed.follow, thread=True, group="follow", exit_on_error=True)
         if self._child is not None:
@@ -372,6 +373,10 @@ class TkdebugApp(App[None]):
         self._note_place()
         (await self._tabs.ready(PassesPane)).follow(event)
         await self._tabs.open(PassesPane.TAB)
+
+    def on_tabbed_content_tab_activated(self) -> None:
+        """Read of the session what the pane in sight lists."""
+        self._feed.read_launches(self._tabs.pane.LISTS_LAUNCHES)
 
     def on_tab_marked(self, event: TabMarked) -> None:
         """Show the changed mark after the name of a pane's tab."""

@@ -205,6 +205,7 @@ class FaultsPane(FilteredPane):
     """
 
     TAB = "faults"
+    LISTS_LAUNCHES = True
     KEYS = (
         ("Enter", "show the line in the kernel"),
         ("/", "filter by kind, kernel, line or tensor; Esc shows all again"),

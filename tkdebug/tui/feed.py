@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 POLL_S = 0.15
 POLL_ENDED_S = 1.0
+# Keys wait for a thread that reads: it rests so many times as long as it read.
+_REST = 4
 
 
 class Feed:
@@ -47,35 +50,51 @@ class Feed:
         self._awaited = session if isinstance(session, AwaitedSession) else None
         self.session = None if isinstance(session, AwaitedSession) else session
         self.terminal = Terminal()
+        self._reads_rows = False
         self._child, self._link = child, link
         self._post = post
-        self._quitting = threading.Event()
+        self._quits = False
+        self._woken = threading.Event()
 
     def stop(self) -> None:
         """Let the threads end."""
-        self._quitting.set()
+        self._quits = True
+        self._woken.set()
         if self._child is not None:
             self._child.stop_pump()
         if self._link is not None:
             self._link.close()
+
+    def read_launches(self, reads_rows: bool) -> None:
+        """Read launches one by one or no longer, which only panes that list them need."""
+        is_news, self._reads_rows = reads_rows and not self._reads_rows, reads_rows
+        if is_news:
+            self._woken.set()
+
+    def _waited(self, interval_s: float) -> bool:
+        """Wait, and return whether to end."""
+        self._woken.wait(interval_s)
+        self._woken.clear()
+        return self._quits
 
     def follow(self) -> None:
         """Post new records of the session, until `stop`. In a thread."""
         follower: Follower | None = None
         last: tuple[Snapshot | None, ScriptState] | None = None
         interval_s = 0.0
-        while not self._quitting.wait(interval_s):
-            interval_s = POLL_S
+        while not self._waited(interval_s):
+            interval_s, begin_s = POLL_S, time.monotonic()
             try:
                 follower = follower or self._open()
                 if follower is None:
                     continue
-                news = (follower.poll(), self._state(follower))
+                news = (follower.poll(reads_rows=self._reads_rows), self._state(follower))
                 printed = follower.poll_output()
             except SessionError as error:
                 self._post(SessionFailed(str(error)))
                 interval_s = POLL_ENDED_S
                 continue
+            interval_s = max(POLL_S, _REST * (time.monotonic() - begin_s))
             if printed:
                 self._post_output()
             if last is None or news[0] != last[0] or news[1] != last[1]:

@@ -42,12 +42,14 @@ class Pane(Container):
     Attributes:
         TAB: the name of its tab, in small letters.
         KEYS: pairs of a key and its action, for the help.
+        LISTS_LAUNCHES: whether it needs the rows of a snapshot.
         is_ready: whether its parts are mounted.
     """
 
     DEFAULT_CSS = "Pane { height: 1fr; layout: vertical; }"
     TAB: ClassVar[str] = ""
     KEYS: ClassVar[Keys] = ()
+    LISTS_LAUNCHES: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "fill", "Run so", show=False)]
     is_ready = False
 

@@ -157,7 +157,6 @@ class PaneTabs(TabbedContent):
 
     async def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
         """Show the pane of a tab that the user chose among the tabs."""
-        event.stop()
         if not self.is_attached or not self.app.is_running:
             return
         pane = self._panes[event.pane.id or self._asked]

@@ -8,7 +8,7 @@ themselves the first and the slowest are listed.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -207,8 +207,8 @@ def read_launches(
         begin_ns: when it began.
         wanted: launches whose `kernel_hash` is kept, by process and id.
     """
-    by_kernel: dict[str, Totals] = {}
-    by_hash: dict[str, Totals] = {}
+    by_kernel: defaultdict[str, Totals] = defaultdict(Totals)
+    by_hash: defaultdict[str, Totals] = defaultdict(Totals)
     numbers: dict[str, int] = {}
     tracks: dict[_TrackKey, _Spans] = {}
     free_ns: dict[tuple[str, int], int] = {}
@@ -220,8 +220,8 @@ def read_launches(
         count += 1
         if wanted and (launch.process, launch.id) in wanted:
             hashes[launch.process, launch.id] = launch.kernel_hash
-        by_kernel.setdefault(launch.kernel, Totals()).add(launch)
-        by_hash.setdefault(launch.kernel_hash, Totals()).add(launch)
+        by_kernel[launch.kernel].add(launch)
+        by_hash[launch.kernel_hash].add(launch)
         number = numbers.setdefault(launch.kernel, len(numbers))
         _add_span(tracks, free_ns, launch, number)
         if len(first) < MOST_LISTED:
@@ -232,7 +232,7 @@ def read_launches(
     names = _add_others(session, tracks)
     listed = (*first, *sorted((launch for _, _, launch in slowest), key=lambda one: one.seq))
     strip = _strip(tracks, names, begin_ns)
-    return Launches(by_kernel, by_hash, listed, count, strip, numbers, hashes)
+    return Launches(dict(by_kernel), dict(by_hash), listed, count, strip, numbers, hashes)
 
 
 def _add_span(

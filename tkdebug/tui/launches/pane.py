@@ -177,6 +177,7 @@ class LaunchesPane(FilteredPane):
     """Reads a launch's arguments from the session only when it is selected."""
 
     TAB = "launches"
+    LISTS_LAUNCHES = True
     KEYS = (
         ("Enter", "on a launch: its kernel; on a kernel: only its launches"),
         ("/", "filter both tables by kernel or scope; Esc shows all again"),

@@ -87,15 +87,18 @@ class Follower:
         self._processes: set[int] = set()
         self._last: Snapshot | None = None
 
-    def poll(self) -> Snapshot:
+    def poll(self, *, reads_rows: bool = True) -> Snapshot:
         """Read new records, and return a snapshot, the same as before if there are none.
+
+        Args:
+            reads_rows: read the launches one by one, too; their number costs nothing without.
 
         Raises:
             SessionError: the session cannot be read.
         """
         run = self.session.run()
         last = self._last or Snapshot(run)
-        rows_changed = self._read_launches()
+        rows_changed = self._read_launches() if reads_rows else self._note_process()
         faults_changed = self._read_faults()
         running = tuple(
             group for group in self.session.running_faults() if group.key not in self._faults
@@ -151,6 +154,12 @@ class Follower:
                     return ScriptState("running", process=process)
         return ScriptState("unended")
 
+    def _note_process(self) -> bool:
+        """Note the process of the latest launch."""
+        latest = self.session.launches(self.session.recent_cursor(1), 1).launches
+        self._processes.update(launch.process for launch in latest)
+        return False
+
     def _read_launches(self) -> bool:
         changed = False
         # One that is far behind goes on with the latest: the totals are exact in any case.
@@ -165,8 +174,9 @@ class Follower:
             if not page.more:
                 break
         if changed:
-            kept = sorted(self._rows)[-MAX_ROWS:]
-            self._rows = {seq: self._rows[seq] for seq in kept}
+            oldest_first = sorted(self._rows)
+            for seq in oldest_first[: max(0, len(oldest_first) - MAX_ROWS)]:
+                del self._rows[seq]
         return changed
 
     def _read_others(self, known: tuple[ActivityTotal, ...]) -> tuple[ActivityTotal, ...]:
