@@ -273,6 +273,41 @@ def test_outputs_grow_and_stay_the_tensors_that_were_given():
     assert out.tolist() == [2, 2, 2, 7, 7]
 
 
+def test_an_empty_output_grows_within_the_memory_that_it_is_a_view_of():
+    x = torch.zeros(4, device="cuda")
+    torch.arange(2, out=x[2:2])
+    assert x.tolist() == [0, 0, 0, 1]
+    torch.add(x, 1, out=x[3:3])
+    assert x.tolist() == [0, 0, 0, 1]
+    frequencies = torch.fft.fftfreq(4, device="cuda")
+    assert frequencies.tolist() == torch.fft.fftfreq(4).tolist()
+
+
+def test_packed_sequences_have_their_lengths_on_the_host():
+    rows = torch.arange(12.0, device="cuda").view(2, 3, 2).requires_grad_()
+    packed = torch.nn.utils.rnn.pack_padded_sequence(rows, torch.tensor([3, 1]), batch_first=True)
+    assert (packed.data.device.type, packed.batch_sizes.device.type) == ("cuda", "cpu")
+    packed.data.sum().backward()
+    assert rows.grad[:, :, 0].tolist() == [[1, 1, 1], [1, 0, 0]]
+
+
+def test_quantised_tensors_are_refused_in_a_line():
+    x = torch.ones(3, device="cuda")
+    with pytest.raises(NotImplementedError, match=r"quantised tensors .* take a GPU") as refusal:
+        torch.quantize_per_tensor(x, 0.1, 0, torch.quint8)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_model_is_trained_in_parallel_on_the_one_device():
+    model = torch.nn.Linear(2, 2).cuda()
+    x = torch.ones(3, 2, device="cuda", requires_grad=True)
+    torch.nn.DataParallel(model)(x).sum().backward()
+    assert torch.equal(x.grad, model.weight.sum(0).expand(3, 2))
+    copies = torch.nn.parallel.replicate(model, [0])
+    gathered = torch.nn.parallel.gather([copies[0](x)], 0)
+    assert torch.equal(gathered, model(x))
+
+
 def test_operators_of_the_cpu_alone_are_refused_by_name():
     with pytest.raises(NotImplementedError, match="aten::histogram"):
         torch.histogram(torch.ones(3, device="cuda"), 2)

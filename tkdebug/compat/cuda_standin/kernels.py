@@ -62,7 +62,7 @@ _STEPS_APART = frozenset(
         "alias ccol_indices col_indices crow_indices detach diagonal expand indices lift permute "
         "row_indices select slice split split_with_sizes squeeze t transpose unbind unsqueeze "
         "unsafe_split unsafe_split_with_sizes values view copy resize resize_as set as_strided "
-        "empty_permuted lift_fresh"
+        "empty_permuted lift_fresh _pack_padded_sequence"
     ).split()
 )
 _PARTS_APART = (

@@ -104,8 +104,31 @@ def _patch_modules(patches: Replacements) -> None:
 
 
 def _scatter(tensor: Tensor, devices: Any, *arguments: Any) -> tuple[Tensor, ...]:
-    # For DataParallel, over the one device.
     return (tensor.cuda(),)
+
+
+def _gather(tensors: Any, dim: int, destination: int | None = None) -> Tensor:
+    whole = torch.cat(tuple(tensors), dim)
+    return whole.cpu() if destination == _TO_THE_CPU else whole
+
+
+def _broadcast(tensor: Tensor, devices: Any) -> tuple[Tensor, ...]:
+    return tuple(tensor.cuda(device) for device in devices)
+
+
+def _broadcast_coalesced(tensors: Any, devices: Any, buffer_size: int) -> list[list[Tensor]]:
+    return [[tensor.cuda(device) for tensor in tensors] for device in devices]
+
+
+# As `torch.nn.parallel.comm` numbers devices.
+_TO_THE_CPU = -1
+# For DataParallel, over the one device.
+_OF_ONE_DEVICE = {
+    "_scatter": _scatter,
+    "_gather": _gather,
+    "_broadcast": _broadcast,
+    "_broadcast_coalesced": _broadcast_coalesced,
+}
 
 
 def _patch_libraries(patches: Replacements) -> None:
@@ -116,7 +139,8 @@ def _patch_libraries(patches: Replacements) -> None:
             patches.set(torch.backends.cuda, name, lambda backend=None, chosen=chosen: chosen())
     # Of a build with CUDA it takes the weights of recurrent layers.
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
-    patches.set(torch._C, "_scatter", _scatter)
+    for name, function in _OF_ONE_DEVICE.items():
+        patches.set(torch._C, name, function)
 
 
 def _patch_default_tensor_type(patches: Replacements) -> None:

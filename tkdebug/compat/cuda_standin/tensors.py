@@ -55,6 +55,11 @@ def place(tensor: Tensor) -> Tensor:
     except (BufferError, RuntimeError, TypeError):
         is_as_it_was = False
     if not is_as_it_was:
+        if tensor.is_quantized:
+            raise NotImplementedError(
+                f"quantised tensors ({tensor.dtype}) on cuda take a GPU; here, 'cuda' runs on the "
+                "CPU: quantise on the CPU, or use torch.fake_quantize_per_tensor_affine"
+            )
         if tensor.layout is not torch.strided:
             return _by_parts(tensor, place)
         made = with_device(tensor.view(_BITS[tensor.element_size()]), is_cuda=True)
@@ -135,6 +140,13 @@ def _taken_over(storage: torch.UntypedStorage) -> Tensor:
 
 def replace(tensor: Tensor, memory: Tensor) -> None:
     """Give a CUDA tensor the contents, shape and strides of a CPU tensor."""
+    own, offset = tensor.untyped_storage(), tensor.storage_offset()
+    end = offset + memory.numel()
+    if not tensor.numel() and memory.is_contiguous() and end * memory.itemsize <= own.nbytes():
+        # An empty view grows within the memory that it is a view of.
+        _set.redispatch(CPU_KEYS, tensor, own, offset, memory.shape, memory.stride())
+        host(tensor).copy_(memory)
+        return
     storage = place(memory).untyped_storage()
     _set.redispatch(CPU_KEYS, tensor, storage, 0, memory.shape, memory.stride())
 
