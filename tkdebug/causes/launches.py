@@ -20,7 +20,6 @@ from torch import Tensor
 from tkdebug.errors import TkError
 from tkdebug.interpreter.memory.host_views import host_view, memory_of
 from tkdebug.knobs import KNOBS
-from tkdebug.runtime.arguments.specialize import runtime_values
 
 if TYPE_CHECKING:
     from tkdebug.causes.comparison import Comparison
@@ -146,6 +145,9 @@ class Launched:
         Raises:
             GoneError: a tensor was freed.
         """
+        # With the compiler, which a script may do without.
+        from tkdebug.runtime.arguments.specialize import runtime_values
+
         return runtime_values(self.kernel.src.specs, self.values())
 
     def stored_storages(self) -> frozenset[int]:

@@ -12,10 +12,10 @@ else looks at it or changes it: dumps, edited stages, plugins' passes, watches, 
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
+import threading
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -41,6 +41,7 @@ from tkdebug.compiler.targets.nvptx.compile import (
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap.parts import Frames, OpPlace
 from tkdebug.plugins import names
+from tkdebug.process.forks import renew_after_forks
 from tkdebug.records.columns import data_coders
 from tkdebug.records.events import CompilerPass
 
@@ -92,6 +93,31 @@ class _Entry:
     chains: tuple[Frames, ...]
     snapshots: tuple[_Text, ...]
     passes: tuple[CompilerPass, ...]
+
+
+class _Again:
+    """Lowers a kernel from the disk, once, when somebody asks for its GPU IR.
+
+    Args:
+        prepared: its Tile IR, which becomes the GPU IR.
+    """
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+        self._lowered: LoweredModule | None = None
+        self.renew_locks()
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """Drop a lock that a thread of the parent may hold."""
+        self._lock = threading.Lock()
+
+    def __call__(self) -> LoweredModule:
+        """Return the kernel; another thread may ask, too."""
+        with self._lock:
+            if self._lowered is None:
+                self._lowered = lower_prepared(self._prepared)
+            return self._lowered
 
 
 def lower(
@@ -237,7 +263,7 @@ def _entry(
 
 def _restored(found: _Entry, prepared: Prepared) -> LoweredModule:
     options, checks = prepared.options, prepared.checks
-    again = functools.cache(functools.partial(lower_prepared, prepared))
+    again = _Again(prepared)
     runs = (
         PassRun(
             run.name,
