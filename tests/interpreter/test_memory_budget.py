@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+# Without a budget, each of them needs more.
 BUDGET = 16 << 20
-# What a launch needs whatever its size.
-SLACK = 8 << 20
 
 
 KERNELS = ("elementwise", "gather", "atomics", "tiles", "scan", "numbers")
@@ -37,4 +36,4 @@ def rises():
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux's /proc")
 @pytest.mark.parametrize("name", KERNELS)
 def test_peak_stays_near_the_budget(name, rises):
-    assert rises[name] < BUDGET + SLACK
+    assert rises[name] < BUDGET
