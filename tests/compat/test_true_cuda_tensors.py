@@ -259,6 +259,21 @@ def test_lists_of_tensors_are_written_in_one_step():
         torch._foreach_add_(weights[:1], [torch.ones(4)])
 
 
+def test_scalars_of_lists_of_tensors_are_on_the_host():
+    weights = [torch.ones(2, device="cuda"), torch.ones(3, device="cuda")]
+    torch._foreach_addcdiv_(weights, weights, weights, torch.tensor([1.0, 2.0]))
+    assert [each.unique().tolist() for each in weights] == [[2], [3]]
+
+
+def test_tensors_made_of_numbers_are_those_of_the_cpu():
+    for make in (torch.kaiser_window, torch.hann_window, torch.eye, torch.fft.rfftfreq):
+        made = make(5, device="cuda")
+        assert made.is_cuda
+        assert torch.equal(made.cpu(), make(5))
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        torch.eye(2, device="cuda:1")
+
+
 def test_parts_of_operators_are_refused_where_a_gpu_refuses_them(deterministic_algorithms):
     x, indices = torch.zeros(4, device="cuda"), torch.tensor([1], device="cuda")
     with pytest.raises(RuntimeError, match="put_ does not have a deterministic impl"):

@@ -38,7 +38,7 @@ from tkdebug.compat.cuda_standin.special_kernels import (
     refused,
     sparse_kernels,
 )
-from tkdebug.compat.cuda_standin.tensors import host, place, replace, resize, tensors_in
+from tkdebug.compat.cuda_standin.tensors import host, made, place, replace, resize, tensors_in
 from tkdebug.compat.cuda_standin.torch_internals import (
     CPU,
     CPU_KEYS,
@@ -68,6 +68,9 @@ _STEPS_APART = frozenset(
 _PARTS_APART = (
     *("_unsafe_view", "new_", "sparse", "_sparse", "_coalesced", "copy_sparse", "resize_as_sparse"),
     *("_foreach_copy", "_convolution", "_conj", "_neg_view", "_fw_primal", "_make_dual", "_test"),
+    # Their scalars are on the host.
+    *("_foreach_addcdiv.Tensor", "_foreach_addcdiv_.Tensor"),
+    *("_foreach_addcmul.Tensor", "_foreach_addcmul_.Tensor"),
 )
 _any_autocast: Callable[[], bool] = torch._C._is_any_autocast_enabled
 _HALVES = (torch.float16, torch.bfloat16)
@@ -177,7 +180,7 @@ def _is_one_step(name: str) -> bool:
         overload.endswith("out")
         or base.rstrip("_") in _STEPS_APART
         or base.endswith("_like")
-        or base.startswith(_PARTS_APART)
+        or name.startswith(_PARTS_APART)
         or name in NOT_DETERMINISTIC
     )
 
@@ -213,6 +216,9 @@ def _one_step(op: Any) -> Kernel:
     makes = any("Tensor" in str(each.type) and each.alias_info is None for each in schema.returns)
     takes_device = any("Device" in str(argument.type) for argument in schema.arguments)
     moves_view = torch.Tag.inplace_view in op.tags
+    takes_tensor = any("Tensor" in str(argument.type) for argument in schema.arguments)
+    if takes_device and not takes_tensor and makes and not _is_random(op):
+        return made(op)
     if takes_device or moves_view or _is_random(op) or not (writes or makes):
         return in_parts
     whole = _Kernel(op)
