@@ -230,6 +230,10 @@ class Rewrite:
     new_op_ids: tuple[int, ...] = ()
     erased: tuple[tuple[str, int], ...] = ()
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return the pickled form, as `ArgumentInfo` does: a kernel has hundreds."""
+        return Rewrite, (self.rule, self.old_op_ids, self.new_op_ids, self.erased)
+
 
 @dataclass(frozen=True, slots=True)
 class OpFacts:
@@ -251,6 +255,11 @@ class OpFacts:
     parent: int | None
     region: int
     places: tuple[tuple[str, int], ...]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return the pickled form, as `ArgumentInfo` does: a kernel has hundreds."""
+        shape = self.name, self.attributes, self.types, self.parent, self.region, self.places
+        return OpFacts, shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,11 @@ import torch
 
 from tkdebug.compiler.sites.live_memory import AddressRange
 from tkdebug.compiler.sites.table import hull_elems
-from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.address_registry import ADDRESSES
 from tkdebug.interpreter.memory.buffers import Buffer
 
 if TYPE_CHECKING:
-    pass
+    from tkdebug.interpreter.fault_log import FaultLog
 
 
 class PassedTensor(NamedTuple):
@@ -121,6 +120,9 @@ class ReportedLaunch:
 
     def log(self) -> FaultLog:
         """Takes the faults of the launch, and reports none."""
+        # Launches without a fault need no texts of faults.
+        from tkdebug.interpreter.fault_log import FaultLog
+
         log = FaultLog(self.kernel, self.launch_id, self.grid, False, self.arguments)
         log.freed_at = self.freed_at
         return log
