@@ -11,10 +11,13 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tkdebug.errors import UsageError, shown_path
 from tkdebug.process.named_files import UnfitFileError, fresh_source
-from tkdebug.watches.conditions import Node, read_condition
+
+if TYPE_CHECKING:
+    from tkdebug.watches.conditions import Node
 
 _FORM = "FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION]"
 _TILE = "tile"
@@ -47,7 +50,11 @@ class Watch:
     @cached_property
     def node(self) -> Node | None:
         """The condition."""
-        return read_condition(self.condition, self.name) if self.condition else None
+        if not self.condition:
+            return None
+        from tkdebug.watches.conditions import read_condition
+
+        return read_condition(self.condition, self.name)
 
     @cached_property
     def place(self) -> str:

@@ -34,7 +34,6 @@ from tkdebug.compiler.ir.constants import constant_value, written_infs
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
-from tkdebug.compiler.passes.expand_watches import waits_for_memory
 from tkdebug.compiler.passes.pass_run import PassRun, RunCallback
 from tkdebug.compiler.passes.pipeline import SnapshotCallback, run_pipeline
 from tkdebug.compiler.rewriting.copies import copy_module
@@ -93,6 +92,8 @@ class LogAccesses:
 
 def cannot_be_logged(module: Module) -> bool:
     """Whether threads may leave a loop with accesses at different times, by plain loads."""
+    from tkdebug.compiler.passes.expand_watches import waits_for_memory
+
     return any(waits_for_memory(op) for op in _wanted(module))
 
 
@@ -303,8 +304,6 @@ def add_checks(
         snapshot: called after each pass that changed something.
         on_run: called after each pass, also one that failed.
     """
-    from tkdebug.compiler.passes.expand_watches import ExpandWatches
-
     runs = run_pipeline(module, (InsertChecks(options),), snapshot=snapshot, on_run=on_run)
     # Reports are read by the kernel without its log, which a closer look could not run again.
     read_by = copy_module(module)
@@ -313,6 +312,9 @@ def add_checks(
         runs = (*runs, *logged)
     plan = _plan(module, options.watch_bytes, read_by)
     if plan is not None and plan.watches:
+        # Most kernels have none.
+        from tkdebug.compiler.passes.expand_watches import ExpandWatches
+
         expand = (ExpandWatches(plan.watch_bytes),)
         runs = (*runs, *run_pipeline(module, expand, snapshot=snapshot, on_run=on_run))
     return runs, plan

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, cast
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.compiler.sites.clocks import TimelineOptions, TimelinePlan
 from tkdebug.compiler.sites.live_memory import MEMORY
 from tkdebug.compiler.sites.table import PLACES, SYMPTOM_KINDS, table_bytes
 from tkdebug.compiler.sites.texts import read_sites
@@ -22,6 +21,7 @@ from tkdebug.records.running_faults import SiteText
 from tkdebug.watches.places import Watch
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.sites.clocks import TimelineOptions, TimelinePlan
     from tkdebug.records.events import FaultKind
 
 BOUNDS_KINDS: Final = ("oob-load", "oob-store", "oob-atomic")

@@ -23,14 +23,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.sites.texts import read_sites
 from tkdebug.errors import Frame
-from tkdebug.watches.conditions import Node, read_condition
 from tkdebug.watches.places import Span, Watch
+
+if TYPE_CHECKING:
+    from tkdebug.watches.conditions import Node
 
 WORD_BYTES: Final = 8
 # Bins of magnitudes: below 2 ** (FIRST_EXPONENT + 1), then a power of two each, the last open.
@@ -104,7 +106,11 @@ class WatchSite:
     @property
     def node(self) -> Node | None:
         """The condition."""
-        return read_condition(self.condition, self.name) if self.condition else None
+        if not self.condition:
+            return None
+        from tkdebug.watches.conditions import read_condition
+
+        return read_condition(self.condition, self.name)
 
     @property
     def element_bytes(self) -> int:

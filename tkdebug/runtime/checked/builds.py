@@ -28,7 +28,6 @@ from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 from tkdebug.runtime.watched_values import is_looked_at
 from tkdebug.terminal.text import tell
-from tkdebug.timelines import read_request, requested
 
 if TYPE_CHECKING:
     from tkdebug.compiler.sites.checks import CheckOptions
@@ -65,6 +64,8 @@ def check_options(kernel: str) -> CheckOptions | None:
 
 def timeline_options(kernel: str) -> CheckOptions | None:
     """Return the options by which a kernel is compiled for timelines, or None if there are none."""
+    from tkdebug.timelines import read_request, requested
+
     request = requested(tuple(map(read_request, KNOBS.timelines)), kernel)
     if request is None:
         return None
