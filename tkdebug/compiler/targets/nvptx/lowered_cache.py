@@ -145,31 +145,33 @@ def lower(
             on_stage=observers.on_stage,
             on_resources=on_resources,
         )
-    recorder = observers.recorder
     prepared = prepare(module, options, target, on_run=on_run)
-    key = _key(prepared, recorder)
+    key = _key(prepared, observers.recorder)
     path = _folder() / f"{key}{code_cache.SUFFIX}"
     if not KNOBS.always_compile:
         found = code_cache.read_entry(path, lambda data: _decode(data, key, prepared.symbol))
         if found is not None:
             if on_resources is not None:
                 on_resources(prepared.threads, found.shared_bytes)
-            if recorder is not None:
-                recorder.add(_snapshots(found), found.passes)
+            if observers.recorder is not None:
+                observers.recorder.add(_snapshots(found), found.passes)
             return _restored(found, prepared)
-    known = ([], []) if recorder is None else (recorder.snapshots[:], recorder.passes[:])
-    lowered = lower_prepared(prepared, on_run=on_run, on_resources=on_resources)
+    lowered, entry = _lowered(prepared, observers)
+    code_cache.write_entry(path, lambda: _encode(entry, key, prepared.symbol))
+    return lowered
+
+
+def _lowered(prepared: Prepared, observers: Observers) -> tuple[LoweredModule, _Entry]:
+    """Lower a kernel; return it and its entry."""
+    recorder = observers.recorder
+    before = (0, 0) if recorder is None else (len(recorder.snapshots), len(recorder.passes))
+    lowered = lower_prepared(prepared, on_run=observers.on_run, on_resources=observers.on_resources)
     snapshots: list[Snapshot] = []
     passes: list[CompilerPass] = []
     if recorder is not None:
         recorder.finish(lowered.module)
-        snapshots = recorder.snapshots[len(known[0]) :]
-        passes = recorder.passes[len(known[1]) :]
-    first = len(prepared.passes)
-    code_cache.write_entry(
-        path, lambda: _encode(_entry(lowered, first, snapshots, passes), key, prepared.symbol)
-    )
-    return lowered
+        snapshots, passes = recorder.snapshots[before[0] :], recorder.passes[before[1] :]
+    return lowered, _entry(lowered, len(prepared.passes), snapshots, passes)
 
 
 def is_empty() -> bool:
@@ -208,7 +210,7 @@ def _folder() -> Path:
 
 @lru_cache(maxsize=1)
 def _compiler() -> str:
-    """Hash of the compiler's files, by name, size and time, as Python knows its own."""
+    """Hash of the compiler's files; their times would take 5 ms less, and may all be the same."""
     root = Path(tkdebug.__file__).parent
     digest = hashlib.sha256(f"{_FORMAT}".encode())
     for source in _SOURCES:
@@ -216,8 +218,7 @@ def _compiler() -> str:
             inner.sort()
             for name in sorted(files):
                 if name.endswith(".py"):
-                    status = os.stat(os.path.join(folder, name))
-                    digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode())
+                    digest.update(f"\0{name}\0".encode() + Path(folder, name).read_bytes())
     return digest.hexdigest()
 
 
