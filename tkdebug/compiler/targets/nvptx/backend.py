@@ -252,10 +252,12 @@ class NvptxBackend:
 
         # It loads its libraries while we load our modules.
         POOL.start_one()
+        from tkdebug.compiler.targets.nvptx.compile import LOWERING
         from tkdebug.compiler.targets.nvptx.lowered_cache import is_empty
 
         if is_empty():
-            import_module("tkdebug.compiler.targets.nvptx.lowering.driver")
+            for module in LOWERING:
+                import_module(module)
             # For modules that the passes load themselves.
             self.pipeline(self.targets["sm_90a"], NativeOptions())
 

@@ -27,11 +27,18 @@ from tkdebug.compiler.targets.nvptx.codegen.generation import NativeCode, genera
 from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import CompileError, Frame
 from tkdebug.linemap.parts import Frames, OpPlace
+from tkdebug.process.apart_imports import import_apart
 
 if TYPE_CHECKING:
     from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
     from tkdebug.compiler.sites.checks import CheckPlan, CheckSite
     from tkdebug.compiler.sites.clocks import TimelineOptions
+
+
+# The modules that lower a kernel.
+LOWERING = tuple(
+    f"tkdebug.compiler.targets.nvptx.{name}" for name in ("pipeline", "lowering.driver")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +396,7 @@ def lower_prepared(
         CompileError: an op is not supported.
     """
     # Kernels from the disk do without these modules.
+    import_apart(*LOWERING)
     from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
     from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 
