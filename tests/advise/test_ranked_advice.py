@@ -18,10 +18,13 @@ from tkdebug.instrument.analyses.advice import (
     launch_costs,
     what_bounds,
 )
+from tkdebug.instrument.home.model import model_of
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers.advice_formats import advice_json, advice_text
 from tkdebug.instrument.session import Session
 from tkdebug.records.hook_chain import HOOKS
+from tkdebug.tui.home.kernels import finding_row, next_steps
+from tkdebug.tui.home.sheet import RunIndex
 
 COST = LaunchCost(
     kernel="k",
@@ -105,6 +108,23 @@ def test_the_measured_time_has_to_be_at_the_roof_too(recorded, measured_ns, is_a
     for one in found:
         assert "87 % of the 55 us that Triton's code took" in one.message
         assert one.times == TRITON
+
+
+def test_a_share_has_one_wording_and_one_order_in_all_places(recorded):
+    first = remark("uncoalesced", 7, 1.0, 4.0, FILLED, filled_ns=50_000.0)
+    second = remark("barriers", 9, 2.0, 2.0, LAUNCH, filled_ns=50_000.0)
+    with Session.open(recorded(COST, second, first)) as session:
+        found = advice_of(session)
+        text = "".join(advice_text(found, session.source_line))
+        index = RunIndex(model_of(session))
+    shares = {7: "75 % on a full GPU", 9: "50 %"}
+    assert {one.line: one.saved for one in found} == shares
+    assert [one.line for one in found] == [7, 9]
+    assert f"saves {shares[7]}\n" in text
+    next_row = next_steps(index, 300)[0].plain
+    assert next_row.index(f"saves {shares[7]}") < next_row.index(f"saves {shares[9]}")
+    listed = [finding_row(index, one, False, 60).plain for one in index.findings]
+    assert [row.rstrip().rpartition(":")[2] for row in listed] == ["7 75 %*", "9 50 %"]
 
 
 def test_what_holds_of_a_larger_grid_comes_before_the_grid_of_a_test(recorded):

@@ -11,7 +11,7 @@ SOME = (
     *("outer_products", "first_of_eight", "tile_product", "windowed"),
 )
 PUBLISHED = ("low_ranks", "cumulatives")
-GOOD = ("rope", "store_kv", "lookups", "layer_norm_grad", "matmul", "attention")
+GOOD = ("log_softmax", "rope", "store_kv", "lookups", "layer_norm_grad", "matmul", "attention")
 SMALL, REAL = 256, 4096
 
 pytestmark = pytest.mark.skipif(
@@ -70,3 +70,8 @@ def test_few_programs_and_rounds_show_it_too(case):
 )
 def test_nothing_is_said_of_kernels_as_libraries_have_them(file, case, size):
     assert corpus.run(file, case, size).remarks == ()
+
+
+def test_the_same_place_of_another_tensor_is_no_load_again():
+    told = corpus.run(corpus.SMALL_STORIES, "addressed", SMALL)
+    assert "redundant-load" not in [remark.kind for remark in told.remarks]

@@ -54,6 +54,8 @@ _SLOW = {
 # Arithmetic that is for addresses as a rule, and so comes before the loads that hide it elsewhere.
 _OF_INDICES = ("integer-division", "int64-arithmetic")
 _REPEATED, _IN_LOOP = "repeated-work", "reduction-in-loop"
+# Causes that are named with their share of a program's time.
+_SHARED_OUT = (*_OF_INDICES, _IN_LOOP)
 _ACROSS_WARPS = ("barrier", "shared", "shuffle")
 # LLVM and ptxas unroll loops of loads so far; measured on sums of rows.
 _ROUNDS_TOGETHER = 4
@@ -76,7 +78,7 @@ def slow_arithmetic(launch: Launch) -> Iterator[Finding]:
         if cause == _IN_LOOP:
             work = _loads_together(launch, work)
         worst = max((line for line, _ in found), key=lambda line: line.by_cause[cause]["issue"])
-        share = share_of_program(launch, work) if cause in _OF_INDICES else 0.0
+        share = share_of_program(launch, work) if cause in _SHARED_OUT else 0.0
         message = (
             f"{text.format(worst.per_element.get(cause, 1.0))}"
             f"{also_in((one.frame for one, _ in found), worst.frame)}{of_program(share)}"
@@ -172,23 +174,23 @@ def repeated_work(launch: Launch) -> Iterator[Finding]:
     only_code = launch.work
     for line in lines:
         only_code = _without_code(only_code, line, _REPEATED, 1.0)
-    machine = launch.machine
+    machine, share = launch.machine, share_of_program(launch, work)
     repeating = [a for a in facts.accesses if a.op_id in loads]
     if repeating and steady_s(of_loads, machine) <= steady_s(only_code, machine):
         worst = max(repeating, key=lambda a: a.executions * a.program_sectors)
         message = (
             f"load{of_tensors(worst)}: the same elements in each of {loads[worst.op_id]:.4g} "
-            f"rounds of the loop{_and_more(lines, worst)}; load them before it"
+            f"rounds of the loop{_and_more(lines, worst)}{of_program(share)}; load them before it"
         )
-        yield Finding(worst.frame, "redundant-load", message, work, 0.0, _of_loads(repeating))
+        yield Finding(worst.frame, "redundant-load", message, work, share, _of_loads(repeating))
     elif lines:
         first = max(lines, key=lambda line: line.by_cause[_REPEATED]["issue"])
         message = (
             "what is computed here is the same in each round of a loop around it"
             f"{also_in((line.frame for line in lines), first.frame)}; compute it before that "
-            "loop, and keep the result"
+            f"loop, and keep the result{of_program(share)}"
         )
-        yield Finding(first.frame, _REPEATED, message, work)
+        yield Finding(first.frame, _REPEATED, message, work, share)
 
 
 def _rounds(launch: Launch, access: AccessFacts) -> float:
@@ -239,7 +241,11 @@ def loads_again(launch: Launch) -> Iterator[Finding]:
     again: dict[int, list[AccessFacts]] = {}
     for access in launch.facts.accesses:
         first = by_id.get(access.loaded_by) if access.loaded_by is not None else None
-        if first is not None and first is not access and first.frame != access.frame:
+        if first is None or first is access or first.frame == access.frame:
+            continue
+        # Loops of one round, as a test's shapes have them, do not say what larger ones could keep.
+        once = access.in_loop and first.in_loop and access.executions <= launch.facts.programs
+        if not once:
             again.setdefault(first.op_id, []).append(access)
     for op_id, made in again.items():
         first = by_id[op_id]

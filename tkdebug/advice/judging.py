@@ -99,6 +99,7 @@ def _split(launch: Launch, parts: float) -> Work:
 LEAST_SPEEDUP = 1.07
 _LEAST_OF_KIND = {
     "slow-function": 1.2,
+    "no-wgmma": 1.12,
     "integer-division": 1.05,
     "low-occupancy-registers": 1.15,
     "low-occupancy-shared": 1.25,
@@ -121,7 +122,14 @@ _LEAST_OF_ROUNDS = 1.3
 # The share of a program's time from which certain causes are named, with their share, even where
 # other programs run meanwhile.
 _LEAST_SHARE = 0.005
-_LEAST_SHARE_OF_KIND = {"integer-division": 0.2, "int64-arithmetic": 0.2, "dependent-loads": 0.25}
+_LEAST_SHARE_OF_KIND = {
+    "integer-division": 0.2,
+    "int64-arithmetic": 0.2,
+    "dependent-loads": 0.25,
+    "redundant-load": 0.2,
+    "repeated-work": 0.2,
+    "reduction-in-loop": 0.2,
+}
 # A launch that is shorter is judged as if the GPU were full alone: it takes as long to launch it.
 SHORT_LAUNCH_S = 12e-6
 _S_TO_NS = 1e9

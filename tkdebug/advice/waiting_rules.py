@@ -60,7 +60,7 @@ def _waiting_loops(launch: Launch) -> Iterator[Finding]:
     facts = launch.facts
     together: dict[tuple[int, str], list[AccessFacts]] = {}
     for access in facts.accesses:
-        if not access.loop_depends and _is_waited_for(access):
+        if not access.loop_depends and _is_waited_for(access) and _rounds(facts, access) >= 2:
             loop = next((n for n, one in enumerate(facts.loops) if access.op_id in one.op_ids), -1)
             reason = facts.why_not_pipelined.get(access.op_id, _NOT_ASKED)
             together.setdefault((loop, reason), []).append(access)
@@ -78,6 +78,11 @@ def _waiting_loops(launch: Launch) -> Iterator[Finding]:
 _NOT_ASKED = (
     "only loads for tl.dot run ahead by themselves; tl.range(…, num_stages=3) asks for others"
 )
+
+
+def _rounds(facts: KernelFacts, access: AccessFacts) -> float:
+    """Return how often an average program makes an access."""
+    return access.executions / facts.programs
 
 
 def _is_waited_for(access: AccessFacts) -> bool:
@@ -100,7 +105,11 @@ def _dependent(launch: Launch, loads: list[AccessFacts]) -> Finding:
     by_id = {a.op_id: a for a in facts.accesses if a.in_loop and a.kind == "load"}
     indices = [by_id[i] for i in access.address_loads if i in by_id and i != access.op_id]
     symptoms = {"not-pipelined": frozenset(a.frame for a in indices)}
-    if not indices or access.op_id in access.address_loads:
+    # An order of elements in which addresses are known has neighbours, too.
+    chain = next((a for a in loads if a.op_id in a.address_loads), None)
+    if not indices or chain is not None:
+        access = access if chain is None else chain
+        symptoms["gather"] = frozenset(a.frame for a in loads)
         work = _ahead(launch, [access], 1 - 1 / 4)
         message = (
             f"load{of_tensors(access)}: its address is what the round before has loaded, so each "

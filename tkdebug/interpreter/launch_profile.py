@@ -56,7 +56,7 @@ class AccessProfile:
     repeated: int = 0
     calls: int = 0
     exact: bool = True
-    last: dict[int, Tensor] = field(default_factory=dict)
+    last: dict[int, tuple[int, Tensor]] = field(default_factory=dict)
 
 
 class Footprint:
@@ -238,11 +238,11 @@ class LaunchProfile(Observer):
         self, profile: AccessProfile, access: ObservedAccess, touched: Touched, program: int
     ) -> None:
         addresses = (touched.places * access.itemsize).cpu()
-        last = profile.last.get(program)
+        last, storage = profile.last.get(program), access.buffer.storage_key
         if last is not None and profile.calls <= 4:
             profile.compared += 1
-            profile.repeated += torch.equal(last, addresses)
-        profile.last[program] = addresses
+            profile.repeated += last[0] == storage and torch.equal(last[1], addresses)
+        profile.last[program] = storage, addresses
         profile.samples.append((addresses, touched.lanes.cpu()))
 
 

@@ -7,7 +7,13 @@ from collections.abc import Callable, Hashable
 from rich.text import Text
 
 from tkdebug.errors import Frame
-from tkdebug.instrument.analyses.advice import AT_THE_ROOF, Advice, advice_of, launch_costs
+from tkdebug.instrument.analyses.advice import (
+    AT_THE_ROOF,
+    Advice,
+    advice_of,
+    launch_costs,
+    saved_share,
+)
 from tkdebug.instrument.session import Session
 from tkdebug.tui.drawing import display, palette
 from tkdebug.tui.widgets.table import Cell, Column
@@ -19,7 +25,7 @@ class AdvicePane(TablePane[Advice]):
 
     TAB = "advice"
     KEYS = (
-        ("saves", "share of the time of all kernels; of full grids where the remark says so"),
+        ("saves", "share of the time of all kernels; * if their grids filled the GPU"),
         ("kernel", "how many times as fast its kernel would be"),
         ("Enter", "show the line in the kernel"),
     )
@@ -104,7 +110,7 @@ def _cells(one: Advice) -> tuple[Cell, ...]:
     style = palette.MUTED if is_well else ""
     return (
         Cell(str(one.rank), style),
-        Cell(one.saved or "-", style or palette.STRONG),
+        Cell(saved_share(one.predicted_gain, one.judged, True) or "-", style or palette.STRONG),
         Cell(f"{one.speedup:.3g}x" if one.saved else "-", style),
         Cell(display.shown(one.kind, 60), style or palette.WARNING),
         Cell(display.place(Frame(one.file, one.line, one.kernel), 22), style),

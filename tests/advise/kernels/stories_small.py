@@ -94,6 +94,57 @@ def rope_by_head(x, cos, sin, out, heads, HALF: tl.constexpr):  # <- small-tiles
     tl.store(out + at + HALF + d, b * c + a * s)
 
 
+# The delta rule, a token at a time: each needs the state that the one before left.
+@triton.jit
+def delta_tokens(k, v, beta, out, tokens, D: tl.constexpr):
+    head, d = tl.program_id(0), tl.arange(0, D)
+    state = tl.zeros((D, D), tl.float32)
+    for t in range(tokens):
+        key = tl.load(k + (head * tokens + t) * D + d)
+        value = tl.load(v + (head * tokens + t) * D + d)
+        wrong = value - tl.sum(state * key[None, :], 1)
+        step = (tl.load(beta + head * tokens + t) * wrong)[:, None]
+        state += step * key[None, :]  # <- serial-loop
+    tl.store(out + head * D * D + d[:, None] * D + d[None, :], state)
+
+
+# A causal mask is added to scores of all blocks of keys.
+@triton.jit
+def causal_by_adding(q, k, out, n, BQ: tl.constexpr, BK: tl.constexpr, D: tl.constexpr):
+    rows, d = tl.program_id(0) * BQ + tl.arange(0, BQ), tl.arange(0, D)
+    x = tl.load(q + rows[:, None] * D + d[None, :])
+    top = tl.full((BQ,), -float("inf"), tl.float32)
+    for first in range(0, n, BK):
+        keys = first + tl.arange(0, BK)
+        y = tl.load(k + keys[None, :] * D + d[:, None])
+        score = tl.dot(x, y) * 0.125
+        score += tl.where(rows[:, None] >= keys[None, :], 0.0, -1e9)  # <- masked-off
+        top = tl.maximum(top, tl.max(score, 1))
+    tl.store(out + rows, top)
+
+
+# Lists that are linked by indices, walked by a thread each.
+@triton.jit
+def walk_lists(following, value, out, hops, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    at, total = i, tl.zeros((BLOCK,), tl.float32)
+    for _ in range(hops):
+        total += tl.load(value + at)
+        at = tl.load(following + at)  # <- dependent-loads
+    tl.store(out + i, total)
+
+
+# Tensors by their addresses, which a table has.
+@triton.jit
+def add_all(addresses, out, tensors, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for t in range(tensors):
+        at = tl.load(addresses + t).to(tl.pointer_type(tl.float32))
+        total += tl.load(at + i)  # <- dependent-loads
+    tl.store(out + i, total)
+
+
 def _ones(*shape, dtype=torch.float32):
     return torch.ones(shape, dtype=dtype, device=DEVICE)
 
@@ -156,7 +207,39 @@ def ropes(form, size):
     return lambda: rope_by_head[(tokens, heads)](x, cos, sin, out, heads, HALF=32)
 
 
+def deltas(form, size):
+    heads, tokens = (32, 1024) if size > 1024 else (2, 32)
+    k, v, out = _ones(heads, tokens, 64), _ones(heads, tokens, 64), _ones(heads, 64, 64)
+    beta = _ones(heads, tokens)
+    return lambda: delta_tokens[(heads,)](k, v, beta, out, tokens, D=64)
+
+
+def causal_sums(form, size):
+    n = 8192 if size > 1024 else 256
+    q, k, out = _halves(n, 64), _halves(n, 64), _ones(n)
+    return lambda: causal_by_adding[(n // 64,)](q, k, out, n, BQ=64, BK=64, D=64)
+
+
+def lists(form, size):
+    n, hops = (1 << 18, 64) if size > 1024 else (1024, 16)
+    following = torch.randperm(n, device=DEVICE).to(torch.int32)
+    value, out = _ones(n), _ones(n)
+    return lambda: walk_lists[(n // 256,)](following, value, out, hops, BLOCK=256)
+
+
+def addressed(form, size):
+    tensors, n = (64, 1 << 20) if size > 1024 else (16, 1024)
+    kept = [_ones(n) for _ in range(tensors)]
+    table = torch.tensor([one.data_ptr() for one in kept], device=DEVICE)
+    out = torch.empty_like(kept[0])
+    return lambda: add_all[(n // 512,)](table, out, len(kept), BLOCK=512)
+
+
 CASES = {
+    "deltas": deltas,
+    "causal_sums": causal_sums,
+    "lists": lists,
+    "addressed": addressed,
     "csr_dense": csr_dense,
     "gemv_row": gemv_row,
     "decodes": decodes,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tkdebug.advice.records import (
+    FILLED,
     LAUNCH,
     SMALL_GRID_KIND,
     LaunchCost,
@@ -69,8 +70,21 @@ class Advice:
     @property
     def saved(self) -> str:
         """The predicted gain as people read it; "" if nothing is predicted."""
-        percent = round(100 * self.predicted_gain)
-        return f"{percent or '<1'} %" if self.predicted_gain > 0 else ""
+        return saved_share(self.predicted_gain, self.judged)
+
+
+def saved_share(gain: float, judged: str, is_short: bool = False) -> str:
+    """Return a predicted gain as all reports word it; "" if nothing is predicted.
+
+    Args:
+        gain: the share of the run's time that is saved, 0 to 1.
+        judged: "filled" if that is so of grids that fill the GPU.
+        is_short: whether a mark stands for the condition, where there is room for no more.
+    """
+    if gain <= 0:
+        return ""
+    condition = ("*" if is_short else " on a full GPU") if judged == FILLED else ""
+    return f"{round(100 * gain) or '<1'} %{condition}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from tkdebug.advice.judging import RemarkPlugin, judge, machine_of
 from tkdebug.advice.machines import MACHINES, Machine
 from tkdebug.advice.records import Remark
 from tkdebug.compiler.dialects import arith, tt
-from tkdebug.compiler.ir import Module, Operation, Region
+from tkdebug.compiler.ir import Module, Operation, Region, Value
 from tkdebug.compiler.ir.types import ScalarType, TensorType, shape_of
 from tkdebug.compiler.rewriting.rewriter import PassRemark
 from tkdebug.compiler.targets.registered_backends import target_of
@@ -42,6 +42,8 @@ from tkdebug.terminal.text import tell
 
 _SECTOR_BYTES = 32
 _MATH = "math."
+# A term of a score that is less leaves nothing of it.
+_MASKS_OUT = -1e4
 # Launches of one kernel that are looked at.
 _MOST_KINDS = 8
 _T = TypeVar("_T")
@@ -170,13 +172,41 @@ def _flops(tile: Module, executions: Executions) -> int:
 def _discarded(profile: LaunchProfile) -> Iterator[Discarded]:
     """Yield the selects after products that often took nothing of the product."""
     for op, (total, nothing) in profile.selects.items():
-        if total and nothing and _follows_dot(op):
+        if total and nothing and (_follows_dot(op) or _is_added_to_dot(op)):
             yield Discarded(op.location.frames[-1], nothing / total)
 
 
 def _follows_dot(op: Operation) -> bool:
     """Whether the first value of a select is a product, or one after few elementwise ops."""
-    value = arith.Select(op).true_value
+    return _comes_from_dot(arith.Select(op).true_value)
+
+
+def _is_added_to_dot(op: Operation) -> bool:
+    """Whether a select of 0 or a number that masks out is added to a product."""
+    select = arith.Select(op)
+    kept, masked = _number(select.true_value), _number(select.false_value)
+    if kept != 0 or masked is None or masked > _MASKS_OUT:
+        return False
+    return any(
+        _comes_from_dot(other)
+        for user in op.result.uses
+        if arith.AddF.matches(user)
+        for other in user.operands
+        if other is not op.result
+    )
+
+
+def _number(value: Value) -> float | None:
+    """Return the number that a tile of one constant has; None for other tiles."""
+    maker = value.defining_op
+    while maker is not None and (tt.Splat.matches(maker) or tt.Broadcast.matches(maker)):
+        maker = maker.operands[0].defining_op
+    constant = arith.Constant.cast(maker) if maker is not None else None
+    return float(constant.value) if constant is not None else None
+
+
+def _comes_from_dot(value: Value) -> bool:
+    """Whether a value is a product, or one after few elementwise ops."""
     for _ in range(6):
         maker = value.defining_op
         if maker is None or not maker.operands:

@@ -10,7 +10,7 @@ from tkdebug.advice.machines import TF32_BITS
 from tkdebug.compiler.dialects import arith, scf, tt, ttng
 from tkdebug.compiler.dialects.interfaces import DotLike, PlainDot
 from tkdebug.compiler.ir import Module, Operation, Value
-from tkdebug.compiler.ir.control_flow import iter_args
+from tkdebug.compiler.ir.control_flow import IterArg, iter_args
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import ScalarType, TensorType, element_of, shape_of
 from tkdebug.compiler.rewriting.rewriter import PassRemark
@@ -186,21 +186,43 @@ def _summed(reduce: Operation, repeats: _Repeats) -> _Found | None:
 
 
 def _added_up(add: Operation, repeats: _Repeats, executions: Executions) -> _Found | None:
-    """Return the product of a column and a row that each iteration of a loop adds up, or None."""
+    """Return the product of a column and a row that each iteration of a loop adds up, or None.
+
+    A loop that also reads the sum is a recurrence, and no product.
+    """
     loop = add.block.parent_op if arith.AddF.matches(add) and add.block is not None else None
     if loop is None or not scf.For.matches(loop) or len(shape_of(add.result.type)) != 2:
         return None
-    carried = [arg for arg in iter_args(loop) if arg.argument in add.operands]
-    if not any(arg.yielded is add.result for arg in carried):
+    carried = next((arg for arg in iter_args(loop) if arg.yielded is add.result), None)
+    if carried is None or not _is_only_for(carried, add):
         return None
+    loop = _outermost(carried)
     products = [p for value in add.operands if (p := _product(value)) is not None]
     for product in products:
         first, second = (repeats.axes(value) for value in product.operands)
         if {frozenset(first), frozenset(second)} == {frozenset({0}), frozenset({1})}:
             rows, columns = shape_of(product.result.type)
-            rounds = executions.rounds_of_tile(loop) / max(1, executions.of_tile(loop))
+            rounds = executions.of_tile(add) / max(1, executions.of_tile(loop))
             return product, (rows, columns, round(rounds)), loop
     return None
+
+
+def _is_only_for(carried: IterArg, user: Operation) -> bool:
+    """Whether a carried value is read by one op in its loop, and what that makes by none there."""
+    made = carried.yielded.uses
+    return list(carried.argument.uses) == [user] and all(scf.Yield.matches(use) for use in made)
+
+
+def _outermost(carried: IterArg) -> Operation:
+    """Return the outermost loop in which nothing but the loop of a carried sum adds to it."""
+    while True:
+        around = carried.loop.block.parent_op if carried.loop.block is not None else None
+        if around is None or not scf.For.matches(around):
+            return carried.loop
+        outer = next((arg for arg in iter_args(around) if arg.yielded is carried.result), None)
+        if outer is None or not _is_only_for(outer, carried.loop):
+            return carried.loop
+        carried = outer
 
 
 def _product(value: Value) -> Operation | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
+from tkdebug.instrument.analyses.advice import saved_share
 from tkdebug.instrument.home.pictures import TIMES, shape_text
 from tkdebug.instrument.home.records import (
     Basis,
@@ -369,10 +370,8 @@ class _Facts:
         self._head(f"◆ {remark.kind.replace('-', ' ')}", "predicted", palette.ADVICE)
         self._say(shown(remark.message, 800))
         if remark.gain > 0:
-            saved = f"{remark.speedup:.2f}{TIMES} as fast; saves {_percent(remark.gain)} of the run"
-            if remark.judged == "filled":
-                saved += ", if its grids filled the GPU"
-            self._say(saved, palette.MUTED)
+            saved = saved_share(remark.gain, remark.judged)
+            self._say(f"{remark.speedup:.2f}{TIMES} as fast; saves {saved}", palette.MUTED)
 
     def _inlined(self) -> None:
         inner = self._sheet.calls.get(self._place, ())

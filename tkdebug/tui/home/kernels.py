@@ -9,6 +9,7 @@ from rich.text import Text
 from textual import events
 from textual.message import Message
 
+from tkdebug.instrument.analyses.advice import saved_share
 from tkdebug.instrument.home.pictures import TIMES
 from tkdebug.instrument.home.records import Bucket, KernelModel, RunModel, Step
 from tkdebug.tui.drawing import palette
@@ -85,7 +86,7 @@ class Kernels(RowsView, can_focus=False):
             room = max(0, height - len(lines))
             begin = max(0, min(finding - room // 2, len(index.findings) - room))
             for number, one_ in enumerate(index.findings[begin : begin + room], begin):
-                lines.append(_finding_row(index, one_, number == finding, width))
+                lines.append(finding_row(index, one_, number == finding, width))
                 self._of_rows.append((-1, number))
         return lines
 
@@ -178,14 +179,15 @@ def sparkline(buckets: Sequence[Bucket], most: int) -> str:
     return "".join(_SPARKS[min(7, int(8 * mean / longest))] for mean in means)
 
 
-def _finding_row(index: RunIndex, finding: Finding, is_chosen: bool, width: int) -> Text:
+def finding_row(index: RunIndex, finding: Finding, is_chosen: bool, width: int) -> Text:
+    """Return a row of the list of findings: what it is, its line, and what it would save."""
     model = index.model
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append("▌" if is_chosen else " ", style=palette.GOOD)
     mark, style = _STEP_MARKS[finding.kind]
     if finding.kind == "advice":
         remark = model.remarks[finding.number]
-        kind, end = remark.kind, f" {100 * remark.gain:.0f}%"
+        kind, end = remark.kind, f" {saved_share(remark.gain, remark.judged, True)}"
     else:
         kind, end = model.faults[finding.number].kind, ""
     end = f" :{finding.place.line}{end}"
@@ -234,9 +236,11 @@ def _step(index: RunIndex, step: Step, brevity: int) -> Text:
     if brevity == 0:
         text.append(shown(step.text, 100))
         if step.gain:
-            text.append(f", saves {100 * step.gain:.0f} %", style=palette.MUTED)
+            judged = model.remarks[step.number].judged
+            text.append(f", saves {saved_share(step.gain, judged)}", style=palette.MUTED)
     elif step.kind == "advice":
-        text.append(f"saves {100 * step.gain:.0f} %" if brevity == 1 else "")
+        judged = model.remarks[step.number].judged
+        text.append(f"saves {saved_share(step.gain, judged, True)}" if brevity == 1 else "")
     else:
         fault = model.faults[step.number]
         is_at = fault.at and step.kind != "mismatch"

@@ -21,6 +21,7 @@ const put = (where, ...kids) => $(where).replaceChildren(...kids.flat(3).filter(
 const fmt = n => Math.round(n).toLocaleString('en');
 const dur = ns => ns >= 1e9 ? (ns / 1e9).toFixed(2) + ' s' : ns >= 1e6 ? (ns / 1e6).toFixed(2) + ' ms' : ns >= 1e3 ? (ns / 1e3).toFixed(ns < 1e4 ? 2 : 1) + ' µs' : Math.round(ns) + ' ns';
 const size = b => b >= 1e9 ? (b / 1e9).toFixed(2) + ' GB' : b >= 1e6 ? (b / 1e6).toFixed(2) + ' MB' : b >= 1e3 ? (b / 1e3).toFixed(1) + ' kB' : Math.round(b) + ' B';
+const saved = r => share(r.gain) + (r.judged === 'filled' ? ' on a full GPU' : '');
 const share = x => x >= .0095 ? Math.round(100 * x) + ' %' : x > 0 ? '<1 %' : '0 %';
 const num = x => typeof x === 'number' ? (Math.abs(x) >= 1e5 || (x && Math.abs(x) < 1e-3) ? x.toExponential(2) : +x.toPrecision(4)) : x;
 const many = (n, word) => `${fmt(n)} ${word}${n === 1 ? '' : 's'}`;
@@ -131,7 +132,7 @@ function header() {
   const steps = M.steps.map(s => {
     const c = {mismatch: ['✖', 'bad'], fault: ['✖', 'bad'], warning: ['▲', 'warn'], advice: ['◆', 'adv']}[s.kind];
     const key = s.place ? keyOf(s.place) : '';
-    return h('button', {data: {variant: s.variant ?? '', key, fault: s.kind === 'advice' ? '' : s.number}}, h('span.' + c[1], {'aria-hidden': 'true'}, c[0]), h('span.t', null, key ? [h('b', null, nameOf(key)), ' '] : null, s.text, s.gain ? `, saves ${share(s.gain)} of the run` : null));
+    return h('button', {data: {variant: s.variant ?? '', key, fault: s.kind === 'advice' ? '' : s.number}}, h('span.' + c[1], {'aria-hidden': 'true'}, c[0]), h('span.t', null, key ? [h('b', null, nameOf(key)), ' '] : null, s.text, s.gain ? `, saves ${saved(M.remarks[s.number])}` : null));
   });
   const missing = (run.not_looked_for ?? []).join(', ');
   put('#next', h('h2', null, 'Next'), steps.length ? steps : h('span.mut', null, missing ? ticked(`Nothing was found. Not looked for: ${missing} (\`--check all\` does).`) : M.remarks.length || M.run.mode?.includes('native') ? 'Nothing was found.' : ticked('Nothing was found. `tkdebug run --check all` looks for more, `--advise` for what would be faster.')));
@@ -160,7 +161,7 @@ function left() {
   put('#hf', 'Findings');
   put('#findings', all.slice(0, 40).map(f => h('button.fnd', {title: nameOf(f.key), data: {variant: f.variant ?? '', kernel: f.kernel, key: f.key, fault: f.type === 'fault' ? f.n : ''}},
     h('span.' + (f.type === 'advice' ? 'adv' : f.f.severity === 'error' ? 'bad' : 'warn'), {'aria-hidden': 'true'}, f.type === 'advice' ? '◆' : f.f.severity === 'error' ? '✖' : '▲'),
-    h('span.w', null, f.type === 'fault' ? f.f.kind : f.r.kind, h('span.mut', null, ' :' + lineOf(f.key))), h('span.mut', null, f.type === 'fault' ? (M.byFile.get(fileOf(f.key))?.name ?? '').replace(/\.py$/, '') : share(f.r.gain)))),
+    h('span.w', null, f.type === 'fault' ? f.f.kind : f.r.kind, h('span.mut', null, ' :' + lineOf(f.key))), h('span.mut', null, f.type === 'fault' ? (M.byFile.get(fileOf(f.key))?.name ?? '').replace(/\.py$/, '') : saved(f.r)))),
   !all.length ? h('p.empty', null, M.run.not_looked_for ? ticked(`None. Not looked for: ${M.run.not_looked_for.join(', ')} (\`--check all\` does).`) : 'None.') : null);
   roof();
 }
@@ -405,7 +406,7 @@ function facts() {
   if (l.memory) out.push(memory(l));
   if (c) out.push(section('Instructions', 'compiled', h('div.chips', null, Object.entries(c.kinds ?? {}).map(([a, b]) => h('span.chip', null, h('b', null, fmt(b)), ' ' + a.replaceAll('-', ' '))), c.inlined ? h('span.chip', null, h('b', null, fmt(c.inlined)), ' in calls') : null, Object.entries(c.widths ?? {}).map(([a, b]) => h('span.chip', null, h('b', null, fmt(b)), ' × ' + a.split(', ')[0].replaceAll('-', ' ') + ' of ' + a.split(', ')[1] + ' bit'))), h('p.mut.small', null, [c.live_registers && `${c.live_registers} registers live at most`, c.spilled_values && `${many(c.spilled_values, 'value')} spilled`, c.executed && `${fmt(c.executed)} executed by warps in a launch`].filter(Boolean).join(' · '))));
   out.push(...(l.watches ?? []).map(watchSection), elsewhere(key));
-  out.push(...ad.map(r => wide(section('◆ ' + r.kind.replaceAll('-', ' '), 'predicted', h('p', null, ticked(r.message)), r.gain ? h('p.mut.small', null, `${num(+r.speedup.toFixed(2))}× as fast; saves ${share(r.gain)} of the run`) : null))));
+  out.push(...ad.map(r => wide(section('◆ ' + r.kind.replaceAll('-', ' '), 'predicted', h('p', null, ticked(r.message)), r.gain ? h('p.mut.small', null, `${num(+r.speedup.toFixed(2))}× as fast; saves ${saved(r)}`) : null))));
   if (calls.length && !S.unfold.has(key)) out.push(wide(section('Inlined here', '', h('p', null, h('button.acc', {data: {un: key}}, `${fnOf(keyOf(calls[0]))}, ${many(calls.length, 'line')}: unfold`)))));
   out.push(isDef ? null : layouts(key));
   const passes = code()?.passes, ps = l.passes ?? [];
@@ -485,7 +486,7 @@ const VIEWS = {
     return [M.run.not_looked_for ? h('p.notes', null, ticked(`Not looked for: ${M.run.not_looked_for.join(', ')}. \`tkdebug run --check all\` looks for them.`)) : null, grid_([['kind', '', 1], ['line', '', 1], ['kernel', '', 1], ['what', 'wide'], ['times', 'r0', 1], ['launches', 'r0', 1], ['state', '', 1]], M.faults.map(f => ({by: [f.kind, f.place ? nameOf(keyOf(f.place)) : '', f.kernel, '', f.count, f.launches, f.state], data: {go: 1, variant: f.variant ?? '', kernel: f.kernel, key: f.place ? keyOf(f.place) : ''}, cells: [h('span.' + (f.severity === 'error' ? 'bad' : 'warn'), null, (f.severity === 'error' ? '✖ ' : '▲ ') + f.kind), f.place ? h('code', null, nameOf(keyOf(f.place))) : '', h('code', null, f.kernel), f.at && f.of ? [h('code', null, f.at), ' of ' + f.of] : ticked(f.message), fmt(f.count), fmt(f.launches), f.state]})), 'faults')];
   },
   advice() {
-    return [grid_([['saves', 'r0', 1], ['faster', 'r0', 1], ['line', '', 1], ['kind', '', 1], ['why', 'wide']], M.remarks.map(r => ({by: [r.gain, r.speedup, nameOf(keyOf(r.place)), r.kind], data: {go: 1, variant: r.variant ?? '', kernel: r.kernel, key: keyOf(r.place)}, cells: [r.gain ? share(r.gain) : '', r.speedup > 1 ? r.speedup.toFixed(2) + ' ×' : '', h('code', null, nameOf(keyOf(r.place))), h('span.adv', null, '◆ ' + r.kind), ticked(r.message)]})), 'advice')];
+    return [grid_([['saves', 'r0', 1], ['faster', 'r0', 1], ['line', '', 1], ['kind', '', 1], ['why', 'wide']], M.remarks.map(r => ({by: [r.gain, r.speedup, nameOf(keyOf(r.place)), r.kind], data: {go: 1, variant: r.variant ?? '', kernel: r.kernel, key: keyOf(r.place)}, cells: [r.gain ? saved(r) : '', r.speedup > 1 ? r.speedup.toFixed(2) + ' ×' : '', h('code', null, nameOf(keyOf(r.place))), h('span.adv', null, '◆ ' + r.kind), ticked(r.message)]})), 'advice')];
   },
   passes() {
     const passes = code()?.passes ?? [], changed = passes.filter(p => p.is_changed).length;
