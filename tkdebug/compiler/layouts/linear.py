@@ -128,22 +128,22 @@ class LinearLayout:
 
     # Sizes and bases.
 
-    @property
+    @cached_property
     def in_dims(self) -> tuple[str, ...]:
         """Names of the input dimensions, lowest bits first."""
         return tuple(name for name, _ in self.ins)
 
-    @property
+    @cached_property
     def out_dims(self) -> tuple[str, ...]:
         """Names of the output dimensions, lowest bits first."""
         return tuple(name for name, _ in self.outs)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Sizes of the output dimensions, in elements."""
         return tuple(size for _, size in self.outs)
 
-    @property
+    @cached_property
     def in_sizes(self) -> tuple[tuple[str, int], ...]:
         """(input dimension, size) in order."""
         return tuple((name, 1 << len(vectors)) for name, vectors in self.ins)

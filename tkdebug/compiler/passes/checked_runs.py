@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tkdebug.compiler.ir.core import Module
+from tkdebug.compiler.ir.core import Module, Value
 from tkdebug.compiler.ir.location import Location, SourceLocation
 from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.passes.pass_run import ForeignPass, PassRun, RunCallback, run_pass
@@ -167,28 +167,60 @@ def run_foreign(pass_: ForeignPass, module: Module) -> PassRun:
     return run
 
 
-def verified(module: Module) -> Inventory:
-    """The inventory of a verified module before the first pass.
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A module when it was last verified.
+
+    Attributes:
+        inventory: its ops.
+        state: what `verify` read.
+    """
+
+    inventory: Inventory
+    state: Sequence[object]
+
+
+def _state(module: Module) -> list[object]:
+    found: list[object] = []
+    values: list[Value] = []
+    for op in module.walk():
+        found += (op, op.id, op.name, op.location, op.block, op.operands, dict(op.attributes))
+        values += op.results
+        for region in op.regions:
+            found += (region, region.parent)
+            for block in region.blocks:
+                found += (block, block.region)
+                values += block.arguments
+    for value in values:
+        found += (value, value.type, value.owner, value.index, dict(value.uses))
+    return found
+
+
+def verified(module: Module) -> Verified:
+    """A module before the first pass.
 
     Raises:
         IRError: the module is broken.
     """
     verify(module)
-    return Inventory.of(module)
+    return Verified(Inventory.of(module), _state(module))
 
 
 def check_run(
-    run: PassRun, module: Module, before: Inventory, on_run: RunCallback | None
-) -> Inventory:
-    """Check the module that a pass left, and return its inventory.
+    run: PassRun, module: Module, before: Verified, on_run: RunCallback | None
+) -> Verified:
+    """Check the module that a pass left; where nothing changed, what was found before holds.
 
     Raises:
         IRError: the pass left the module broken; `on_run` is called first.
     """
+    state = _state(module)
+    if not run.records and state == before.state:
+        return before
     try:
         verify(module)
         after = Inventory.of(module)
-        check_provenance(run.name, before, after, run.records)
+        check_provenance(run.name, before.inventory, after, run.records)
     except IRError as error:
         if on_run is not None:
             on_run(replace(run, error=str(error)), module)
@@ -197,7 +229,7 @@ def check_run(
         broken = IRError(f"{error} (after pass {run.name})")
         broken.__notes__ = getattr(error, "__notes__", [])
         raise broken from error
-    return after
+    return Verified(after, state)
 
 
 def show(run: PassRun, module: Module) -> None:

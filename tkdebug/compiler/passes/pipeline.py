@@ -28,7 +28,7 @@ from tkdebug.plugins import loaded, names
 from tkdebug.process.apart_imports import import_apart
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.passes.checked_runs import Inventory
+    from tkdebug.compiler.passes.checked_runs import Verified
 
 Pipeline = Literal["tile", "gpu"]
 _CHECKS = "tkdebug.compiler.passes.checked_runs"
@@ -119,7 +119,7 @@ class PassManager:
         """
         checking = KNOBS.verify_each if self._verify_each is None else self._verify_each
         shown = KNOBS.print_after if self._print_after is None else self._print_after
-        before: Inventory | None = None
+        before: Verified | None = None
         is_foreign = any(isinstance(pass_, ForeignPass) for pass_ in self.passes)
         if checking or shown or is_foreign:
             import_apart(_CHECKS)
