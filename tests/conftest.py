@@ -56,8 +56,10 @@ def has_gpu():
 
 
 def pytest_configure(config):
-    # Of the processes that tests start, too.
-    os.environ.setdefault("TKDEBUG_MODE", "interpret" if has_gpu() else "auto")
+    # Who only hands tests to workers starts them sooner without an import of torch.
+    if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
+        # Of the processes that tests start, too.
+        os.environ.setdefault("TKDEBUG_MODE", "interpret" if has_gpu() else "auto")
     if os.environ.get("HYPOTHESIS_PROFILE") == "ci" and config.option.durations is None:
         # What makes CI slow is listed at its end.
         config.option.durations, config.option.durations_min = 40, 3.0

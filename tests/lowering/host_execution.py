@@ -253,22 +253,29 @@ def _machine():
     return target.create_target_machine(features=features)
 
 
-def run_on_host(kernel: Kernel, tensors: Sequence[torch.Tensor], target: str) -> None:
-    """Run all threads of the kernel's block, one after the other."""
-    from llvmlite import binding as llvm
+class OnHost:
+    """A kernel compiled for this machine's processor."""
 
-    text = host_ir(kernel, target)
-    if "@llvm.fabs.f64(" in text and "declare double @llvm.fabs.f64" not in text:
-        text += "\ndeclare double @llvm.fabs.f64(double)\n"
-    module = llvm.parse_assembly(text)
-    module.triple = llvm.get_default_triple()
-    module.verify()
-    engine = llvm.create_mcjit_compiler(module, _machine())
-    engine.finalize_object()
-    address = engine.get_function_address("kernel")
-    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(tensors), ctypes.c_int)(address)
-    for thread in range(NUM_WARPS * WARP_SIZE):
-        function(*(tensor.data_ptr() for tensor in tensors), thread)
+    def __init__(self, kernel: Kernel, target: str) -> None:
+        from llvmlite import binding as llvm
+
+        text = host_ir(kernel, target)
+        if "@llvm.fabs.f64(" in text and "declare double @llvm.fabs.f64" not in text:
+            text += "\ndeclare double @llvm.fabs.f64(double)\n"
+        module = llvm.parse_assembly(text)
+        module.triple = llvm.get_default_triple()
+        module.verify()
+        self._engine = llvm.create_mcjit_compiler(module, _machine())
+        self._engine.finalize_object()
+        address = self._engine.get_function_address("kernel")
+        pointers = [ctypes.c_void_p] * len(kernel.block.arguments)
+        self._function = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int)(address)
+
+    def run(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Run all threads of the kernel's block, one after the other."""
+        pointers = [tensor.data_ptr() for tensor in tensors]
+        for thread in range(NUM_WARPS * WARP_SIZE):
+            self._function(*pointers, thread)
 
 
 def interpret(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> None:

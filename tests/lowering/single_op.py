@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -123,15 +124,11 @@ class Piece:
             (scalar,) = held
             assert same(scalar, scalar[0]).all(), "threads disagree about a scalar"
             return scalar[0]
-        layout = self.ctx.layout(value)
+        at = coordinates(self.ctx.layout(value), threads)
         found = np.zeros(value.type.shape, held[0].dtype)
         seen = np.zeros(value.type.shape, bool)
-        for place, coordinates in places(layout, threads):
-            at = tuple(coordinates)
-            here = held[place[0]][place[1]]
-            if seen[at]:
-                assert same(found[at], here), f"copies at {at} differ"
-            found[at], seen[at] = here, True
+        found[at], seen[at] = held, True
+        assert same(found[at], np.stack(held)).all(), "copies differ"
         assert seen.all()
         return found
 
@@ -156,14 +153,13 @@ def registers(value: Value) -> int:
     return Lowering.register_count(value)
 
 
-def places(layout: LinearLayout, threads: int) -> Sequence[tuple[tuple[int, int], list[int]]]:
-    """((register, thread), coordinates) of everything that is held."""
-    found = []
-    for register in range(layout.in_size(REGISTER)):
-        for thread in range(threads):
-            at = layout.apply({REGISTER: register, LANE: thread % 32, WARP: thread // 32})
-            found.append(((register, thread), list(at.values())))
-    return found
+@functools.cache
+def coordinates(layout: LinearLayout, threads: int) -> tuple[np.ndarray, ...]:
+    """Coordinates of what is held, by register and thread; one array for each dimension."""
+    registers = range(layout.in_size(REGISTER))
+    lanes = [{LANE: thread % 32, WARP: thread // 32} for thread in range(threads)]
+    held = [[tuple(layout.apply({REGISTER: r, **at}).values()) for at in lanes] for r in registers]
+    return tuple(np.moveaxis(np.array(held), -1, 0))
 
 
 def distribute(value: Value, tile: np.ndarray, threads: int) -> list[np.ndarray]:
@@ -180,11 +176,7 @@ def distribute(value: Value, tile: np.ndarray, threads: int) -> list[np.ndarray]
         tile = tile.astype(f"i{width // 8}").view(f"u{width // 8}")
     if not isinstance(value.type, TensorType):
         return [np.full(threads, tile)]
-    layout = Lowering.layout(value)
-    held = [np.zeros(threads, tile.dtype) for _ in range(layout.in_size(REGISTER))]
-    for (register, thread), coordinates in places(layout, threads):
-        held[register][thread] = tile[tuple(coordinates)]
-    return held
+    return list(tile[coordinates(Lowering.layout(value), threads)])
 
 
 def place_shared(module: Module) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from host_execution import interpret, run_on_host
+from host_execution import OnHost, interpret
 from op_kernels import Kernel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "native"))
@@ -33,19 +33,22 @@ def stored(name: str) -> torch.dtype:
 
 def check(ops, inputs="", target="sm_80", any_zero=False):
     """Each op (name, operand types, result type, attributes), all on the same kind of inputs."""
+    kernel = Kernel()
+    for name, operands, result, attributes in ops:
+        kernel.apply(name, operands, [result], attributes)
+    kernel.op("tt.return")
+    on_host = OnHost(kernel, target)
     for chunk in range(cases.ELEMENTS // COUNT):
-        kernel, tensors, outputs = Kernel(), [], []
-        for name, operands, result, attributes in ops:
-            kernel.apply(name, operands, [result], attributes)
+        tensors, outputs = [], []
+        for name, operands, result, _ in ops:
             for place, operand in enumerate(operands):
                 tile = cases.inputs_of(NAMES[operand], inputs)[place]
                 tensors.append(tile[chunk * COUNT :][:COUNT].to(stored(operand)).contiguous())
             outputs.append((len(tensors), name, operands, result))
             tensors.append(torch.zeros(COUNT, dtype=stored(result)))
-        kernel.op("tt.return")
         interpreted = [tensor.clone() for tensor in tensors]
         interpret(kernel, interpreted)
-        run_on_host(kernel, tensors, target)
+        on_host.run(tensors)
         for place, name, operands, result in outputs:
             case = cases.Case(name, NAMES[result], any_zero=any_zero)
             given = (tensors[place - len(operands) : place] * 3)[:3]
@@ -89,7 +92,7 @@ def test_shifts_by_a_constant(type_):
     kernel.op("tt.return")
     interpreted = [tensor.clone() for tensor in tensors]
     interpret(kernel, interpreted)
-    run_on_host(kernel, tensors, "sm_80")
+    OnHost(kernel, "sm_80").run(tensors)
     for place, (found, expected) in enumerate(zip(tensors, interpreted, strict=True)):
         assert torch.equal(found, expected), place
 
