@@ -351,10 +351,8 @@ class FaultsPane(FilteredPane):
         note.display = bool(parts)
         note.update(Text("; ".join(parts), style=palette.MUTED))
         table = self.query_one("#fault-table", Table)
-        empty = "no such fault; Esc shows all" if self.filter_text else self._empty_text
-        if empty != table.empty_text:
-            table.empty_text = empty
-            table.refresh()
+        text = "no such fault; Esc shows all" if self.filter_text else self._empty_text
+        table.empty_text = text
 
     def show_filtered(self) -> None:
         """Show the rows that pass the filter, and the line about them."""

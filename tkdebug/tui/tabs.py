@@ -127,6 +127,8 @@ class PaneTabs(TabbedContent):
         # One picture of all of it; and further keys are the pane's from here on.
         with self.app.batch_update():
             await self._make_ready(pane)
+            if not self.is_attached or not self.app.is_running:
+                return
             self.show_tab(tab)
             self.active = tab
             self._in_sight = pane

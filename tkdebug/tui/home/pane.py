@@ -115,6 +115,8 @@ class HomePane(Pane):
     def came_in_sight(self) -> None:
         """Read what came meanwhile."""
         self._read()
+        if self._index is None:
+            self._view.show_empty()
 
     def compose(self) -> ComposeResult:
         """Lay out its parts."""
@@ -427,7 +429,10 @@ class HomePane(Pane):
 
     def action_facts(self) -> None:
         """Give the facts the whole screen, or take it back."""
-        self._view.turn_facts()
+        if self._source.place is None:
+            self.app.notify(self._why_empty(), markup=False)
+        else:
+            self._view.turn_facts()
 
     def action_stage(self, step: int) -> None:
         """Show another form of the kernel; in one column, after the last one the facts again."""

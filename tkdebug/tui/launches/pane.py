@@ -262,9 +262,7 @@ class LaunchesPane(FilteredPane):
             text = "no kernel was launched; press 2 to see what was wrong"
         else:
             text = "no kernel was launched; press 4 to see what the script printed"
-        if text != table.empty_text:
-            table.empty_text = text
-            table.refresh()
+        table.empty_text = text
 
     def on_resize(self) -> None:
         """Fit the kernels into the new height."""

@@ -88,10 +88,22 @@ class LineList(ScrollView, OwnRows, can_focus=True):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.cursor = 0
-        self.empty_text = ""
+        self._empty_text = ""
         self._block_end: int | None = None
         self._lines_above: int | None = None
         self._fitted = Size(0, 0)
+
+    @property
+    def empty_text(self) -> str:
+        """What it shows without any lines."""
+        return self._empty_text
+
+    @empty_text.setter
+    def empty_text(self, text: str) -> None:
+        if text != self._empty_text:
+            self._empty_text = text
+            if not self.line_count:
+                self.refresh()
 
     @property
     def line_count(self) -> int:
