@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import math
 import sys
 from copy import deepcopy
 from dataclasses import replace
@@ -21,6 +22,7 @@ from tkdebug.compat import install
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.verification import problem, worker
+from tkdebug.verification.plan import Plan
 from tkdebug.verification.process import verify
 from tkdebug.verification.records import Answer, Request, in_modes, joined
 from tkdebug.verification.report import render
@@ -119,8 +121,8 @@ def test_stream_that_is_waited_for_is_no_trick(function):
 def test_doubtful_kernel_is_undecided(function, kind):
     answer = examine(request(function, cases=1))
     assert answer.verdict == "undecided"
-    assert [finding.kind for finding in answer.findings] == [kind]
-    assert answer.why == answer.findings[0].message
+    (finding,) = [one for one in answer.findings if one.kind == kind]
+    assert answer.why == finding.message
 
 
 def test_other_index_than_the_first_of_equal_values_is_doubtful():
@@ -132,6 +134,22 @@ def test_other_index_than_the_first_of_equal_values_is_doubtful():
     assert not examine(request("argmax", "argmax", case=equal)).findings
 
 
+def test_branch_that_never_ran_leaves_it_undecided():
+    answer = examine(request("torch_later", cases=1))
+    assert (answer.verdict, answer.findings[-1].kind) == ("undecided", "not-run")
+    assert "`calls[0] > 10000`" in answer.why
+
+
+@pytest.mark.parametrize("function", ["ends_early", "wrong_in_large"])
+def test_inputs_are_made_for_branches_and_the_ends_of_grids(function, monkeypatch):
+    monkeypatch.setattr(Plan, "planned", lambda plan: iter(()))
+    with KNOBS.scope(cause_seconds=0.05):
+        answer = examine(request(function, cases=1, seconds=6.0))
+    (finding,) = [one for one in answer.findings if one.is_wrong]
+    assert finding.kind == "wrong-value"
+    assert sum(math.prod(shape) for shape in finding.case.shapes) > 1 << 18
+
+
 def test_module_is_looked_at_in_evaluation_and_made_with_other_arguments(monkeypatch):
     import verified_kernels
 
@@ -139,7 +157,7 @@ def test_module_is_looked_at_in_evaluation_and_made_with_other_arguments(monkeyp
     monkeypatch.setattr(problem, "_import_file", lambda path: verified_kernels)
     answer = examine(request("Fixed", "Double", cases=3))
     kinds_found = {finding.kind for finding in answer.findings}
-    assert kinds_found == {"stale-buffers", "eval-mode", "other-constructor"}
+    assert kinds_found >= {"stale-buffers", "eval-mode", "other-constructor"}
     assert (answer.verdict, kinds(answer)) == ("undecided", [])
 
 

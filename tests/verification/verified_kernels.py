@@ -263,3 +263,36 @@ def many():
 
 def get_inputs():
     return [torch.rand(4, 24, device="cuda")]
+
+
+calls = [0]
+
+
+def torch_later(x):
+    calls[0] += 1
+    if calls[0] > 10_000:
+        return torch.mul(x, 3.0)
+    return right(x)
+
+
+def ends_early(x):
+    assert x.is_contiguous()
+    o = torch.zeros_like(x)
+    if x.numel():
+        grid = (min(triton.cdiv(x.numel(), 1 << 14), 16),)
+        scale_kernel[grid](x, o, x.numel(), 3.0, BLOCK=1 << 14)
+    return o
+
+
+def wrong_in_large(x):
+    o = torch.empty_like(x)
+    factor = 3.0
+    if x.numel() > 300_000:
+        factor = other(x)
+    if x.numel():
+        scale_kernel[(triton.cdiv(x.numel(), 1 << 14),)](x, o, x.numel(), factor, BLOCK=1 << 14)
+    return o
+
+
+def other(x):
+    return 3.001

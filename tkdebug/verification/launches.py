@@ -10,11 +10,13 @@ import _thread
 import contextlib
 import functools
 import inspect
+import math
 import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
@@ -37,6 +39,7 @@ from tkdebug.runtime.launch.graph_capture import capture_in_force
 from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 from tkdebug.runtime.tune.autotune import Autotuner
 from tkdebug.variations.divergence import PoisonedPadding
+from tkdebug.verification.source import Branch
 
 _MOST_PARTS = 64
 _MOST_BLOCK = 1 << 16
@@ -66,6 +69,8 @@ class Seen:
         callers: places at which it looks at the frames of its callers.
         unjoined: kernels that were launched on a stream for which the caller's did not wait.
         computes: launches whose outputs are no copies of what something else computed.
+        programs: of the largest grid.
+        lines: of branches of the candidate's host code that were run for the first time.
         is_seeded: whether it seeded torch's random numbers.
         leaves_stream: whether the current stream is another after the call.
     """
@@ -79,6 +84,8 @@ class Seen:
     callers: list[str] = field(default_factory=list)
     unjoined: list[str] = field(default_factory=list)
     computes: int = 0
+    programs: int = 0
+    lines: set[int] = field(default_factory=set)
     is_seeded: bool = False
     leaves_stream: bool = False
 
@@ -121,22 +128,30 @@ class Watcher:
         file: of the candidate.
         remembered: the launches of this process, for the search for causes.
         is_native: whether kernels run on a GPU, so that launches are only heard of.
+        branches: of the candidate's host code, which are to run.
 
     Attributes:
         blocks: compile-time integers of the launches that were seen.
     """
 
     def __init__(
-        self, file: str, remembered: RememberedLaunches | None, is_native: bool = False
+        self,
+        file: str,
+        remembered: RememberedLaunches | None,
+        is_native: bool = False,
+        branches: Sequence[Branch] = (),
     ) -> None:
         self._file = file
         self._is_native = is_native
         self.remembered = remembered
         self.blocks: list[int] = []
+        self._branches = branches
+        self._ran: set[int] = set()
         self._seen = Seen()
         self._given: frozenset[int] = frozenset()
         self._thread = 0
         self._stream: Any = None
+        self._trace: Any = None
         _hear_events()
 
     def hear(self, event: str) -> None:
@@ -152,10 +167,47 @@ class Watcher:
             noted = self._seen.callers if is_frame else self._seen.processes
             noted.append(f"line {frame.f_lineno}")
 
+    # Branches of the host code.
+
+    def reached(self, lines: set[int]) -> None:
+        """Note lines that ran in a call whose result was right."""
+        self._ran |= lines
+
+    @property
+    def unreached(self) -> list[Branch]:
+        """Branches whose condition was asked in such a call, and that ran in none."""
+        ran = self._ran
+        return [one for one in self._branches if one.tested & ran and not one.lines & ran]
+
+    @contextlib.contextmanager
+    def _tracing(self) -> Iterator[None]:
+        """Note the lines that the candidate's host code runs, if branches of it never ran."""
+        has_all = all(one.lines & self._ran for one in self._branches)
+        if has_all or sys.gettrace() is not None:  # another tool's
+            yield
+            return
+        seen, file = self._seen, self._file
+
+        def trace(frame: FrameType, event: str, argument: object) -> Any:
+            if frame.f_code.co_filename != file:
+                return None
+            seen.lines.add(frame.f_lineno)
+            return trace
+
+        self._trace = trace
+        sys.settrace(trace)
+        try:
+            yield
+        finally:
+            self._trace = None
+            sys.settrace(None)
+
     # As a follower of launches.
 
     def begins(self, values: tuple[object, ...]) -> object:
         """Hear that a launch begins."""
+        if self._trace is not None:
+            sys.settrace(None)  # it slows all of Python, not only what it looks at
         before = None if self.remembered is None else self.remembered.begins(values)
         return before
 
@@ -169,11 +221,14 @@ class Watcher:
     ) -> None:
         """Note a launch."""
         assert isinstance(kernel, InterpretedKernel)
+        self._seen.programs = max(self._seen.programs, math.prod(grid))
         if self.remembered is not None:
             self.remembered.ended(kernel, grid, values, launch_id, before)
         self._note(kernel)
         if not _is_copy(kernel, values, self._given):
             self._seen.computes += 1
+        if self._trace is not None:
+            sys.settrace(self._trace)
 
     def _ended_natively(self, kernel: object, record: LaunchRecord) -> None:
         """Note a native launch, of which it is not known whether it only copies."""
@@ -225,7 +280,8 @@ class Watcher:
             torch.default_generator.manual_seed(_NO_SEED)
             _hearing.append(self)
             stack.callback(_hearing.clear)
-            yield seen
+            with self._tracing():
+                yield seen
             if self._is_native:
                 unjoined = list(seen.unjoined)
                 torch.cuda.synchronize()  # reports the faults of checked launches

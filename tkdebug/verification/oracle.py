@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tkdebug.interpreter.memory.host_views import host_view
 
 MANY_RUNS = 32
-_MOST_RESULTS = 1 << 19
+_MOST_RESULTS = 1 << 22
 _MOST_BY_NUMBER = 1000.0
 # Errors of a run are this many units; deviations count twice. Another order of operations, or
 # another formula for the same, has errors of that size.

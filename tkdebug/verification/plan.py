@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tkdebug.verification.hints import Hints
 from tkdebug.verification.inputs import (
     INDEX_VALUES,
     LAYOUTS,
@@ -23,6 +22,7 @@ from tkdebug.verification.inputs import (
     size_elems,
 )
 from tkdebug.verification.records import Case
+from tkdebug.verification.source import Hints
 
 # Tries: whether the reference takes these inputs.
 Accepts = Callable[[Case], bool]
@@ -58,6 +58,9 @@ _MOST_MIDDLE = 1 << 14
 # Elements of inputs that are large: more programs than a grid of fixed size may have.
 _MANY_ELEMENTS = 200_000
 _MOST_EDGES = 10
+# For a branch that did not run: how many of its condition's numbers, and elements, are tried.
+_MOST_NUMBERS = 3
+_MOST_REACHED = 1 << 22
 _MOST_BROADCAST = 12
 _RANDOM_LAYOUTS = ("contiguous", "transposed", "padded-rows", "every-other", "offset")
 
@@ -301,6 +304,10 @@ class Plan:
     def _mixed(self) -> Iterator[Case]:
         """Yield cases in which one tensor alone has another float type."""
         floats = [place for place, one in enumerate(self.given.dtypes) if "float" in one]
+        if floats and "float64" not in self.given.dtypes:
+            dtypes = ["float64" if "float" in one else one for one in self.middle.dtypes]
+            name = "dtype float64"
+            yield self.middle.renamed(name, dtypes=tuple(dtypes), seed=self.seed + 729)
         for place in floats if len(floats) > 1 else ():
             dtypes = list(self.middle.dtypes)
             dtypes[place] = "float32" if dtypes[place] != "float32" else "float16"
@@ -326,10 +333,9 @@ class Plan:
         for turn, most in enumerate((1 << 13, 1 << 15, _MOST_ELEMENTS)):
             yield self._all_grown(most).renamed("all sizes larger", seed=self.seed + 600 + turn)
         for number, unit in enumerate(units):
-            case = self._filled(unit, _MANY_ELEMENTS)
+            case = self.filled(unit, _MANY_ELEMENTS)
             if case is not None:
-                name = f"many elements by size {_size_of(case, unit)} in place of {unit.size}"
-                yield case.renamed(name, seed=self.seed + 620 + number)
+                yield case.renamed(case.name, seed=self.seed + 620 + number)
 
     def _all_grown(self, most: int) -> Case:
         """Return a case in which all sizes are larger, and no two alike."""
@@ -347,14 +353,31 @@ class Plan:
             case = grown
         return case
 
-    def _filled(self, unit: Group, elements: int) -> Case | None:
+    def filled(self, unit: Group, elements: int) -> Case | None:
         """Return a small case with so many elements by one of its sizes; None if that fails."""
         one = size_elems(with_size(self.sizes.base, unit, 1))
         per = size_elems(with_size(self.sizes.base, unit, 2)) - one
         size = (elements - one) // max(per, 1)
         if size <= 4099:
             return None
-        return with_size(self.sizes.base, unit, size | 1)
+        name = f"many elements by size {size | 1} in place of {unit.size}"
+        case = with_size(self.sizes.base, unit, size | 1).renamed(name)
+        return case if size_elems(case) <= 2 * elements else None
+
+    def beside(self, numbers: Sequence[int]) -> Iterator[Case]:
+        """Yield cases with sizes, and numbers of elements, at and above some numbers."""
+        units = self.sizes.apart[:_MOST_EDGES]
+        alone = self.sizes.base
+        for unit in units:
+            alone = with_size(alone, unit, 1)
+        for number, unit in itertools.product(numbers[:_MOST_NUMBERS], units):
+            for size in (number, number + 1):
+                made = [with_size(base, unit, size) for base in (self.sizes.base, alone)]
+                made += [case for case in [self.filled(unit, size)] if case is not None]
+                for case in made:
+                    if size_elems(case) <= _MOST_REACHED:
+                        name = f"size {_size_of(case, unit)} in place of {unit.size}"
+                        yield case.renamed(name, seed=self.seed + 760)
 
     def _edged(self) -> Iterator[Case]:
         """Yield sizes beside the candidate's own constants, and beside its blocks."""

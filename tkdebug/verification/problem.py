@@ -26,7 +26,6 @@ from torch import Tensor
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.process.tracebacks import is_own_file
-from tkdebug.verification.hints import Hints
 from tkdebug.verification.inputs import Example
 from tkdebug.verification.oracle import Largest, Lifted, NotRunnableError, wide
 from tkdebug.verification.records import Case, Request
@@ -79,12 +78,12 @@ class Problem:
             return function(*arguments)
 
     @cached_property
-    def hints(self) -> Hints:
-        """The constants of the candidate's file."""
+    def source(self) -> str:
+        """The text of the candidate's file, "" if there is none."""
         try:
-            return Hints.of_source(Path(self.file).read_text(encoding="utf-8"))
+            return Path(self.file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
-            return Hints()
+            return ""
 
     def largest(self, case: Case) -> int:
         """Return the most elements that a tensor of the reference has, 0 where that is not known.

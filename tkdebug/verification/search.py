@@ -51,6 +51,7 @@ from tkdebug.verification.problem import (
     refuses,
 )
 from tkdebug.verification.records import Answer, Case, Finding, Request
+from tkdebug.verification.source import Hints, branches_of
 
 Status = Literal["right", "wrong", "refused", "no-inputs", "dear", "raises"]
 # Shares of the time: of cases, and of making a failing one smaller.
@@ -126,7 +127,8 @@ class Runner:
         self.problem = problem
         self.request = request
         self.is_native = request.mode == "native"
-        self.watcher = Watcher(problem.file, remembered, self.is_native)
+        branches = branches_of(problem.source)
+        self.watcher = Watcher(problem.file, remembered, self.is_native, branches)
         module_names = getattr(problem.candidate, "__globals__", None)
         if module_names is None:
             import sys
@@ -422,7 +424,7 @@ class Search:
             request.seed,
             max((len(t.configs) for t in self.runner.tuners), default=0),
             problem.has_modules and self._has_parameters(),
-            problem.hints,
+            Hints.of_source(problem.source),
             self.runner.watcher.blocks,
             self.runner.is_native,
         )
@@ -438,6 +440,7 @@ class Search:
             tricks.look_again(self, plan)
         if not self._is_wrong():
             self._doubtful(plan)
+            self._note_unreached()
         if self._is_wrong():
             self._explain(plan)
         return self._end()
@@ -538,6 +541,8 @@ class Search:
 
         Those that may take much of the time come after the others.
         """
+        from tkdebug.verification import tricks
+
         number, count = self.request.shard
         most = self.request.cases
         own = slice(number - 1, most, count)
@@ -546,29 +551,48 @@ class Search:
         for case in planned[own]:
             if self._predicted_s(case) > self.request.seconds * _DEAR_SHARE:
                 dear.append(case)
-            elif self._is_over(case):
+            elif self.is_over(case):
                 return
         for case in sorted(dear, key=size_elems):
             left_s = (_SEARCH_SHARE - self.share()) * self.request.seconds
             if self._predicted_s(case) > left_s / 2:
                 self.answer.covered.left += 1
-            elif self._is_over(case):
+            elif self.is_over(case):
                 return
+        if number == 1 and len(planned) < most:
+            tricks.reach(self, plan)
+        if self._is_wrong():
+            return
         left = most - len(planned)
         for case in itertools.islice(plan.random(), number - 1, max(left, 0), count):
             if self.share() > _SEARCH_SHARE:
                 return
             if self._predicted_s(case) <= self.request.seconds * _DEAR_SHARE:
-                if self._is_over(case):
+                if self.is_over(case):
                     return
 
-    def _is_over(self, case: Case) -> bool:
-        """Run a planned case if there is time, and return whether the kernel is wrong by it."""
+    def is_over(self, case: Case, share: float = _REFERENCE_SHARE) -> bool:
+        """Run a case if there is time, and return whether the kernel is wrong by it.
+
+        Args:
+            case: to run.
+            share: of the time, that the reference may take.
+        """
         if self.share() > _SEARCH_SHARE:
             self.answer.covered.left += 1
             return False
-        self.take(self._timed(case, self.request.seconds * _REFERENCE_SHARE))
+        self.take(self._timed(case, self.request.seconds * share))
         return self._is_wrong()
+
+    def _note_unreached(self) -> None:
+        """Say which branches of the host code ran in no call whose result was right."""
+        if not self.answer.covered.cases:
+            return
+        for branch in self.runner.watcher.unreached:
+            text = f"line {min(branch.lines)} ran in no call that was compared: its condition is "
+            text += f"`{branch.condition[:80]}`, and no input that was tried leads there"
+            file = self.runner.problem.file
+            self.doubt(Finding("not-run", text, False, None, file, min(branch.tested)))
 
     def _doubtful(self, plan: Plan) -> None:
         """Run cases that a kernel may not mean to take: if one is wrong, nothing is decided."""
@@ -580,9 +604,26 @@ class Search:
             if out.status != "wrong" or out.finding is None:
                 self.take(out)
                 continue
+            is_wide = "float64" in case.dtypes and "float64" not in plan.given.dtypes
+            if is_wide and out.finding.kind not in ("wrong-value", "wrong-shape"):
+                continue  # aloud
+            if is_wide and self._is_right_in_fp32(out):
+                text = f"float64 inputs are computed as float32: {out.finding.message}"
+                file = self.runner.problem.file
+                self.keep(Finding("precision-lowered", text, False, case, file))
+                continue
             text = f"with {case.name}: {out.finding.message}"
             self.doubt(Finding("other-inputs", text, False, case, self.runner.problem.file))
             return
+
+    def _is_right_in_fp32(self, out: Outcome) -> bool:
+        """Whether roundings of fp32 explain a wrong result."""
+        if out.result is None:
+            return False
+        tensors = dense_values(self.runner.problem.example, out.case)
+        unit = torch.finfo(torch.float32).eps / 2
+        oracle = self.runner.oracle(out.case, tensors, lowered=unit)
+        return compare(out.result, oracle)[0] is None
 
     def _predicted_s(self, case: Case) -> float:
         """Return how long a case may take, by the largest ones before that are no larger."""
@@ -616,6 +657,8 @@ class Search:
                 answer.why = f"{out.finding.message} ({case.name})"
         if out.status in ("right", "wrong"):
             covered.cases += 1
+            if out.status == "right":
+                self.runner.watcher.reached(out.seen.lines)
             covered.elements += out.elements
             if out.elements and not out.seen.launches:
                 self.bare.append(case)

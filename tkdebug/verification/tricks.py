@@ -23,6 +23,7 @@ from torch import Tensor
 
 from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.process.tracebacks import is_own_file
+from tkdebug.runtime.errors import GridError
 from tkdebug.verification.inputs import dense_values, placed
 from tkdebug.verification.launches import Seen
 from tkdebug.verification.oracle import SUMMING, Mode, NotRunnableError, Work, note_op
@@ -30,7 +31,7 @@ from tkdebug.verification.plan import other_numbers
 from tkdebug.verification.records import Case, Finding
 
 if TYPE_CHECKING:
-    from tkdebug.verification.plan import Plan
+    from tkdebug.verification.plan import Group, Plan
     from tkdebug.verification.search import Outcome, Search
 
 # Ops of torch that allocate, view, convert, fill or add up partial sums.
@@ -52,6 +53,12 @@ _PART = 4
 _WORK_SHARE = 0.5
 _MOST_EXAMPLE = 1 << 24
 _MOST_COMPARED = 1 << 14
+# Elements of inputs at whose grid alone is looked, and powers of 2 of those from which on a grid
+# may be no larger; the share of the time that the reference may take on such inputs.
+_SWEPT_ELEMENTS = 1 << 22
+_GRIDS = range(17, 21)
+_REACHED_SHARE = 0.05
+_MOST_SWEPT = 3
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 
 
@@ -221,6 +228,50 @@ def look_again(search: Search, plan: Plan) -> None:
     _look_at_modules(search, plan)
     if search.bare and 2 * len(search.bare) > search.answer.covered.cases:
         _work_of_torch(search, search.bare[-1])
+
+
+def reach(search: Search, plan: Plan) -> None:
+    """Run inputs for which the host code takes branches that did not run, or ends a grid early.
+
+    Launches are skipped until such inputs are found, so that large ones take little time.
+    """
+    if search.runner.is_native:
+        return
+    for branch in list(search.runner.watcher.unreached):
+        for case in plan.beside(branch.numbers):
+            seen, _ = _skimmed(search, case)
+            if seen.lines & branch.lines:
+                if search.is_over(case, _REACHED_SHARE):
+                    return
+                break
+    for unit in plan.sizes.apart[:_MOST_SWEPT]:
+        if _ends_early(search, plan, unit):
+            return
+
+
+def _ends_early(search: Search, plan: Plan, unit: Group) -> bool:
+    """Look at the grid of many elements by one size; whether the kernel is wrong by them."""
+    large = plan.filled(unit, _SWEPT_ELEMENTS)
+    if large is None:
+        return False
+    seen, error = _skimmed(search, large)
+    if isinstance(error, GridError):
+        text = f"with {large.name}: {error.args[0]}; an assert says that it is not meant"
+        search.doubt(Finding("grid-limit", text, False, large, search.runner.problem.file))
+    if error is not None or seen.programs <= _skimmed(search, plan.sizes.base)[0].programs:
+        return False
+    for power in _GRIDS:
+        case = plan.filled(unit, 1 << power)
+        if case is not None and _skimmed(search, case)[0].programs == seen.programs:
+            larger = plan.filled(unit, 2 << power)
+            return larger is not None and search.is_over(larger, _REACHED_SHARE)
+    return False
+
+
+def _skimmed(search: Search, case: Case) -> tuple[Seen, Exception | None]:
+    tensors = dense_values(search.runner.problem.example, case)
+    seen, _, error = _noted(search, case, tensors, "skipped")
+    return seen, error
 
 
 def _without_case(out: Outcome) -> Finding | None:
