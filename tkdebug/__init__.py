@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
     from tkdebug.runtime.tune.autotune import Autotuner, autotune
     from tkdebug.runtime.tune.parameters import Config, Heuristics, heuristics
-    from tkdebug.verification.decorator import verify
+    from tkdebug.verification import verify
     from tkdebug.watches.in_force import watch
 
 __version__ = "0.1.0"
@@ -62,7 +62,7 @@ _WHERE = {
     "record": "tkdebug.compat.recording",
     "reinterpret": "tkdebug.runtime.arguments.tensor_stand_ins",
     "set_allocator": "tkdebug.runtime.launch.allocation",
-    "verify": "tkdebug.verification.decorator",
+    "verify": "tkdebug.verification",
     "watch": "tkdebug.watches.in_force",
     "unload_ipython_extension": "tkdebug.compat.interactive",
 }

@@ -14,12 +14,14 @@ from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.knobs import KNOBS
 from tkdebug.records.events import Fault
 from tkdebug.verification.inputs import dense_values
-from tkdebug.verification.oracle import NotRunnableError, compare
+from tkdebug.verification.oracle import compare
 from tkdebug.verification.records import Case, Finding
+from tkdebug.verification.rounding import NotRunnableError
 
 if TYPE_CHECKING:
     from tkdebug.verification.plan import Plan
-    from tkdebug.verification.search import Outcome, Search
+    from tkdebug.verification.runner import Outcome
+    from tkdebug.verification.search import Search
 
 _OF_VALUES = ("wrong-value", "wrong-shape")
 _CAUSE_SECONDS = 6.0

@@ -1,353 +1,38 @@
 """The oracle: a reference in fp64, and how far from it a result may be.
 
 The tolerance is derived, not chosen: the reference runs again several times in fp64 with the
-rounding errors that its ops have in the types of the inputs. Each op's result is off by some units
-in the last place, a sum of n terms by about the square root of n of them, relative to the sum of
-the terms' absolute values. How far the results then are from the exact ones is what arithmetic
-explains, with all cancellation on the way. (N. J. Higham, Accuracy and Stability of Numerical
-Algorithms, chapters 3 and 4; D. S. Parker, Monte Carlo Arithmetic, for the way.)
+rounding errors that its ops have in the types of the inputs. How far the results then are from the
+exact ones is what arithmetic explains, with all cancellation on the way.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tkdebug.interpreter.memory.host_views import host_view
+from tkdebug.verification.rounding import DearError, Lifted, NotRunnableError, Rounding, Work
 
 MANY_RUNS = 32
 _MOST_RESULTS = 1 << 22
-_MOST_BY_NUMBER = 1000.0
+_MARGIN = 2.0
+RUNS = 4
+_INDEX_TYPES = (torch.int64, torch.int32)
 # Errors of a run are this many units; deviations count twice. Another order of operations, or
 # another formula for the same, has errors of that size.
 _UNITS = {torch.float16: 1.0, torch.bfloat16: 1.0}
 _USUAL_UNITS = 4.0
-_MARGIN = 2.0
-RUNS = 4
-_INDEX_TYPES = (torch.int64, torch.int32)
 # Runs that break ties, for each with rounding errors.
 _TIES = 2
-_NARROW = (torch.float16, torch.bfloat16, torch.float32)
-# Ops whose results are exact, or are none of floats.
-_EXACT = frozenset(
-    "abs amax amin any all arange argmax argmin bernoulli bitwise_and bitwise_not bitwise_or "
-    "ceil clamp clamp_min clamp_max clone constant_pad_nd copy copy_ cat cummax cummin detach "
-    "diagonal_scatter embedding empty empty_like empty_strided eq expand eye fill fill_ flip "
-    "floor full full_like gather ge gt hardtanh index index_select isfinite isinf isnan "
-    "isposinf isneginf item le leaky_relu_zero lift_fresh logical_and logical_not logical_or lt "
-    "masked_fill masked_fill_ masked_select max max_pool2d_with_indices maximum min minimum "
-    "median mode narrow ne neg new_empty new_full new_ones new_zeros nonzero normal_ ones "
-    "ones_like permute rand randn randint randperm relu repeat roll round scalar_tensor scatter "
-    "select_scatter sgn sign slice_scatter sort stack threshold tile topk tril triu trunc unfold "
-    "uniform_ unique_dim where zero_ zeros zeros_like _local_scalar_dense _to_copy _unique2 "
-    "reflection_pad2d replication_pad2d upsample_nearest2d constant_pad pixel_shuffle".split()
-)
-# Linear in each of their tensors, so that the same op of absolute values is their size.
-_SUMS = frozenset(
-    "sum mean mm addmm bmm baddbmm addmv mv dot vdot convolution cumsum nansum matmul linear "
-    "avg_pool2d _adaptive_avg_pool2d avg_pool1d avg_pool3d".split()
-)
-# These have sums within them.
-_COMPOSITES = frozenset(
-    "_softmax _log_softmax logsumexp native_layer_norm native_group_norm native_batch_norm "
-    "_native_batch_norm_legit _native_batch_norm_legit_no_training var std var_mean std_mean "
-    "linalg_vector_norm norm prod cumprod logcumsumexp _scaled_dot_product_flash_attention_for_cpu "
-    "_scaled_dot_product_attention_math scatter_add scatter_add_ index_add index_add_ "
-    "scatter_reduce index_put index_put_ _fused_rms_norm cudnn_batch_norm _cdist_forward "
-    "nll_loss_forward nll_loss2d_forward mse_loss binary_cross_entropy smooth_l1_loss "
-    "huber_loss embedding_bag _embedding_bag".split()
-)
-
-
-# They give their result, the mean and the reciprocal of the deviation.
-_NORMS = frozenset(
-    "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit".split()
-)
-
-
 # Of equal values these give the index of the first, as torch documents; these of any.
 FIRST_OF_TIES = frozenset(("argmax", "argmin", "max", "min"))
 ANY_OF_TIES = frozenset(("sort", "argsort", "topk", "kthvalue", "mode", "median"))
-PRODUCTS = frozenset("mm addmm bmm baddbmm addmv mv dot vdot convolution matmul linear".split())
-# Elementwise ops that one with sums within it stands for.
-_COMPOSITE_COST = 5.0
-# Those that are much work.
-SUMMING = (_SUMS | _COMPOSITES) - {"sum"}
-
-
-class NotRunnableError(Exception):
-    """A reference cannot run on some inputs."""
-
-
-class DearError(NotRunnableError):
-    """A reference takes long, or gives much: for so large inputs there is no time."""
-
-
-class _OverError(BaseException):
-    """The time of a block is over; no `except Exception` of a reference keeps it."""
-
-
-@contextlib.contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Limit the processor time of a `with` block, in the main thread, which signals reach.
-
-    Raises:
-        DearError: the block took longer.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    if seconds == math.inf or not is_main or not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def over(number: int, frame: object) -> None:
-        raise _OverError
-
-    before = signal.signal(signal.SIGVTALRM, over)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    except _OverError:
-        raise DearError(f"it takes more than {seconds:.2g} s of processor time") from None
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
-        signal.signal(signal.SIGVTALRM, before)
-
-
-@dataclass
-class Rounding:
-    """Errors that are put into a run.
-
-    Attributes:
-        unit: of results of ops, relative.
-        sum_unit: of each step of a sum.
-        units: that an error has.
-        sign: 1 or -1, by which all errors of a run are multiplied.
-        seed: of their signs.
-        breaks_ties: whether equal inputs differ, for results that are indices.
-        longest: the longest sum that was seen, and its op.
-    """
-
-    unit: float
-    sum_unit: float
-    units: float
-    sign: int
-    seed: int
-    breaks_ties: bool = False
-    longest: tuple[int, str] = (1, "")
-    _rng: torch.Generator = field(default_factory=torch.Generator)
-
-    def __post_init__(self) -> None:
-        self._rng.manual_seed(self.seed)
-
-    def errors(self, like: Tensor) -> Tensor:
-        """Return signs of errors: plus and minus 1, in the tensor's shape."""
-        signs = torch.randint(2, tuple(like.shape), generator=self._rng, dtype=torch.int8)
-        return (signs * 2 - 1).double() * self.sign
-
-    def uniform(self, like: Tensor) -> Tensor:
-        """Return errors of any size from minus 1 to 1, in the tensor's shape."""
-        drawn = torch.rand(tuple(like.shape), generator=self._rng, dtype=torch.float64)
-        return (2.0 * drawn - 1.0) * self.sign
-
-    def of_sum(self, terms: int, name: str) -> float:
-        """Return the relative error of a sum."""
-        if terms > self.longest[0]:
-            self.longest = terms, name
-        return self.units * self.sum_unit * (2.0 * math.sqrt(max(terms, 1)) + 2.0)
-
-
-class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode that torch's compiler is not loaded for, which takes seconds."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-
-class Lifted(Mode):  # type: ignore[no-untyped-call]
-    """Has ops make fp64 where they would make narrower floats; and rounding errors if asked for.
-
-    Args:
-        rounding: the errors; None for none.
-    """
-
-    def __init__(self, rounding: Rounding | None = None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.rounding = rounding
-        self.ops: dict[str, Work] = {}
-        # Of floats that became integers: those that are none.
-        self.undefined: list[Tensor] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        """Run one op."""
-        kwargs = dict(kwargs or {})
-        if kwargs.get("dtype") in _NARROW:
-            kwargs["dtype"] = torch.float64
-        if str(kwargs.get("device", "")).startswith("cuda"):
-            kwargs["device"] = torch.device("cpu")
-        name = func.overloadpacket.__name__
-        note_op(self.ops, name, args)
-        if name == "_to_copy" and self.rounding is None and _is_wide(args[0]):
-            self._note_undefined(args[0], kwargs.get("dtype"))
-        rounding = self.rounding
-        if rounding is None or func.is_view or name in _EXACT:
-            return func(*args, **kwargs)
-        if name in _COMPOSITES:
-            terms = _terms(name, args)
-            relative = rounding.of_sum(terms, name)
-            if name.startswith("_scaled_dot_product"):
-                # The weights are rounded, too, to the type of what they are multiplied with.
-                relative = max(relative, rounding.units * rounding.unit)
-            args = [_off(one, relative, rounding) if _is_wide(one) else one for one in args]
-            out = func(*args, **kwargs)
-            out = _each(out, lambda t: _off(t, relative, rounding))
-            return _shifted(name, out, args, relative, rounding)
-        out = func(*args, **kwargs)
-        if name in _SUMS:
-            return self._sum_off(func, name, args, kwargs, out, rounding)
-        relative = rounding.units * rounding.unit * _of_numbers(args[1:], kwargs)
-        return _each(out, lambda t: _off(t, relative, rounding, in_place=name.endswith("_")))
-
-    def _note_undefined(self, given: Tensor, dtype: torch.dtype | None) -> None:
-        """Note floats that are converted to an integer type that has no such number."""
-        if dtype is None or dtype.is_floating_point or dtype in (torch.bool, torch.complex64):
-            return
-        info = torch.iinfo(dtype)
-        undefined = ~((given >= info.min) & (given <= info.max))
-        if bool(undefined.any()):
-            self.undefined.append(undefined)
-
-    def _sum_off(
-        self, func: Any, name: str, args: Any, kwargs: Any, out: Any, rounding: Rounding
-    ) -> Any:
-        sizes = func(*(one.abs() if _is_wide(one) else one for one in args), **kwargs)
-        relative = rounding.of_sum(_terms(name, args), name)
-        if not isinstance(out, Tensor):
-            return out
-        own = rounding.units * rounding.unit * out.abs()
-        return out + rounding.errors(out) * (relative * sizes.abs() + own)
-
-
-@dataclass
-class Work:
-    """Calls of one op.
-
-    Attributes:
-        elements: the most that an operand has.
-        cost: a rough number of operations, all together.
-    """
-
-    elements: int = 0
-    cost: float = 0.0
-
-
-class Largest(Mode):  # type: ignore[no-untyped-call]
-    """Notes the most elements that a result of an op has."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.elements = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        """Run one op."""
-        out = func(*args, **(kwargs or {}))
-        for one in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(one, Tensor):
-                self.elements = max(self.elements, one.numel())
-        return out
-
-
-def note_op(ops: dict[str, Work], name: str, args: Sequence[Any]) -> None:
-    """Count an op on floats, with the elements of its operands and its cost."""
-    tensors = [one for one in args if isinstance(one, Tensor) and one.is_floating_point()]
-    work = ops.setdefault(name, Work())
-    most = max((one.numel() for one in tensors), default=0)
-    work.elements = max(work.elements, most)
-    if name in PRODUCTS and len(tensors) > 1:
-        first, second = tensors[-2:] if name.startswith(("add", "badd")) else tensors[:2]
-        each = second.shape[0] if name in ("linear", "convolution") else second.shape[-1]
-        work.cost += 2.0 * first.numel() * (each if second.dim() > 1 else 1)
-        if name == "convolution":
-            work.cost *= math.prod(second.shape[2:])
-    else:
-        work.cost += most * (_COMPOSITE_COST if name in _COMPOSITES else 1.0)
-
-
-def _is_wide(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dtype is torch.float64
-
-
-def _each(out: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(out, tuple):
-        return tuple(change(one) if _is_wide(one) else one for one in out)
-    return change(out) if _is_wide(out) else out
-
-
-def _off(tensor: Tensor, relative: float, rounding: Rounding, in_place: bool = False) -> Tensor:
-    factors = 1.0 + relative * rounding.errors(tensor)
-    return tensor.mul_(factors) if in_place else tensor * factors
-
-
-def _shifted(name: str, out: Any, args: Sequence[Any], relative: float, rounding: Rounding) -> Any:
-    """Return a norm's result with a rounding error of the mean that it subtracts."""
-    if name not in _NORMS or not out[1].numel():
-        return out
-    result, mean, rstd = out[:3]
-    weights = [one for one in args[1:3] if isinstance(one, Tensor)]
-    weight = float(weights[0].abs().max()) if weights and weights[0].numel() else 1.0
-    shift = rounding.errors(mean) * relative * mean.abs() * rstd * weight
-    if name == "native_group_norm":
-        parts = result.reshape(*mean.shape, -1) + shift.unsqueeze(-1)
-        result = parts.reshape(result.shape)
-    elif name == "native_layer_norm":
-        result = result + shift
-    else:
-        result = result + shift.reshape(1, -1, *[1] * (result.dim() - 2))
-    return (result, *out[1:])
-
-
-def _of_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
-    """Return how much larger errors are by numbers such as 0.001, computed as 1 - 0.999."""
-    numbers = [abs(n) for n in (*args, *kwargs.values()) if isinstance(n, float)]
-    return max((min(1.0 / n, _MOST_BY_NUMBER) for n in numbers if 0.0 < n < 1.0), default=1.0)
-
-
-def _terms(name: str, args: Sequence[Any]) -> int:
-    """Return the number of terms that each element of a result is a sum of."""
-    tensors = [one for one in args if isinstance(one, Tensor)]
-    if not tensors:
-        return 1
-    first = tensors[0]
-    if name in ("mm", "bmm", "mv", "dot", "vdot", "matmul", "linear"):
-        return int(first.shape[-1]) if first.dim() else 1
-    if name in ("addmm", "baddbmm", "addmv"):
-        return int(tensors[1].shape[-1])
-    if name == "convolution":
-        weight = tensors[1]
-        return weight.numel() // max(int(weight.shape[0]), 1)
-    if name in ("_softmax", "_log_softmax", "cumsum", "cumprod", "logcumsumexp"):
-        return int(first.shape[args[1]]) if first.dim() else 1
-    if name == "native_layer_norm":
-        return math.prod(args[1])
-    if name in ("sum", "mean", "nansum", "logsumexp", "var", "std", "linalg_vector_norm"):
-        axes = next((one for one in args[1:] if isinstance(one, list | tuple)), None)
-        if axes:
-            return math.prod(int(first.shape[axis]) for axis in axes)
-    return first.numel() // max(int(first.shape[0]), 1) if first.dim() > 1 else first.numel()
 
 
 def wide(value: Any) -> Any:

@@ -27,8 +27,9 @@ from tkdebug.errors import UsageError, instead_of
 from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.process.tracebacks import is_own_file
 from tkdebug.verification.inputs import Example
-from tkdebug.verification.oracle import Largest, Lifted, NotRunnableError, wide
+from tkdebug.verification.oracle import wide
 from tkdebug.verification.records import Case, Request
+from tkdebug.verification.rounding import Largest, Lifted, NotRunnableError
 
 _WEIGHTS_SEED = 20_000
 _TINY = 1e-30

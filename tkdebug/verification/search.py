@@ -9,51 +9,30 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
-from tkdebug.causes.launches import RememberedLaunches
-from tkdebug.errors import CompileError, LaunchError, TkError, UnsupportedError
-from tkdebug.interpreter.memory.host_views import host_view
-from tkdebug.records.events import Fault
-from tkdebug.runtime.errors import GridError
 from tkdebug.verification.inputs import (
-    SPECIAL_VALUES,
     dense_values,
     placed,
     size_elems,
-    whole_memory,
 )
-from tkdebug.verification.launches import Seen, Watcher, tuners_in
+from tkdebug.verification.launches import Seen
 from tkdebug.verification.oracle import (
-    ANY_OF_TIES,
-    FIRST_OF_TIES,
-    MANY_RUNS,
-    RUNS,
-    DearError,
-    NotRunnableError,
-    Oracle,
-    Wrong,
-    ask,
     compare,
-    limited,
     tensors_in,
 )
 from tkdebug.verification.plan import Plan, Sizes, simpler
 from tkdebug.verification.problem import (
-    Problem,
-    place_of,
     references,
-    refuses,
 )
-from tkdebug.verification.records import Answer, Case, Finding, Request
-from tkdebug.verification.source import Hints, branches_of
+from tkdebug.verification.records import Answer, Case, Finding
+from tkdebug.verification.rounding import DearError, NotRunnableError, limited
+from tkdebug.verification.runner import Outcome, Runner
+from tkdebug.verification.source import Hints
 
-Status = Literal["right", "wrong", "refused", "no-inputs", "dear", "raises"]
 # Shares of the time: of cases, and of making a failing one smaller.
 _SEARCH_SHARE = 0.6
 _SHRINK_SHARE = 0.2
@@ -64,307 +43,9 @@ _GROWTH = 1.5
 _REFERENCE_SHARE = 0.005
 # Of the reference: on the example inputs, to learn whether it takes inputs, all runs of an oracle.
 _EXAMPLE_SHARE = 0.1
-_ACCEPT_SHARE = 0.01
-_ORACLE_SHARE = 0.1
-_ORACLE_RUNS = 20
 _LARGE_ELEMENTS = 2048
-# Inputs from which on it is asked how large the reference's tensors are, and how large they may be.
-_PROBED_ELEMENTS = 1 << 13
-_MOST_WITHIN = 1 << 24
-_MOST_SPECIALS = 4
 _MOST_SHRINKS = 60
 _BIG_ELEMENTS = 1 << 16
-# So many times the tolerance is no chance of a few runs.
-_CLEARLY = 1000.0
-
-
-@dataclass
-class Outcome:
-    """Result of one call, judged.
-
-    Attributes:
-        finding: what is wrong, or why it raised.
-        text: why it was refused.
-        oracle: what the reference says; None where it does not run.
-        result: the tensors of the result, on the CPU.
-        given: the tensors that the candidate got.
-        wrong: how the result differs.
-        elements: that were compared.
-        doubt: a remark for which it is not known whether the result is right.
-    """
-
-    case: Case
-    status: Status
-    seen: Seen
-    finding: Finding | None = None
-    text: str = ""
-    oracle: Oracle | None = None
-    result: list[tuple[str, Tensor]] | None = None
-    raw: Any = None
-    given: Sequence[Tensor] = ()
-    wrong: Wrong | None = None
-    elements: int = 0
-    doubt: Finding | None = None
-
-
-class Runner:
-    """Calls a candidate on cases.
-
-    Args:
-        problem: what is verified.
-        request: how.
-        remembered: launches, for the search for causes.
-        at: told of each case before it runs.
-    """
-
-    def __init__(
-        self,
-        problem: Problem,
-        request: Request,
-        remembered: RememberedLaunches | None,
-        at: Callable[[Case], None] = lambda case: None,
-    ) -> None:
-        self.problem = problem
-        self.request = request
-        self.is_native = request.mode == "native"
-        branches = branches_of(problem.source)
-        self.watcher = Watcher(problem.file, remembered, self.is_native, branches)
-        module_names = getattr(problem.candidate, "__globals__", None)
-        if module_names is None:
-            import sys
-
-            module_names = vars(sys.modules[problem.candidate.__module__])
-        self.tuners = tuners_in(module_names)
-        self._at = at
-
-    def accepts(self, case: Case) -> bool:
-        """Whether the reference takes a case's inputs, in their own types, or fails late."""
-        try:
-            tensors = dense_values(self.problem.example, case)
-            given = placed(tensors, case, "cpu")
-            arguments = self.problem.example.filled(given, case.numbers)
-            with limited(self.request.seconds * _ACCEPT_SHARE):
-                self.problem.call_reference(arguments, case, False, None)
-        except DearError:
-            return True
-        except (NotRunnableError, RuntimeError, ValueError, IndexError):
-            return False
-        return True
-
-    def oracle(
-        self,
-        case: Case,
-        tensors: Sequence[Tensor],
-        lowered: float | None = None,
-        runs: int = RUNS,
-        most_s: float = math.inf,
-    ) -> Oracle:
-        """Return what the reference says of a case.
-
-        Raises:
-            NotRunnableError: it does not run.
-        """
-        run = references(self.problem, case, tensors, lambda: placed(tensors, case, "cpu"))
-        special: list[Callable[..., Any]] = []
-        if case.values in SPECIAL_VALUES:
-            special = [self._replacing(case, tensors, some) for some in _specials(tensors)]
-        return ask(
-            run,
-            tensors,
-            case.seed + 7,
-            special=special,
-            lowered=lowered,
-            runs=runs,
-            most_s=most_s,
-        )
-
-    def _replacing(
-        self, case: Case, tensors: Sequence[Tensor], some: Sequence[Tensor]
-    ) -> Callable[..., Any]:
-        """Return what runs the reference with other numbers where `some`, masks, say so."""
-
-        def run(is_wide: bool, lift: Any, draw: int) -> Any:
-            rng = torch.Generator().manual_seed(draw)
-            replaced = []
-            for tensor, mask in zip(tensors, some, strict=True):
-                if bool(mask.any()):
-                    drawn = torch.randn(tuple(tensor.shape), generator=rng).to(tensor.dtype)
-                    tensor = torch.where(mask, drawn, tensor)
-                replaced.append(tensor)
-            laid = references(self.problem, case, replaced, lambda: placed(replaced, case, "cpu"))
-            return laid(is_wide=is_wide, lift=lift)
-
-        return run
-
-    def run(self, case: Case, most_s: float = math.inf) -> Outcome:
-        """Call the candidate on a case, and compare; not if the reference alone takes longer."""
-        self._at(case)
-        if size_elems(case) > _PROBED_ELEMENTS and self.problem.largest(case) > _MOST_WITHIN:
-            return Outcome(case, "dear", Seen(), text="it needs much memory on these inputs")
-        tensors = dense_values(self.problem.example, case)
-        try:
-            with limited(min(self.request.seconds * _ORACLE_SHARE, _ORACLE_RUNS * most_s)):
-                oracle = self.oracle(case, tensors, most_s=most_s)
-        except DearError as error:
-            return Outcome(case, "dear", Seen(), text=str(error))
-        except NotRunnableError as error:
-            return Outcome(case, "no-inputs", Seen(), text=str(error))
-        given = placed(tensors, case, self.problem.device)
-        out = self.call(case, given, oracle)
-        self.look_closer(out, tensors)
-        return out
-
-    def look_closer(self, out: Outcome, tensors: Sequence[Tensor]) -> None:
-        """Compare a wrong value again: by chance the errors of a few runs may have been small."""
-        wrong = out.wrong
-        if wrong is None or wrong.kind != "wrong-value" or out.result is None:
-            return
-        if wrong.apart < math.inf and wrong.apart > _CLEARLY * wrong.tolerance:
-            return
-        try:
-            out.oracle = self.oracle(out.case, tensors, runs=MANY_RUNS)
-        except NotRunnableError:
-            return
-        out.wrong, out.elements = compare(out.result, out.oracle)
-        if out.wrong is None:
-            out.status, out.finding = "right", None
-        elif out.finding is not None:
-            out.finding = replace(out.finding, message=out.wrong.text)
-
-    def call(self, case: Case, given: Sequence[Tensor], oracle: Oracle) -> Outcome:
-        """Call the candidate on tensors, and compare with what the reference says of them."""
-        before = [whole_memory(tensor) for tensor in given]
-        arguments = self.problem.example.filled(given, case.numbers)
-        result: Any = None
-        error: Exception | None = None
-        seen = Seen()
-        try:
-            function = self.problem.function(case)
-            with self.watcher.watching(case.way, self.tuners, case.seed, given) as seen:
-                result = self.problem.call(function, arguments)
-        except Exception as raised:
-            error = raised
-        out = Outcome(case, "right", seen, oracle=oracle, raw=result, given=given)
-        fault = seen.wrong_fault
-        if error is not None:
-            self._raised(out, error, fault)
-        elif fault is not None:
-            out.status, out.finding = "wrong", fault_finding(fault, case)
-        else:
-            self._judge(out, before)
-        return out
-
-    def _raised(self, out: Outcome, error: Exception, fault: Fault | None) -> None:
-        """Judge a call that raised an exception."""
-        text = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-        text = f"{type(error).__name__}: {text}"
-        file, line = self.problem.file, place_of(error, self.problem.file)
-        out.text = text
-        if fault is not None:
-            out.status, out.finding = "wrong", fault_finding(fault, out.case)
-        elif refuses(error):
-            out.status = "refused"
-        elif isinstance(error, UnsupportedError | GridError):
-            out.status = "raises"
-            out.finding = Finding("raises", text, False, out.case, file, line)
-        elif isinstance(error, CompileError | LaunchError):
-            out.status, out.finding = (
-                "wrong",
-                Finding(
-                    "raises", f"{text}, for inputs that it let pass", True, out.case, file, line
-                ),
-            )
-        elif isinstance(error, TkError) or set(out.case.layouts) == {"contiguous"}:
-            out.status = "raises"
-            message = f"it raises {text}, which is no check of its own"
-            out.finding = Finding("raises", message, False, out.case, file, line)
-        else:
-            out.status = "refused"  # aloud, at inputs that lie in memory in another way
-
-    def _judge(self, out: Outcome, before: Sequence[Tensor]) -> None:
-        """Compare the result, and see whether inputs are as they were."""
-        oracle = out.oracle
-        assert oracle is not None
-        found = tensors_in(out.raw)
-        found += [(f"input {place}", out.given[place]) for place in oracle.changed]
-        lazy = [name for name, t in found if _is_lazy(t)]
-        if lazy:
-            text = f"{lazy[0]} is no plain tensor, and may be computed when it is looked at"
-            out.status = "wrong"
-            out.finding = Finding("lazy-result", text, True, out.case, self.problem.file)
-            return
-        out.result = [(name, host_view(t.detach()).cpu().clone()) for name, t in found]
-        for place, (tensor, kept) in enumerate(zip(out.given, before, strict=True)):
-            if place not in oracle.changed and not torch.equal(whole_memory(tensor), kept):
-                text = f"input {place} is changed, which the reference leaves as it is"
-                out.status = "wrong"
-                out.finding = Finding("input-changed", text, True, out.case, self.problem.file)
-                return
-        out.wrong, out.elements = compare(out.result, oracle)
-        if out.wrong is not None and out.wrong.is_of_nans and not oracle.has_special:
-            text = f"{out.wrong.text}: of finite inputs the reference makes NaNs, the kernel none"
-            out.doubt = Finding("nan-of-reference", text, False, out.case, self.problem.file)
-            out.wrong = None
-        if out.wrong is not None:
-            out.status = "wrong"
-            out.finding = Finding(out.wrong.kind, out.wrong.text, True, out.case, self.problem.file)
-        elif out.case.dtypes == self.problem.example.case().dtypes:
-            doubts = (self._other_dtype, self._aliased, self._of_ties)
-            out.doubt = out.doubt or next(filter(None, (doubt(out) for doubt in doubts)), None)
-
-    def _other_dtype(self, out: Outcome) -> Finding | None:
-        """Return a remark on a tensor of another dtype than the reference's, if there is any."""
-        assert out.oracle is not None
-        for (name, got), one in zip(out.result or (), out.oracle.expected, strict=True):
-            wanted = got.dtype if one.native is None else one.native.dtype
-            if got.dtype != wanted and got.dim():
-                text = f"{name} is of {got.dtype}, where the reference gives {wanted}"
-                return Finding("dtype", text, False, out.case, self.problem.file)
-        return None
-
-    def _aliased(self, out: Outcome) -> Finding | None:
-        """Return a remark on a result that is an input's memory, if the reference's is not."""
-        assert out.oracle is not None
-        given = {host_view(t).untyped_storage().data_ptr() for t in out.given if t.numel()}
-        for name, t in tensors_in(out.raw):
-            if host_view(t).untyped_storage().data_ptr() in given and not out.oracle.aliases:
-                text = f"{name} is memory of an input, where the reference gives memory of its own"
-                return Finding("aliased-result", text, False, out.case, self.problem.file)
-        return None
-
-    def _of_ties(self, out: Outcome) -> Finding | None:
-        """Return a remark on another index than the first of equal values, which torch promises."""
-        assert out.oracle is not None
-        ops = out.oracle.ops.keys()
-        if out.case.values != "equal" or not ops & FIRST_OF_TIES or ops & ANY_OF_TIES:
-            return None
-        for (name, got), one in zip(out.result or (), out.oracle.expected, strict=True):
-            first = one.exact if one.bounds is not None and one.native is not None else None
-            if first is None or not torch.equal(first, one.native):  # type: ignore[arg-type]
-                continue
-            other = (got.long() != first.long()) & one.has_ties
-            if bool(other.any()):
-                at = int(other.reshape(-1).nonzero()[0])
-                text = f"of equal values {name} has index {int(got.reshape(-1)[at])}"
-                text += f", the reference the first, {int(first.reshape(-1)[at])}"
-                return Finding("other-of-ties", text, False, out.case, self.problem.file)
-        return None
-
-
-def _is_lazy(tensor: Tensor) -> bool:
-    """Whether a tensor is of a class of its own, or has methods of its own."""
-    own = getattr(tensor, "__dict__", {})
-    is_plain = type(tensor) in (Tensor, torch.nn.Parameter)
-    return not is_plain or any(callable(value) for value in own.values())
-
-
-def fault_finding(fault: Fault, case: Case) -> Finding:
-    """Return a fault as a finding."""
-    # Of reports: only for kernels that have one.
-    from tkdebug.instrument.renderers.json_format import fault_object
-
-    place = (fault.file, fault.line, fault.kernel)
-    return Finding(fault.kind, fault.message, True, case, *place, fault_object(fault))
 
 
 class Search:
@@ -734,24 +415,6 @@ class Search:
         if finding.is_wrong or finding.kind not in [one.kind for one in self.answer.findings]:
             self.answer.findings.append(finding)
         self._report(self.answer)
-
-
-def _specials(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Return masks of NaNs and infinities: each alone, those of each tensor, and all."""
-    found = [
-        ~t.isfinite() if t.is_floating_point() else torch.zeros_like(t, dtype=torch.bool)
-        for t in tensors
-    ]
-    nothing = [torch.zeros_like(mask) for mask in found]
-    sets = [found]
-    for number, mask in enumerate(found):
-        places = mask.reshape(-1).nonzero().reshape(-1).tolist()[:_MOST_SPECIALS]
-        for some in [places, *([place] for place in places)] if len(places) > 1 else [places]:
-            if some:
-                chosen = torch.zeros_like(mask)
-                chosen.reshape(-1)[torch.tensor(some)] = True
-                sets.append([*nothing[:number], chosen, *nothing[number + 1 :]])
-    return sets
 
 
 def _is_index(tensor: Tensor) -> bool:

@@ -5,16 +5,10 @@ Each is found by what a candidate does when something is changed that must, or m
 
 from __future__ import annotations
 
-import builtins
 import math
 import os
-import sys
-import threading
-import time
-import timeit
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,17 +16,17 @@ import torch.utils.benchmark
 from torch import Tensor
 
 from tkdebug.interpreter.memory.host_views import host_view
-from tkdebug.process.tracebacks import is_own_file
 from tkdebug.runtime.errors import GridError
 from tkdebug.verification.inputs import dense_values, placed
 from tkdebug.verification.launches import Seen
-from tkdebug.verification.oracle import SUMMING, Mode, NotRunnableError, Work, note_op
 from tkdebug.verification.plan import other_numbers
 from tkdebug.verification.records import Case, Finding
+from tkdebug.verification.rounding import SUMMING, Mode, NotRunnableError, Work, note_op
 
 if TYPE_CHECKING:
     from tkdebug.verification.plan import Group, Plan
-    from tkdebug.verification.search import Outcome, Search
+    from tkdebug.verification.runner import Outcome
+    from tkdebug.verification.search import Search
 
 # Ops of torch that allocate, view, convert, fill or add up partial sums.
 _PLUMBING = frozenset(
@@ -552,115 +546,3 @@ def _same_bits(a: Outcome, b: Outcome) -> bool:
 def _equal_bits(a: Tensor, b: Tensor) -> bool:
     views = [t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b)]
     return a.shape == b.shape and torch.equal(*views)
-
-
-# Functions that are replaced.
-
-
-class Snapshot:
-    """The functions that measure, compare and say what is right, before a candidate runs."""
-
-    def __init__(self) -> None:
-        self._owners: dict[str, tuple[Any, bool]] = {
-            name: (owner, name in _WHOLE) for name, owner in _owners().items()
-        }
-        self._before = dict(self._functions())
-
-    def add(self, owner: object) -> None:
-        """Take in the functions of the reference: of its module, or its own."""
-        name = str(getattr(owner, "__name__", "the reference"))
-        self._owners[name] = owner, True
-        self._before.update(_of_owner(name, owner, True))
-
-    def _functions(self) -> Iterator[tuple[str, tuple[object, object]]]:
-        for name, (owner, is_whole) in self._owners.items():
-            yield from _of_owner(name, owner, is_whole)
-            if isinstance(owner, ModuleType):
-                yield f"sys.modules[{name}]", (sys.modules.get(name), None)
-        for name in ("stdout", "stderr"):
-            yield f"sys.{name}", (getattr(sys, name), None)
-
-    def changed(self) -> list[str]:
-        """Return the names of those that are others now, or have other code."""
-        now = dict(self._functions())
-        changed = []
-        for name, (one, code) in self._before.items():
-            found, its_code = now.get(name, (None, None))
-            is_same = found is one and its_code is code
-            if not is_same and not (found is not one and _is_of_library(found, name)):
-                changed.append(name)
-        return changed
-
-    def finding(self, file: str, after: str) -> Finding | None:
-        """Return a finding of functions that were replaced, or None.
-
-        Args:
-            file: of the candidate.
-            after: what replaced them, in words.
-        """
-        names = self.changed()
-        if not names:
-            return None
-        shown = ", ".join(names[:5])
-        shown += f" and {len(names) - 5} more" if len(names) > 5 else ""
-        return Finding("patched", f"{after} replaces {shown}", True, None, file)
-
-
-def _is_of_library(function: object, name: str) -> bool:
-    """Whether a function is torch's or tkdebug's own of that name, put in place when needed."""
-    code = getattr(function, "__code__", None)
-    if code is None or getattr(function, "__name__", "") != name.rpartition(".")[2]:
-        return False
-    return is_own_file(code.co_filename) or code.co_filename.startswith(_TORCH)
-
-
-def _of_owner(
-    prefix: str, owner: Any, is_whole: bool
-) -> Iterator[tuple[str, tuple[object, object]]]:
-    """Yield the functions of an owner by name, each with its code.
-
-    Args:
-        prefix: the name of the owner.
-        owner: a module, class or function.
-        is_whole: whether names with two underscores, and methods of a module's classes, count.
-    """
-    if not isinstance(owner, type | ModuleType):
-        yield prefix, (owner, getattr(owner, "__code__", None))
-        return
-    for name, value in list(vars(owner).items()):
-        if not callable(value) or (name.startswith("__") and not is_whole):
-            continue
-        yield f"{prefix}.{name}", (value, getattr(value, "__code__", None))
-        is_own = isinstance(value, type) and value.__module__ == getattr(owner, "__name__", "")
-        if is_whole and is_own:
-            yield from _of_owner(f"{prefix}.{name}", value, True)
-
-
-# Owners whose names with two underscores, or whose classes, compare and call.
-_WHOLE = frozenset(("torch.Tensor", "torch.nn.Module", "torch.testing._comparison"))
-
-
-def _owners() -> dict[str, object]:
-    import numpy
-    import triton
-
-    return {
-        "torch": torch,
-        "torch.testing": torch.testing,
-        "torch.testing._comparison": torch.testing._comparison,  # noqa: SLF001
-        "torch.nn.functional": torch.nn.functional,
-        "torch.cuda": torch.cuda,
-        "torch.cuda.Event": torch.cuda.Event,
-        "torch.cuda.Stream": torch.cuda.Stream,
-        "torch.Tensor": torch.Tensor,
-        "torch.nn.Module": torch.nn.Module,
-        "triton.testing": triton.testing,
-        "numpy": numpy,
-        "numpy.testing": numpy.testing,
-        "time": time,
-        "timeit": timeit,
-        "math": math,
-        "torch.utils.benchmark.Timer": torch.utils.benchmark.Timer,
-        "threading.Thread": threading.Thread,
-        "builtins": builtins,
-    }

@@ -6,32 +6,42 @@ parent goes, and when its processor time is over.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import json
+import math
 import os
 import signal
 import sys
 import threading
+import time
+import timeit
 from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import Any
+
+import torch
+import torch.utils.benchmark
 
 from tkdebug.causes.rerun import on_one_thread
 from tkdebug.checks import CHECK_NAMES
 from tkdebug.compat import install
 from tkdebug.errors import TkError, UsageError
 from tkdebug.knobs import KNOBS
+from tkdebug.process.tracebacks import is_own_file
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.verification.inputs import Example
 from tkdebug.verification.problem import CandidateError, Problem, load
 from tkdebug.verification.records import Answer, Finding, Request
-from tkdebug.verification.search import Runner, Search
-from tkdebug.verification.tricks import Snapshot
+from tkdebug.verification.runner import Runner
+from tkdebug.verification.search import Search
 
 Emit = Callable[[dict[str, object]], None]
 # Processor time beyond the budget, for imports.
 _IMPORTS_S = 15
 _MEMORY_SHARE = 0.75
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 
 
 def examine(request: Request, emit: Emit = lambda record: None) -> Answer:
@@ -146,6 +156,121 @@ def _import_failed(answer: Answer, error: CandidateError) -> None:
         answer.why = text
     line = getattr(cause, "lineno", None)
     answer.findings.append(Finding("import-error", text, not answer.why, None, answer.file, line))
+
+
+# Functions that are replaced.
+
+
+class Snapshot:
+    """The functions that measure, compare and say what is right, before a candidate runs."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, tuple[Any, bool]] = {
+            name: (owner, name in _WHOLE) for name, owner in _owners().items()
+        }
+        self._before = dict(self._functions())
+
+    def add(self, owner: object) -> None:
+        """Take in the functions of the reference: of its module, or its own."""
+        name = str(getattr(owner, "__name__", "the reference"))
+        self._owners[name] = owner, True
+        self._before.update(_of_owner(name, owner, True))
+
+    def _functions(self) -> Iterator[tuple[str, tuple[object, object]]]:
+        for name, (owner, is_whole) in self._owners.items():
+            yield from _of_owner(name, owner, is_whole)
+            if isinstance(owner, ModuleType):
+                yield f"sys.modules[{name}]", (sys.modules.get(name), None)
+        for name in ("stdout", "stderr"):
+            yield f"sys.{name}", (getattr(sys, name), None)
+
+    def changed(self) -> list[str]:
+        """Return the names of those that are others now, or have other code."""
+        now = dict(self._functions())
+        changed = []
+        for name, (one, code) in self._before.items():
+            found, its_code = now.get(name, (None, None))
+            is_same = found is one and its_code is code
+            if not is_same and not (found is not one and _is_of_library(found, name)):
+                changed.append(name)
+        return changed
+
+    def finding(self, file: str, after: str) -> Finding | None:
+        """Return a finding of functions that were replaced, or None.
+
+        Args:
+            file: of the candidate.
+            after: what replaced them, in words.
+        """
+        names = self.changed()
+        if not names:
+            return None
+        shown = ", ".join(names[:5])
+        shown += f" and {len(names) - 5} more" if len(names) > 5 else ""
+        return Finding("patched", f"{after} replaces {shown}", True, None, file)
+
+
+def _is_of_library(function: object, name: str) -> bool:
+    """Whether a function is torch's or tkdebug's own of that name, put in place when needed."""
+    code = getattr(function, "__code__", None)
+    if code is None or getattr(function, "__name__", "") != name.rpartition(".")[2]:
+        return False
+    return is_own_file(code.co_filename) or code.co_filename.startswith(_TORCH)
+
+
+def _of_owner(
+    prefix: str, owner: Any, is_whole: bool
+) -> Iterator[tuple[str, tuple[object, object]]]:
+    """Yield the functions of an owner by name, each with its code.
+
+    Args:
+        prefix: the name of the owner.
+        owner: a module, class or function.
+        is_whole: whether names with two underscores, and methods of a module's classes, count.
+    """
+    if not isinstance(owner, type | ModuleType):
+        yield prefix, (owner, getattr(owner, "__code__", None))
+        return
+    for name, value in list(vars(owner).items()):
+        if not callable(value) or (name.startswith("__") and not is_whole):
+            continue
+        yield f"{prefix}.{name}", (value, getattr(value, "__code__", None))
+        is_own = isinstance(value, type) and value.__module__ == getattr(owner, "__name__", "")
+        if is_whole and is_own:
+            yield from _of_owner(f"{prefix}.{name}", value, True)
+
+
+# Owners whose names with two underscores, or whose classes, compare and call.
+_WHOLE = frozenset(("torch.Tensor", "torch.nn.Module", "torch.testing._comparison"))
+
+
+def _owners() -> dict[str, object]:
+    import numpy
+    import triton
+
+    return {
+        "torch": torch,
+        "torch.testing": torch.testing,
+        "torch.testing._comparison": torch.testing._comparison,  # noqa: SLF001
+        "torch.nn.functional": torch.nn.functional,
+        "torch.cuda": torch.cuda,
+        "torch.cuda.Event": torch.cuda.Event,
+        "torch.cuda.Stream": torch.cuda.Stream,
+        "torch.Tensor": torch.Tensor,
+        "torch.nn.Module": torch.nn.Module,
+        "triton.testing": triton.testing,
+        "numpy": numpy,
+        "numpy.testing": numpy.testing,
+        "time": time,
+        "timeit": timeit,
+        "math": math,
+        "torch.utils.benchmark.Timer": torch.utils.benchmark.Timer,
+        "threading.Thread": threading.Thread,
+        "builtins": builtins,
+    }
+
+
+# The process.
 
 
 def main() -> None:
