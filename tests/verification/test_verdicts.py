@@ -21,7 +21,8 @@ from tkdebug.cli import main
 from tkdebug.compat import install
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
-from tkdebug.verification import problem, worker
+from tkdebug.runtime.device import platform
+from tkdebug.verification import problem, process, search, worker
 from tkdebug.verification.plan import Plan
 from tkdebug.verification.process import verify
 from tkdebug.verification.records import Answer, Request, in_modes, joined
@@ -143,6 +144,7 @@ def test_branch_that_never_ran_leaves_it_undecided():
 @pytest.mark.parametrize("function", ["ends_early", "wrong_in_large"])
 def test_inputs_are_made_for_branches_and_the_ends_of_grids(function, monkeypatch):
     monkeypatch.setattr(Plan, "planned", lambda plan: iter(()))
+    monkeypatch.setattr(search, "_SHRINK_SHARE", 0.0)
     with KNOBS.scope(cause_seconds=0.05):
         answer = examine(request(function, cases=1, seconds=6.0))
     (finding,) = [one for one in answer.findings if one.is_wrong]
@@ -202,6 +204,30 @@ def test_native_mode_without_a_gpu_says_so(monkeypatch):
     monkeypatch.setattr(worker, "platform_in_force", lambda: nothing)
     with pytest.raises(UsageError, match="--mode native: there is no GPU"):
         examine(request("right", mode="native"))
+
+
+@pytest.mark.parametrize(
+    ("reason", "words", "modes"),
+    [
+        (None, [], ["native", "interpret"]),
+        (None, ["--mode", "interpret"], ["interpret"]),
+        ("there is no GPU", [], ["interpret"]),
+        ("there is no GPU", ["--mode", "both"], ["native", "interpret"]),
+    ],
+)
+def test_kernels_run_in_both_modes_where_there_is_a_gpu(
+    reason, words, modes, right, monkeypatch, capsys
+):
+    def answer_of(request):
+        return replace(deepcopy(right), modes=[request.mode])
+
+    monkeypatch.setattr(process, "verify", answer_of)
+    found = SimpleNamespace(obstacle=lambda: reason)
+    monkeypatch.setattr(platform, "platform_in_force", lambda: found)
+    assert main(["verify", *words, "--format", "json", f"{FILE}:right", "--reference", "m:f"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["modes"] == modes
+    assert ("--mode" in data["replay"]) == bool(words)
 
 
 def test_answers_of_both_modes_are_one(right, wrong):

@@ -351,7 +351,8 @@ async def verify(desk: Desk, call: Call) -> Answer:
     covered = data["covered"]
     evidence = {key: covered[key] for key in ("cases", "elements", "launches", "kernels", "notes")}
     evidence["seed"] = data["seed"]
-    return Answer("interpreted", data["replay"], evidence, facts, items)
+    basis: Basis = "measured" if "native" in data["modes"] else "interpreted"
+    return Answer(basis, data["replay"], evidence, facts, items)
 
 
 async def explain(desk: Desk, call: Call) -> Answer:

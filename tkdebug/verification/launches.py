@@ -14,6 +14,7 @@ import math
 import sys
 import sysconfig
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -157,7 +158,7 @@ class Watcher:
     def hear(self, event: str) -> None:
         """Note that the candidate's file starts a process, or looks at its callers."""
         is_frame = event in _FRAME_EVENTS
-        between = (inspect.__file__,) if is_frame else (_STDLIB,)
+        between = (inspect.__file__, traceback.__file__) if is_frame else (_STDLIB,)
         frame = sys._getframe(2)  # noqa: SLF001
         while frame is not None and frame.f_code.co_filename.startswith(between):
             if "-packages" in frame.f_code.co_filename:

@@ -13,11 +13,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
 from tkdebug.interpreter.memory.host_views import host_view
-from tkdebug.verification.rounding import DearError, Lifted, NotRunnableError, Rounding, Work
+from tkdebug.verification.rounding import (
+    Bounded,
+    DearError,
+    Lifted,
+    NotRunnableError,
+    Rounding,
+    Work,
+)
 
 MANY_RUNS = 32
 _MOST_RESULTS = 1 << 22
@@ -219,7 +227,7 @@ def _native(
 ) -> tuple[list[tuple[str, Tensor]] | None, tuple[int, ...]]:
     """Run a reference in the types of the inputs, and see which of these it changes."""
     try:
-        result, after = run(is_wide=False, lift=None)
+        result, after = run(is_wide=False, lift=Bounded())
     except NotRunnableError as error:
         if "not implemented for" not in str(error):
             raise
@@ -425,7 +433,7 @@ def _wrong(name: str, place: int, got: Tensor, one: Expected, wrong: Tensor) -> 
     apart = (got.double() - one.exact.double()).abs()
     apart = torch.nan_to_num(apart, nan=math.inf).where(wrong, -1.0)
     at = int(apart.reshape(-1).argmax())
-    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), got.shape))
+    index = tuple(int(place) for place in numpy.unravel_index(at, got.shape))  # torch's loads much
     allowed = float(one.tolerance.reshape(-1)[at])
     shown = f"{name}[{', '.join(map(str, index))}]" if index else name
     values = [_number(t.reshape(-1)[at].item()) for t in (got, one.exact)]

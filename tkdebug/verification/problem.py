@@ -29,7 +29,7 @@ from tkdebug.process.tracebacks import is_own_file
 from tkdebug.verification.inputs import Example
 from tkdebug.verification.oracle import wide
 from tkdebug.verification.records import Case, Request
-from tkdebug.verification.rounding import Largest, Lifted, NotRunnableError
+from tkdebug.verification.rounding import Bounded, DearError, Lifted, NotRunnableError
 
 _WEIGHTS_SEED = 20_000
 _TINY = 1e-30
@@ -85,26 +85,6 @@ class Problem:
             return Path(self.file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             return ""
-
-    def largest(self, case: Case) -> int:
-        """Return the most elements that a tensor of the reference has, 0 where that is not known.
-
-        It runs without memory: what is made of inputs that fit may not fit.
-        """
-        given = [
-            torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
-            for shape, dtype in zip(case.shapes, case.dtypes, strict=True)
-        ]
-        noted = Largest()
-        try:
-            function = self.reference
-            if self.has_modules:
-                function = copy.deepcopy(self._module(self.reference, case, "cpu")).to("meta")
-            with torch.no_grad(), torch._C.DisableTorchFunction(), noted:  # noqa: SLF001
-                function(*self.example.filled(given, case.numbers))
-        except Exception:
-            return 0  # it asks for values
-        return noted.elements
 
     @contextlib.contextmanager
     def other_parameters(self, case: Case) -> Iterator[bool]:
@@ -182,12 +162,13 @@ class Problem:
         ]
 
     def call_reference(
-        self, arguments: Sequence[Any], case: Case, is_wide: bool, lift: Lifted | None
+        self, arguments: Sequence[Any], case: Case, is_wide: bool, lift: Lifted | Bounded | None
     ) -> Any:
         """Call the reference on the CPU.
 
         Raises:
             NotRunnableError: it raised an exception.
+            DearError: it makes too much of its inputs.
         """
         default = torch.get_default_dtype()
         try:
@@ -200,9 +181,11 @@ class Problem:
             # What is noted of a script's tensors is of no use here, and takes time.
             alone = torch._C.DisableTorchFunction()  # noqa: SLF001
             with torch.no_grad(), alone, lift or contextlib.nullcontext():
-                if lift is not None and lift.rounding is not None:
+                if isinstance(lift, Lifted) and lift.rounding is not None:
                     arguments = _rounded(arguments, lift)
                 return function(*arguments)
+        except DearError:
+            raise
         except Exception as error:
             text = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise NotRunnableError(f"{type(error).__name__}: {text[:300]}") from error
@@ -405,7 +388,7 @@ def references(
         laid_out: makes them in the case's layouts, on the CPU.
     """
 
-    def run(is_wide: bool, lift: Lifted | None) -> tuple[Any, list[Tensor]]:
+    def run(is_wide: bool, lift: Lifted | Bounded | None) -> tuple[Any, list[Tensor]]:
         given = [wide(t) for t in tensors] if is_wide else laid_out()
         arguments = problem.example.filled(given, case.numbers)
         return problem.call_reference(arguments, case, is_wide, lift), given

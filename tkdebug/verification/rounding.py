@@ -9,6 +9,7 @@ way.)
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import signal
 import threading
@@ -21,6 +22,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _MOST_BY_NUMBER = 1000.0
+# Elements of a result of one of the reference's ops.
+_MOST_WITHIN = 1 << 24
 _NARROW = (torch.float16, torch.bfloat16, torch.float32)
 # Ops whose results are exact, or are none of floats.
 _EXACT = frozenset(
@@ -234,22 +237,35 @@ class Work:
     cost: float = 0.0
 
 
-class Largest(Mode):  # type: ignore[no-untyped-call]
-    """Notes the most elements that a result of an op has."""
+class Bounded(Mode):  # type: ignore[no-untyped-call]
+    """Refuses ops whose results are too large: what is made of inputs that fit may not fit."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.elements = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        """Run one op."""
-        out = func(*args, **(kwargs or {}))
-        for one in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(one, Tensor):
-                self.elements = max(self.elements, one.numel())
-        return out
+        """Run one op.
+
+        Raises:
+            DearError: its result would be too large.
+        """
+        if _elements_of(func.overloadpacket.__name__, args) > _MOST_WITHIN:
+            raise DearError("it needs much memory on these inputs")
+        return func(*args, **(kwargs or {}))
+
+
+def _elements_of(name: str, args: Sequence[Any]) -> int:
+    """Return how many elements the result of a product, or of operands that broadcast, has."""
+    shapes = [one.shape for one in args if isinstance(one, Tensor)]
+    if name in ("mm", "bmm", "addmm", "baddbmm") and len(shapes) > 1:
+        first, second = shapes[-2:]
+        return math.prod(first[:-1]) * int(second[-1])
+    whole = 1
+    for sizes in itertools.zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
+        whole *= max(sizes)
+    return whole
 
 
 def note_op(ops: dict[str, Work], name: str, args: Sequence[Any]) -> None:

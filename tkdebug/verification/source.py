@@ -110,7 +110,7 @@ def _number(node: ast.AST) -> int | float | None:
 
 # Conditions on what no verification varies: devices, gradients, ranks, types of arguments.
 _FIXED = (
-    *("device", "cuda", "capability", "available", "grad", "training", "isinstance", "hasattr"),
+    *("device", "is_cuda", "capability", "available", "grad", "training", "isinstance", "hasattr"),
     *("callable", "None", "dim()", "ndim", "dtype", "version", "platform", "is_contiguous"),
 )
 # Calls that give another view, size or place, and nothing new.

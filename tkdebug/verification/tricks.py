@@ -42,6 +42,8 @@ _CHECKS = frozenset(
     "abs eq ne lt le gt ge all any isnan isinf isfinite logical_and logical_or logical_not max min "
     "amax amin".split()
 )
+# Those of them that compute, if their operands are the call's own tensors and no partial sums.
+_SMALL_WORK = frozenset(("add", "sum"))
 _PART = 4
 # Torch does the work if it does this part of the reference's, by a rough count of operations.
 _WORK_SHARE = 0.5
@@ -83,8 +85,10 @@ def _calls_in_turn(search: Search, case: Case) -> None:
     views = [t for _, t in _tensors(first)]
     if not first.oracle.changed:
         same = runner.call(case, first.given, first.oracle)
-        if first.seen.launches and not same.seen.launches and same.status == "right":
-            text = "called again with the same inputs it launches no kernel: the result is kept"
+        if first.seen.computes and not same.seen.computes and same.status == "right":
+            text = (
+                "called again with the same inputs no kernel computes anything: the result is kept"
+            )
             search.keep(Finding("cached-result", text, True, case, runner.problem.file))
             return
     last = first
@@ -296,17 +300,28 @@ def _without_kernels(search: Search, case: Case) -> None:
 
 
 class _OpsOfTorch(Mode):  # type: ignore[no-untyped-call]
-    """Notes the ops of torch that a candidate calls; the interpreter's own are not seen."""
+    """Notes the ops of torch that a candidate calls; the interpreter's own are not seen.
 
-    def __init__(self) -> None:
+    Args:
+        given: the call's own tensors.
+    """
+
+    def __init__(self, given: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.ops: dict[str, Work] = {}
+        # Of these, ops on the call's own tensors.
+        self.direct: dict[str, Work] = {}
+        self._given = {host_view(t).untyped_storage().data_ptr() for t in given}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         """Note an op."""
-        note_op(self.ops, func.overloadpacket.__name__, args)
+        name = func.overloadpacket.__name__
+        note_op(self.ops, name, args)
+        tensors = [one for one in args if isinstance(one, Tensor)]
+        if tensors and host_view(tensors[0]).untyped_storage().data_ptr() in self._given:
+            note_op(self.direct, name, args)
         return func(*args, **(kwargs or {}))
 
 
@@ -325,19 +340,19 @@ def _work_of_torch(search: Search, case: Case) -> None:
 
 def _noted(
     search: Search, case: Case, tensors: Sequence[Tensor], way: str
-) -> tuple[Seen, Mapping[str, Work], Exception | None]:
+) -> tuple[Seen, _OpsOfTorch, Exception | None]:
     """Call the candidate, and return what is seen of its launches, its ops of torch, its error."""
     runner = search.runner
     given = placed(tensors, case, runner.problem.device)
     arguments = runner.problem.example.filled(given, case.numbers)
-    noted, seen = _OpsOfTorch(), Seen()
+    noted, seen = _OpsOfTorch(given), Seen()
     try:
         function = runner.problem.function(case)
         with runner.watcher.watching(way, (), case.seed, given) as seen, noted:
             runner.problem.call(function, arguments)
     except Exception as error:
-        return seen, noted.ops, error
-    return seen, noted.ops, None
+        return seen, noted, error
+    return seen, noted, None
 
 
 def _work_at_example(search: Search, plan: Plan) -> None:
@@ -355,7 +370,7 @@ def _work_at_example(search: Search, plan: Plan) -> None:
     if error is not None:
         return
     search.note_late(seen, case)
-    work = ", ".join(sorted(_plain(own.keys())))
+    work = ", ".join(sorted(_plain(own.ops)))
     is_small = sum(math.prod(shape) for shape in case.shapes) <= _MOST_COMPARED
     if is_small and not search.runner.is_native:
         _without_kernels(search, plan.given)
@@ -384,21 +399,26 @@ def _judge_torch(
     search: Search,
     case: Case,
     seen: Seen,
-    noted: Mapping[str, Work],
+    noted: _OpsOfTorch,
     reference: Mapping[str, Work],
 ) -> None:
-    own, theirs = _large(noted, case), _large(reference, case)
+    own, theirs = _large(noted.ops, case), _large(reference, case)
     work, asked = _plain(own), _plain(theirs)
     file = search.runner.problem.file
     names = ", ".join(sorted(work or own))
     whole = _cost(reference, asked)
-    share = _cost(noted, work) / whole if whole else 0.0
-    if seen.launches and not seen.computes and asked:
+    share = _cost(noted.ops, work) / whole if whole else 0.0
+    small = {name.rstrip("_") for name in theirs} & _SMALL_WORK
+    direct = {name.rstrip("_") for name in _large(noted.direct, case)} & _SMALL_WORK
+    if seen.launches and not seen.computes and (asked or small):
         how = f"torch computes ({names})" if work else "something else computes"
         text = f"{how}, and the kernels only copy"
         search.keep(Finding("torch-fallback", text, True, case, file))
     elif not seen.launches and work:
         text = f"torch computes ({names}), and no kernel is launched"
+        search.keep(Finding("torch-fallback", text, True, case, file))
+    elif not asked and small and small <= direct:
+        text = f"torch computes all that the reference does ({', '.join(sorted(small))})"
         search.keep(Finding("torch-fallback", text, True, case, file))
     elif asked and asked <= work:
         text = f"torch computes all that the reference does ({names})"

@@ -32,7 +32,8 @@ class VerifyCommand(Command):
     description = (
         "Call a function that launches Triton kernels, or KernelBench's class ModelNew, on many "
         "inputs made of its example inputs: sizes, layouts, dtypes, values. Each result is "
-        "compared with a reference in fp64; kernels are interpreted with all checks on. The "
+        "compared with a reference in fp64; kernels are interpreted with all checks on, and run on "
+        "a GPU, too, where there is one. The "
         "kernel's file runs in a process of its own, with your rights."
     )
     epilog = "The exit status is 0 for right, 3 for wrong, 4 for undecided."
@@ -58,8 +59,8 @@ class VerifyCommand(Command):
         parser.add_argument(
             "--mode",
             choices=_MODES,
-            default="interpret",
-            help="interpret, by default; native: on the GPU, with checks; both: both in turn",
+            help="interpret; native: on the GPU, with checks; both: both in turn, the default "
+            "where there is a GPU",
         )
         parser.add_argument("--seed", type=int, default=0, help="of the search; 0 by default")
         parser.add_argument(
@@ -152,8 +153,17 @@ def _request(options: argparse.Namespace) -> Request:
         options.case,
         options.deterministic,
         options.batch_invariant,
-        options.mode,
     )
+
+
+def _modes(asked: str | None) -> tuple[str, ...]:
+    """Return how kernels run: in both ways where there is a GPU, unless asked otherwise."""
+    if asked is None:
+        # Of a GPU's driver: only where it may be used.
+        from tkdebug.runtime.device.platform import platform_in_force
+
+        asked = "both" if platform_in_force().obstacle() is None else "interpret"
+    return ("native", "interpret") if asked == "both" else (asked,)
 
 
 def _verified(options: argparse.Namespace) -> Answer:
@@ -169,15 +179,15 @@ def _verified(options: argparse.Namespace) -> Answer:
     if request.case:
         Case.of_text(request.case)  # what is wrong with it is said before anything runs
     try:
-        modes = ("native", "interpret") if request.mode == "both" else (request.mode,)
         with ending_signals():
+            modes = _modes(options.mode)
             answer = in_modes([verify(replace(request, mode=mode)) for mode in modes])
     except Terminated as error:
         end_by_signal(error.signal)  # the kernel's process has ended
         raise
     words = ["tkdebug", "verify", options.kernel[0], "--reference", request.reference]
     words += ["--inputs", request.inputs] if request.inputs else []
-    words += ["--mode", request.mode] if request.mode != "interpret" else []
+    words += ["--mode", options.mode] if options.mode is not None else []
     words += ["--seed", str(request.seed)]
     words += ["--case", answer.case.as_text()] if answer.case is not None else []
     answer.replay = shlex.join(words)
