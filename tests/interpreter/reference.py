@@ -2,8 +2,7 @@
 
 It shares no code with the interpreter under test. Memory is a byte copy of each storage, taken
 when the reference is made; pointers are (parameter, byte address) pairs. Accesses outside the
-tensor as passed are counted, and left undone but for loads of its allocation; those between its
-elements are counted and done.
+tensor as passed are counted and left undone, those between its elements counted and done.
 """
 
 from __future__ import annotations
@@ -103,12 +102,6 @@ class Memory:
         place = bisect.bisect_right(self.starts, address) - 1
         start = self.starts[place]
         return self.blocks[start], address - start
-
-    def has(self, owner, address, size):
-        """Whether `size` bytes at `address` are in the storage of a parameter's tensor."""
-        block, at = self.find(self.legal[owner][0])
-        at += address - self.legal[owner][0]
-        return 0 <= at <= len(block) - size
 
     def check(self, owner, address, size):
         """'ok', 'between' or 'outside' for an access of `size` bytes."""
@@ -445,12 +438,9 @@ class Reference:
             fill = bits_of(raw, type_) if not is_pointer else raw
         for lane in np.ndindex(*extents):
             on = mask is None or mask[lane]
-            owner, address = pointer.owner[lane], pointer.address[lane]
-            is_legal = on and self.allowed(op, "oob-load", pointer, lane, size)
-            if is_legal:
-                self.note_read(lane, address, extents)
-            if is_legal or (on and owner is not None and self.memory.has(owner, address, size)):
-                block, at = self.memory.find(address)
+            if on and self.allowed(op, "oob-load", pointer, lane, size):
+                self.note_read(lane, pointer.address[lane], extents)
+                block, at = self.memory.find(pointer.address[lane])
                 out[lane] = int.from_bytes(block[at : at + size], "little", signed=True)
             else:
                 out[lane] = fill[lane]

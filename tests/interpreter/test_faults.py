@@ -107,16 +107,6 @@ def test_read_before_a_view_inside_a_larger_allocation(budget):
     assert (fault.index, fault.count) == (-1, 1)
 
 
-def test_loads_outside_of_a_view_read_its_allocation_as_a_gpu_does():
-    big, out = torch.arange(96.0).view(3, 32), zeros(64)
-    fault = only(compare(kernels.missing_mask, (2,), big[1], out, 64, BLOCK=32).faults)
-    assert (fault.kind, fault.index, fault.count) == ("oob-load", 32, 32)
-    assert out.tolist() == list(range(32, 96))
-    # The allocation ends where the loads do not.
-    fault = only(compare(kernels.missing_mask, (2,), big[2], out, 64, BLOCK=32).faults)
-    assert out.tolist() == [*range(64, 96), *[0] * 32]
-
-
 def test_call_chain_of_a_fault_in_a_device_function():
     fault = only(
         compare(

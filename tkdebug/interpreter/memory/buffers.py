@@ -173,11 +173,6 @@ class Buffer:
         """Bool: offsets before the first or after the last element."""
         return (offsets < 0) | (offsets >= self.hull_elems)
 
-    def outside_allocation(self, offsets: Tensor) -> Tensor:
-        """Bool: offsets before the first or after the last whole element of its allocation."""
-        first = -self.storage_offset
-        return (offsets < first) | (offsets >= first + self.allocation_elems)
-
     def between(self, offsets: Tensor) -> Tensor:
         """Bool: offsets inside the hull that are no element of the tensor."""
         bad = torch.zeros_like(offsets, dtype=torch.bool)

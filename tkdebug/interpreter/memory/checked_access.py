@@ -141,10 +141,7 @@ def programs_of(run: EvaluatorState, access: Access) -> int:
 
 
 def checked(run: EvaluatorState, access: Access) -> tuple[Tensor, Tensor | None]:
-    """Return the offsets, and where the access is masked on and done (None: everywhere).
-
-    Stores are done inside the tensor as passed, loads inside its allocation.
-    """
+    """Return the offsets, and where the access is masked on and legal (None: everywhere)."""
     offsets = offsets_of(run, access.tile, access.buffer.itemsize)
     allowed: Tensor | None = None
     if not isinstance(access.mask, int):
@@ -160,9 +157,6 @@ def checked(run: EvaluatorState, access: Access) -> tuple[Tensor, Tensor | None]
         between = access.buffer.between(offsets)
         _report(run, access, "between-elements", between, offsets, allowed)
     _report(run, access, access.kind, outside, offsets, allowed)
-    if access.kind == "oob-load":
-        # Reads of the allocation harm nothing, and results are those of a GPU.
-        outside = access.buffer.outside_allocation(offsets)
     legal = ~outside
     return offsets, legal if allowed is None else torch.logical_and(allowed, legal)
 

@@ -93,7 +93,7 @@ def resolved(
         size = pointer.itemsize
         offsets = (address - known.address).div(size, rounding_mode="floor")
         _report_addresses(run, op, kind, known, rest, offsets, shape)
-        return [*found, *_read_all_the_same(kind, known, offsets, rest)]
+        return found
     for buffer in () if own is None else own.buffers:
         assert own is not None
         astray = rest & own.is_of(buffer)
@@ -101,20 +101,10 @@ def resolved(
             known = buffer.reinterpreted(pointer.itemsize)
             offsets = (address - known.address).div(pointer.itemsize, rounding_mode="floor")
             _report_addresses(run, op, kind, known, astray, offsets, shape)
-            found += _read_all_the_same(kind, known, offsets, astray)
             rest = rest & ~astray
     if bool(rest.any()):
         _report_addresses(run, op, kind, None, rest, address, shape)
     return found
-
-
-def _read_all_the_same(
-    kind: FaultKind, buffer: Buffer, offsets: Tensor, astray: Tensor
-) -> list[tuple[Buffer, Tensor, Tensor]]:
-    """Return what of a load outside of a tensor is in its allocation, and read as by a GPU."""
-    if kind != "oob-load":
-        return []
-    return [(buffer, offsets, astray & ~buffer.outside_allocation(offsets))]
 
 
 class _OwnBuffers:
