@@ -312,6 +312,34 @@ def test_process_takes_over_from_the_thread_in_the_midst(path, monkeypatch):
     assert not any(one.running for one in found)
 
 
+def test_process_that_was_started_early_takes_over(path):
+    with Recorder(path, output=False, expects_gpu=True) as recorder:
+        early = recorder._sink._prepared
+        launch("before")
+        assert recorder._sink.move() is early
+        launch("after")
+    assert [one.kernel for one in launches_of(path)] == ["before", "after"]
+
+
+def test_process_that_was_started_early_for_nothing_ends_with_the_recorder(path):
+    def processes():
+        """The command lines of processes that know of the session."""
+        lines = []
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # it has ended
+                lines.append(file.read_bytes())
+        return [line for line in lines if os.fsencode(path) in line]
+
+    with Recorder(path, output=False, expects_gpu=True):
+        launch()
+        assert len(processes()) == 1
+    deadline = time.monotonic() + 60
+    while processes() and time.monotonic() < deadline:
+        pass
+    assert processes() == []
+    assert len(launches_of(path)) == 1
+
+
 def test_process_that_cannot_start_is_one_line_and_the_thread_goes_on(path, monkeypatch, capfd):
     monkeypatch.setattr(client.sys, "executable", "/nowhere/python")
     with Recorder(path, output=False) as recorder:

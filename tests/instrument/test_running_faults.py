@@ -56,6 +56,7 @@ def process(tmp_path):
     path = tmp_path / "run.tkd"
     lock = create_session(path, RunStart("script.py", (), "native"))
     process = RecordingProcess(path)
+    process.begin()
     process.put(LaunchStarted(7, "k", "hash", "native", (2, 3, 1), {}, (), 0, 5, ()))
     yield process
     process.close()

@@ -12,6 +12,7 @@ stored before. It also heeds forks: a child begins with a thread of its own.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import os
 import sys
@@ -84,6 +85,8 @@ class EventSink:
 
     def _begin_here(self) -> None:
         self.process: RecordingProcess | None = None
+        # One that was started, and is not needed yet.
+        self._prepared: RecordingProcess | None = None
         self.put: Callable[[Event], None] = self._put_here
         self._may_move = KNOBS.recording_process and hasattr(os, "memfd_create")
         self._count = itertools.count(1)
@@ -97,6 +100,14 @@ class EventSink:
         self._writer.put(event)
         if self._may_move and next(self._count) >= MOVED_AFTER and not self._writer.is_locked:
             self.move()
+
+    def prepare(self) -> None:
+        """Start a recording process that takes over later, while the script starts."""
+        from tkdebug.instrument.recording_process.client import CannotStart, RecordingProcess
+
+        # `move` tries again, and reports what is wrong.
+        with contextlib.suppress(CannotStart):
+            self._prepared = RecordingProcess(self._path) if self._may_move else None
 
     def move(self) -> RecordingProcess | None:
         """Let a recording process take over, and return it; None if there can be none."""
@@ -116,7 +127,9 @@ class EventSink:
             from tkdebug.instrument.recording_process.client import CannotStart, RecordingProcess
 
             try:
-                process = RecordingProcess(self._path)
+                process = self._prepared or RecordingProcess(self._path)
+                self._prepared = None
+                process.begin()
             except CannotStart as error:
                 tell(
                     f"{self._path}: no recording process ({error}); launches are recorded in this "
@@ -140,13 +153,20 @@ class EventSink:
     def close(self) -> None:
         """Store what came; later events are dropped."""
         self._is_closed = True
+        self._leave_prepared()
         self._writer.close()
         if self.process is not None:
             self.process.close()
 
+    def _leave_prepared(self) -> None:
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            prepared.leave()
+
     def after_fork_in_child(self) -> None:
         """Forget the recording process, which is the parent's."""
         self._moving = threading.RLock()
+        self._leave_prepared()
         self._is_child = True
         if self.process is not None:
             self.process.leave()
@@ -166,6 +186,8 @@ class Recorder:
         output: also record what goes through `sys.stdout` and `sys.stderr`.
         stacks: record which line launched others' kernels; `note_operation` has to be called.
         stalls: sample where warps of native kernels wait, by CUPTI.
+        expects_gpu: have the recording process, which takes over when CUDA is first used, start
+            with the recorder, so that the script does not wait for it.
     """
 
     def __init__(
@@ -179,6 +201,7 @@ class Recorder:
         output: bool = True,
         stacks: bool = False,
         stalls: bool = False,
+        expects_gpu: bool = False,
     ) -> None:
         self.path = file_behind(Path(path))
         self._start_info = RunStart(
@@ -188,6 +211,7 @@ class Recorder:
         )
         self._join = join
         self._output = output
+        self._expects_gpu = expects_gpu
         self._sink: EventSink | None = None
         self._packer: LaunchPacker | None = None
         self._follower: Callable[[SharedTables | ShownKernel], None] | None = None
@@ -231,6 +255,8 @@ class Recorder:
             raise SessionError(f"{self.path}: this recorder was started before; make a new one")
         self._lock = self._locked()
         self._sink = EventSink(self.path, self._join, self._unpack)
+        if self._expects_gpu:
+            self._sink.prepare()
         self._owner = os.getpid()
         HOOKS.add(self._hook)
         SCOPES.watch(self)

@@ -34,6 +34,7 @@ from tkdebug.knobs import KNOBS
 from tkdebug.process.temporary_folders import temporary_folder
 from tkdebug.process.tracebacks import show_interrupt
 from tkdebug.records.hook_chain import HOOKS
+from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.terminal.text import tell
 from tkdebug.watches.in_force import WATCHES
 
@@ -64,6 +65,7 @@ def run_here(
             argv=program.arguments,
             stacks=request.stacks,
             stalls=request.stalls,
+            expects_gpu=KNOBS.mode != "interpret" and platform_in_force().is_likely(),
         )
 
         def conclude_stuck(ending: Ending) -> int:

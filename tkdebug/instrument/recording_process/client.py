@@ -63,7 +63,7 @@ class CannotStart(Exception):
 
 
 class RecordingProcess:
-    """A process that records the session at `path` for this one.
+    """A process that records the session at `path` for this one, from `begin` on.
 
     Raises:
         CannotStart: it cannot be started.
@@ -101,8 +101,20 @@ class RecordingProcess:
                 self._start(theirs.fileno(), their_descriptors.fileno())
             self.ring.close_descriptor()
             self.ring.touch()  # while the process starts
-            self._await_start()
         except (OSError, AttributeError, subprocess.SubprocessError) as error:
+            self._close()
+            raise CannotStart(str(error) or type(error).__name__) from error
+
+    def begin(self) -> None:
+        """Have the process open the session, which nobody else writes from here on.
+
+        Raises:
+            CannotStart: it cannot.
+        """
+        try:
+            self._channel.send("begin")
+            self._await_start()
+        except OSError as error:
             self._close()
             raise CannotStart(str(error) or type(error).__name__) from error
 
@@ -234,7 +246,7 @@ class RecordingProcess:
             self._close()
 
     def leave(self) -> None:
-        """Close the channel in a forked child: the process is the parent's."""
+        """Close the channel: in a forked child, or before `begin`, which ends the process."""
         self._is_done = True
         self._close()
 

@@ -65,10 +65,17 @@ class RecordingEnd:
         self._unstored: list[Event] = []
         self._locked_since_s: float | None = None
         self._has_told_lock = False
+        self._await_begin()
         if not self._lock.share(BUSY_TIMEOUT_S):
             raise self._lock.in_use()
         process, rank = int(str(settings["process"])), int(str(settings["rank"]))
         self._store = SessionStore(self._path, process, rank)
+
+    def _await_begin(self) -> None:
+        """Wait until this process is needed, and end it if the script ends before."""
+        select.select((self._channel.fileno(), self._watched), (), ())
+        if not self._received():
+            os._exit(0)
 
     def run(self) -> None:
         """Record until the script's process is done."""
