@@ -157,7 +157,17 @@ def test_a_difference_that_is_asserted_is_no_fault(faults):
     x = torch.randn(5, 100)
     y = softmax(x)
     assert not torch.equal(y, torch.softmax(x, 1))
+    assert all(not torch.equal(each, torch.softmax(x, 1)) for each in (y, 2 * y))
+    assert any([not torch.equal(each, torch.softmax(x, 1)) for each in (y, x)])
     assert faults == []
+
+
+def test_each_of_several_comparisons_is_asserted(faults):
+    x = torch.randn(5, 100)
+    y = softmax(x)
+    with pytest.raises(AssertionError):
+        assert all(torch.equal(each, torch.softmax(x, 1)) for each in (y,))
+    assert mismatch(faults).severity == "error"
 
 
 def test_a_fault_in_a_function_that_the_kernel_calls_is_found_there(faults):

@@ -30,20 +30,20 @@ def stand_in():
 
 def uniform_of(seed, call, thread, number=0):
     words = philox.words(seed, call, 1, range(thread, thread + 1))
-    return float(philox.uniform(words)[0, 0, number])
+    return float(philox.uniform(words)[number, 0, 0])
 
 
 def test_words_are_those_of_random123():
     # The first vector of Random123's kat_vectors.
-    (words,) = philox.words(0, 0, 1, range(1))[0]
+    words = philox.words(0, 0, 1, range(1))[:, 0, 0]
     assert [hex(word) for word in words] == ["0x6627e8d5", "0xe169c58d", "0xbc57ac4c", "0x9b00dbd8"]
 
 
 def test_a_word_depends_on_the_seed_the_call_and_the_thread():
     seed = (3 << 40) + 5
     many = philox.words(seed, (1 << 33) + 7, 3, range(2, 6))
-    assert many.shape == (3, 4, 4)
-    assert (philox.words(seed, (1 << 33) + 9, 1, range(4, 5))[0, 0] == many[2, 2]).all()
+    assert many.shape == (4, 3, 4)
+    assert (philox.words(seed, (1 << 33) + 9, 1, range(4, 5))[:, 0, 0] == many[:, 2, 2]).all()
     assert len(np.unique(many)) == many.size
     assert not (philox.words(seed + (1 << 32), (1 << 33) + 7, 3, range(2, 6)) == many).any()
 
@@ -103,18 +103,18 @@ def test_few_numbers_are_the_first_of_many(numbers, call):
 
 @pytest.mark.parametrize("numbers", [philox.unit, philox.unit_double])
 def test_what_would_be_1_is_0(numbers):
-    words = np.array([[[0xFFFFFFFF] * 4, [0] * 4]], np.uint32)
+    words = np.array([[[0xFFFFFFFF, 0]]] * 4, np.uint32)
     # The words of the largest number in fp64: the lower one's bits are crossed with the upper's.
-    words[0, 0, 0::2] = 0x1FFFFF if numbers is philox.unit_double else 0xFFFFFFFF
-    first, second = numbers(words)[0]
+    words[0::2, 0, 0] = 0x1FFFFF if numbers is philox.unit_double else 0xFFFFFFFF
+    first, second = numbers(words)[:, 0].T
     assert (first == 0).all()
     assert (second > 0).all()
 
 
 def test_normal_numbers_are_sine_and_cosine_of_two_words():
     x = philox.drawn(philox.normal, 3, 0, 4 * THREADS).view(4, THREADS)
-    words = philox.words(3, 0, 1, range(1000))[0].astype(np.float64) / 2**32 + 2**-33
-    radius, angle = np.sqrt(-2 * np.log(words[:, 2])), 2 * np.pi * words[:, 3]
+    words = philox.words(3, 0, 1, range(1000))[:, 0].astype(np.float64) / 2**32 + 2**-33
+    radius, angle = np.sqrt(-2 * np.log(words[2])), 2 * np.pi * words[3]
     for row, expected in ((2, np.sin(angle) * radius), (3, np.cos(angle) * radius)):
         torch.testing.assert_close(
             x[row, :1000].double(), torch.from_numpy(expected), atol=3e-6, rtol=0
@@ -218,7 +218,7 @@ def test_integers_are_within_their_bounds(stand_in, dtype):
 
 def test_wide_integers_take_two_words(stand_in):
     x = torch.randint(-5, 1 << 40, (3,), device="cuda")
-    words = philox.words(0, 0, 1, range(3))[0].astype(object)
+    words = philox.words(0, 0, 1, range(3))[:, 0].T.astype(object)
     wide = [((int(first) << 32) + int(second)) % ((1 << 40) + 5) - 5 for first, second, *_ in words]
     assert x.tolist() == wide
 

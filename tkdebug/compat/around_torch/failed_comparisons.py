@@ -295,4 +295,14 @@ def _wanted(test: ast.expr) -> bool | None:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         inner = _wanted(test.operand)
         return None if inner is None else not inner
-    return True if isinstance(test, ast.Call) else None
+    match test:
+        case ast.Call(
+            func=ast.Name(id="all" | "any" as name),
+            args=[ast.GeneratorExp(elt=asked) | ast.ListComp(elt=asked)],
+        ):
+            inner = _wanted(asked)
+            # That one of several is equal is asked by `any`, and the others may differ.
+            return inner if name == "all" or inner is False else None
+        case ast.Call():
+            return True
+    return None

@@ -46,9 +46,9 @@ _INV_32_2PI = float(np.float32(_INV_32) * np.float32(2 * math.pi))
 
 
 def words(seed: int, first_call: int, calls: int, threads: range) -> Words:
-    """Return the four words of each call of each thread: an array of calls, threads, words."""
+    """Return the four words of each call of each thread: an array of words, calls, threads."""
     count = calls * len(threads)
-    low, high, kept = (np.empty((2, count), np.uint64) for _ in range(3))
+    high, low, kept = (np.empty((2, count), np.uint64) for _ in range(3))
     call_numbers = np.uint64(first_call) + np.arange(calls, dtype=np.uint64)[:, None]
     by_call = (calls, len(threads))
     thread_numbers = np.arange(threads.start, threads.stop, dtype=np.uint64)
@@ -65,14 +65,14 @@ def words(seed: int, first_call: int, calls: int, threads: range) -> Words:
         high ^= key
         np.bitwise_and(kept, _LOW, out=low)
         crossed = low[::-1]
-    made = np.empty((count, WORDS_OF_CALL), np.uint32)
-    made[:, 0::2], made[:, 1::2] = high.T, crossed.T
-    return made.reshape(*by_call, WORDS_OF_CALL)
+    made = np.empty((WORDS_OF_CALL, count), np.uint32)
+    made[0::2], made[1::2] = high, crossed
+    return made.reshape(WORDS_OF_CALL, *by_call)
 
 
 def uniform(of: Words, most: int = WORDS_OF_CALL) -> Any:
     """Return numbers above 0 and up to 1 in fp32, at most four of a call."""
-    numbers = of[..., :most].astype(np.float32)
+    numbers = of[:most].astype(np.float32)
     numbers *= np.float32(_INV_32)
     numbers += np.float32(_INV_32 / 2)
     return numbers
@@ -91,7 +91,7 @@ def _in_53_bits(low: Words, high: Words) -> Any:
 
 def uniform_double(of: Words, most: int = 2) -> Any:
     """Return numbers above 0 and up to 1 in fp64, at most two of a call."""
-    numbers = _in_53_bits(of[..., 0 : 2 * most : 2], of[..., 1 : 2 * most : 2])
+    numbers = _in_53_bits(of[0 : 2 * most : 2], of[1 : 2 * most : 2])
     return numbers * _INV_53 + _INV_53 / 2
 
 
@@ -105,32 +105,35 @@ def unit_double(of: Words, most: int = 2) -> Any:
 def normal(of: Words, most: int = WORDS_OF_CALL) -> Any:
     """Return normal numbers in fp32, at most four of a call: sine and cosine of each two words."""
     pairs = (most + 1) // 2
-    radius = np.sqrt(np.float32(-2) * np.log(uniform(of[..., 0 : 2 * pairs : 2])))
-    angle = of[..., 1 : 2 * pairs : 2].astype(np.float32) * _INV_32_2PI + _INV_32_2PI / 2
+    radius = np.sqrt(np.float32(-2) * np.log(uniform(of[0 : 2 * pairs : 2])))
+    angle = of[1 : 2 * pairs : 2].astype(np.float32) * _INV_32_2PI + _INV_32_2PI / 2
     angle = angle.astype(np.float32)
     if most == 1:
         return np.sin(angle) * radius
-    both = np.stack((np.sin(angle) * radius, np.cos(angle) * radius), -1)
-    return both.reshape(*of.shape[:-1], -1)[..., :most]
+    both = np.empty((pairs, 2, *of.shape[1:]), np.float32)
+    np.sin(angle, out=both[:, 0])
+    np.cos(angle, out=both[:, 1])
+    both *= radius[:, None]
+    return both.reshape(-1, *of.shape[1:])[:most]
 
 
 def normal_double(of: Words, most: int = 2) -> Any:
     """Return normal numbers in fp64, at most two of a call."""
     radius = np.sqrt(-2 * np.log(uniform_double(of, 1)))
-    angle = _in_53_bits(of[..., 2:3], of[..., 3:4]) * (2 * _INV_53) + _INV_53
+    angle = _in_53_bits(of[2:3], of[3:4]) * (2 * _INV_53) + _INV_53
     angle *= math.pi
-    both = np.concatenate((np.sin(angle) * radius, np.cos(angle) * radius), -1)
-    return both[..., :most]
+    both = np.concatenate((np.sin(angle) * radius, np.cos(angle) * radius))
+    return both[:most]
 
 
 def bits(of: Words, most: int = WORDS_OF_CALL) -> Any:
     """Return 32 random bits as integers of 64, at most four of a call."""
-    return of[..., :most].astype(np.int64)
+    return of[:most].astype(np.int64)
 
 
 def bits_double(of: Words, most: int = 2) -> Any:
     """Return 64 random bits as integers, at most two of a call."""
-    high, low = of[..., 0 : 2 * most : 2], of[..., 1 : 2 * most : 2]
+    high, low = of[0 : 2 * most : 2], of[1 : 2 * most : 2]
     return ((high.astype(np.uint64) << _WORD_BITS) | low).view(np.int64)
 
 
@@ -170,9 +173,8 @@ def drawn(numbers: Numbers, seed: int, first_call: int, count: int) -> Tensor:
     for call in range(calls):
         for at in range(0, lanes, _CHUNK):
             part = range(at, min(at + _CHUNK, lanes))
-            made[call, :, at : part.stop] = numbers(words(seed, first_call + call, 1, part), most)[
-                0
-            ].T
+            of_part = words(seed, first_call + call, 1, part)
+            made[call, :, at : part.stop] = numbers(of_part, most)[:, 0]
     return torch.from_numpy(made).view(-1).narrow(0, 0, count)
 
 
@@ -185,9 +187,9 @@ def _call(numbers: Numbers, seed: int, call: int, threads: int, most: int) -> An
 
 @functools.lru_cache(maxsize=16)
 def _kept(numbers: Numbers, seed: int, first_call: int, rows: int, lanes: int, most: int) -> Any:
-    """Return the numbers of so many calls, a row for each."""
+    """Return the numbers of so many calls, a row for each, thread by thread."""
     values = numbers(words(seed, first_call, rows, range(lanes)), most)
-    return np.ascontiguousarray(values).reshape(rows, -1)
+    return np.ascontiguousarray(values.transpose(1, 2, 0)).reshape(rows, -1)
 
 
 def drawn_by_vectors(
@@ -213,6 +215,6 @@ def drawn_by_vectors(
         first = first_call + turn * calls_at_once
         for at in range(0, threads, _CHUNK):
             part = range(at, min(at + _CHUNK, threads))
-            of_calls = uniform(words(seed, first, calls_at_once, part)).transpose(1, 0, 2)
+            of_calls = uniform(words(seed, first, calls_at_once, part)).transpose(2, 1, 0)
             values[turn, at : part.stop] = of_calls.reshape(len(part), -1)[:, :of_thread]
     return torch.from_numpy(values).view(-1)[:count]
