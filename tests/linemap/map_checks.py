@@ -11,7 +11,7 @@ from native_support import places
 from tkdebug.linemap.line_counts import Place
 from tkdebug.linemap.line_table import Instruction, LineTable
 from tkdebug.linemap.nvidia.sass import Kind, kind_of
-from tkdebug.linemap.nvidia.tools import disassemble
+from tkdebug.linemap.nvidia.unread_code import sass_text
 from tkdebug.linemap.parts import holding
 
 WANTED_PERCENT = 95
@@ -89,7 +89,7 @@ def differences_from_nvdisasm(table: LineTable, cubin: bytes) -> Iterator[str]:
     """
     shown = {
         address: place
-        for (function, address), place in places(disassemble(cubin, ("-c", "-g"))).items()
+        for (function, address), place in places(sass_text(cubin, ("-c", "-g"))).items()
         if function == table.kernel
     }
     first_line = min(table.ptx_ops)

@@ -16,7 +16,7 @@ from tkdebug.errors import Frame, TkError
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap.nvidia.cubins import CubinError, read_kernels, read_line_info
 from tkdebug.linemap.nvidia.ptx_locations import GENERATED_FILE
-from tkdebug.linemap.nvidia.tools import disassemble
+from tkdebug.linemap.nvidia.unread_code import sass_text
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cubins"
 UPSTREAM = (GOLDEN / "upstream_3_6_sm80.cubin").read_bytes()
@@ -49,17 +49,17 @@ def chain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def check_against_nvdisasm(cubin: bytes) -> None:
     info = read_line_info(cubin)
-    by_source = places(disassemble(cubin, ("-c", "-g")))
+    by_source = places(sass_text(cubin, ("-c", "-g")))
     assert by_source
     for (function, address), place in by_source.items():
         frames = info[function].frames_at(address)
         assert place == ((frames[-1].file, frames[-1].line) if frames else None)
-    for (function, address), place in places(disassemble(cubin, ("-c", "-gp"))).items():
+    for (function, address), place in places(sass_text(cubin, ("-c", "-gp"))).items():
         assert info[function].ptx_line_at(address) == (place[1] if place else None)
 
 
 def addresses_of(cubin: bytes, opcode: str) -> list[int]:
-    sass = disassemble(cubin).splitlines()
+    sass = sass_text(cubin).splitlines()
     return [int(t.split("*")[1].strip("/"), 16) for t in sass if opcode in t and "/*" in t]
 
 

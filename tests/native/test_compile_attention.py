@@ -19,7 +19,7 @@ from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen.generation import assemble
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap.nvidia.sass import opcode
-from tkdebug.linemap.nvidia.tools import disassemble
+from tkdebug.linemap.nvidia.unread_code import sass_text
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 
 pytestmark = [needs_codegen, needs_nvdisasm]
@@ -68,7 +68,7 @@ def loops_of_products(cubin: bytes) -> list[list[str]]:
     texts: list[str] = []
     places: dict[str, int] = {}
     loops = []
-    for line in disassemble(cubin).splitlines():
+    for line in sass_text(cubin).splitlines():
         if label := _LABEL.match(line):
             places[label[1]] = len(texts)
         elif found := _INSTRUCTION.match(line):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import llvm_text
 import pytest
-from native_support import needs_codegen
+from native_support import needs_codegen, needs_nvdisasm
 
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import code_cache, generation, wire
@@ -16,6 +16,9 @@ from tkdebug.compiler.targets.nvptx.codegen.generation import generate
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode
 from tkdebug.errors import Frame
 from tkdebug.knobs import KNOBS
+from tkdebug.linemap.nvidia import unread_code
+from tkdebug.linemap.nvidia.tools import disassemble
+from tkdebug.process import disk_cache
 
 pytestmark = needs_codegen
 POSIX = pytest.mark.skipif(os.name != "posix", reason="owners and modes as POSIX has them")
@@ -36,7 +39,7 @@ def _no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def files() -> list[Path]:
-    return sorted(path for path in code_cache.directory().rglob("*") if path.is_file())
+    return sorted(path for path in disk_cache.directory().rglob("*") if path.is_file())
 
 
 def same(one: NativeCode, other: NativeCode) -> bool:
@@ -140,6 +143,28 @@ def test_line_table_of_the_wrong_types_is_damage(
     assert "is damaged" in capsys.readouterr().err
 
 
+@needs_nvdisasm
+def test_machine_code_that_was_disassembled_is_read_from_the_disk(
+    code: NativeCode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def again() -> str:
+        unread_code.sass_text.cache_clear()
+        return unread_code.sass_text(code.cubin)
+
+    text = again()
+    assert text == disassemble(code.cubin)
+    (path,) = files()
+    monkeypatch.setattr(unread_code, "disassemble", None)
+    assert again() == text
+    monkeypatch.setattr(unread_code, "disassemble", lambda cubin, options: text)
+    path.write_bytes(path.read_bytes()[:-3])
+    assert again() == text
+    assert f"{path}: compiled kernel is damaged" in capsys.readouterr().err
+    monkeypatch.setattr(unread_code, "_maker", lambda *of: "another nvdisasm's")
+    monkeypatch.setattr(unread_code, "disassemble", lambda cubin, options: "other")
+    assert again() == "other"
+
+
 @POSIX
 @pytest.mark.usefixtures("_no_worker")
 @pytest.mark.parametrize("mode", [0o020, 0o002])
@@ -208,7 +233,7 @@ def test_kernel_kept_under_a_lenient_umask_is_used(code: NativeCode) -> None:
 def test_nothing_is_kept_where_others_can_write(
     code: NativeCode, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = code_cache.directory() / "d1"
+    folder = disk_cache.directory() / "d1"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
     code_cache.store("d1" * 32, "k", code)
@@ -236,7 +261,7 @@ def test_trim_removes_what_was_used_longest_ago(code: NativeCode) -> None:
         os.utime(path, ns=(age * 10**9, age * 10**9))
     code_cache.load(keys[0], "k")  # used just now
     size = files()[0].stat().st_size
-    code_cache.trim(code_cache.directory(), 5 * size)
+    disk_cache.trim(disk_cache.directory(), 5 * size)
     kept = [key for key in keys if code_cache.load(key, "k") is not None]
     assert kept == [keys[0], *keys[-3:]]
 
@@ -270,7 +295,7 @@ def test_code_too_large_for_a_file_is_not_kept_and_that_is_said(
     code: NativeCode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(wire, "MAX_BODY_BYTES", 10)
-    code_cache._say_once.cache_clear()
+    disk_cache._say_once.cache_clear()
     code_cache.store("ab" * 32, "k", code)
     assert files() == []
     assert "compiled kernels are not kept: got " in capsys.readouterr().err

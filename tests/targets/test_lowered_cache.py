@@ -20,8 +20,9 @@ import tkdebug.language as tl
 from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.sites.checks import CheckOptions
 from tkdebug.compiler.targets.nvptx import lowered_cache
-from tkdebug.compiler.targets.nvptx.codegen import code_cache, wire
+from tkdebug.compiler.targets.nvptx.codegen import wire
 from tkdebug.knobs import KNOBS
+from tkdebug.process import disk_cache
 from tkdebug.records.events import KernelCompiled
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.compile.native_compilation import compile_native_kernel
@@ -95,7 +96,7 @@ def stored(filled: Path, lowerings: list[str]) -> Path:
     """The entry of a kernel that was compiled before."""
     assert KNOBS.cache_dir is not None
     shutil.copytree(filled, KNOBS.cache_dir)
-    (path,) = code_cache.directory().glob(f"lowered-*/*{code_cache.SUFFIX}")
+    (path,) = disk_cache.directory().glob(f"lowered-*/*{disk_cache.SUFFIX}")
     lowerings.clear()
     return path
 

@@ -1,8 +1,8 @@
 """Machine code that was not read into its line table yet.
 
 A compile has all of a line table but the instructions. Reading these takes nvdisasm, half a second
-for a kernel, so it is left until the table is used: a script never waits for it. `line_table` reads
-finished tables.
+for a kernel that no process had read before, so it is left until the table is used: a script never
+waits for it. `line_table` reads finished tables.
 
 Code of local functions gets the line of their calls, if that is one line. Calls are read off
 nvdisasm's text, which prints the callee's symbol; without it nothing is known.
@@ -10,16 +10,21 @@ nvdisasm's text, which prints the callee's symbol; without it nothing is known.
 
 from __future__ import annotations
 
+import hashlib
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import TypeVar
 
 from tkdebug.linemap.line_table import Instruction, LineTable
 from tkdebug.linemap.nvidia.cubins import CubinError, FunctionLines, read_line_info
 from tkdebug.linemap.nvidia.sass import SassInstruction, encoded_at, opcode, parse_sass
-from tkdebug.linemap.nvidia.tools import DisassemblyError, disassemble
+from tkdebug.linemap.nvidia.tools import DisassemblyError, disassemble, find_nvdisasm
 from tkdebug.linemap.parts import Frames, LocalFunction, holding
+from tkdebug.process import disk_cache
 
 _CALLEE = re.compile(r"`\(([^)]+)\)")
 _T = TypeVar("_T")
@@ -128,10 +133,43 @@ def read_sass(cubin: bytes) -> Sass:
     """SASS by function; empty if there is no nvdisasm, or none for this architecture."""
     for options in (("-c", "-lrm", "count"), ("-c",)):
         try:
-            return parse_sass(disassemble(cubin, options))
+            return parse_sass(sass_text(cubin, options))
         except DisassemblyError:
             continue
     return {}
+
+
+@lru_cache(maxsize=16)
+def sass_text(cubin: bytes, options: tuple[str, ...] = ("-c",)) -> str:
+    """SASS text of `cubin`, as `disassemble` gives it; from the disk where it was made before.
+
+    Raises:
+        DisassemblyError: there is no nvdisasm, or it fails.
+    """
+    program = find_nvdisasm()
+    if program is None:
+        return disassemble(cubin, options)
+    name = hashlib.sha256(cubin).hexdigest() + disk_cache.SUFFIX
+    path = disk_cache.directory() / f"sass-{_maker(program, options)}" / name
+    text = disk_cache.read_entry(path, _unpacked)
+    if text is None:
+        text = disassemble(cubin, options)
+        packed = zlib.compress(text.encode(), 1)
+        disk_cache.write_entry(path, lambda: packed)
+    return text
+
+
+def _maker(program: Path, options: tuple[str, ...]) -> str:
+    status = program.stat()
+    identity = (str(program), status.st_size, status.st_mtime_ns, options)
+    return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
+
+
+def _unpacked(data: bytes) -> str:
+    try:
+        return zlib.decompress(data).decode()
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
 
 
 def plain_instructions(

@@ -112,9 +112,9 @@ class Binary:
         Raises:
             TkError: nvdisasm is not installed.
         """
-        from tkdebug.linemap.nvidia.tools import disassemble
+        from tkdebug.linemap.nvidia.unread_code import sass_text
 
-        return disassemble(self.cubin)
+        return sass_text(self.cubin)
 
 
 @dataclass(frozen=True, slots=True)

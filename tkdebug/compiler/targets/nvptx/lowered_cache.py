@@ -2,7 +2,7 @@
 
 Beside the LLVM IR an entry holds what the passes did, as sessions record it, so nobody sees whether
 a kernel was lowered now; only the times of its passes are those of the compile that made the entry.
-GPU IR is made again when somebody asks for it. The files are those of `codegen.code_cache`, with
+GPU IR is made again when somebody asks for it. The files are those of `disk_cache`, with
 its invariants; an entry that code generation refuses is lowered again.
 
 Invariant: all that the passes and the lowering read is in the key: the Tile IR with its locations
@@ -41,6 +41,7 @@ from tkdebug.compiler.targets.nvptx.compile import (
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap.parts import Frames, OpPlace
 from tkdebug.plugins import names
+from tkdebug.process import disk_cache
 from tkdebug.process.forks import renew_after_forks
 from tkdebug.records.columns import data_coders
 from tkdebug.records.events import CompilerPass
@@ -147,9 +148,9 @@ def lower(
         )
     prepared = prepare(module, options, target, on_run=on_run)
     key = _key(prepared, observers.recorder)
-    path = _folder() / f"{key}{code_cache.SUFFIX}"
+    path = _folder() / f"{key}{disk_cache.SUFFIX}"
     if not KNOBS.always_compile:
-        found = code_cache.read_entry(path, lambda data: _decode(data, key, prepared.symbol))
+        found = disk_cache.read_entry(path, lambda data: _decode(data, key, prepared.symbol))
         if found is not None:
             if on_resources is not None:
                 on_resources(prepared.threads, found.shared_bytes)
@@ -157,7 +158,7 @@ def lower(
                 observers.recorder.add(_snapshots(found), found.passes)
             return _restored(found, prepared)
     lowered, entry = _lowered(prepared, observers)
-    code_cache.write_entry(path, lambda: _encode(entry, key, prepared.symbol))
+    disk_cache.write_entry(path, lambda: _encode(entry, key, prepared.symbol))
     return lowered
 
 
@@ -205,7 +206,7 @@ def _key(prepared: Prepared, recorder: SnapshotRecorder | None) -> str:
 
 
 def _folder() -> Path:
-    return code_cache.directory() / f"lowered-{_compiler()[:16]}"
+    return disk_cache.directory() / f"lowered-{_compiler()[:16]}"
 
 
 @lru_cache(maxsize=1)
