@@ -1,6 +1,10 @@
 """Recorded runs on a GPU: times by CUPTI, and torch's kernels beside ours."""
 
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -101,9 +105,31 @@ def test_launches_of_threads_have_their_own_kernels(tensors, path):
     assert all(grids[a.launch] == a.grid for a in activities if a.launch)
 
 
-def test_torch_profiler_works_beside_the_recorder(tensors, path):
+def test_torch_profiler_works_beside_the_recorder(path):
+    # In a process of its own: torch's profiler keeps CUPTI until its process ends.
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import {__name__} as here; here.profile_and_record({str(path)!r})",
+        ],
+        cwd=Path(__file__).parent,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    launches, _ = read(path)
+    assert launches[0].time_source == "cupti"
+    assert launches[1].time_source.startswith("events")
+
+
+def profile_and_record(path):
     from torch.profiler import ProfilerActivity, profile
 
+    x = torch.zeros(1 << 20, device="cuda")
+    tensors = x, torch.empty_like(x)
     with Recorder(path, output=False):
         launch(tensors)
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as prof:
@@ -111,6 +137,3 @@ def test_torch_profiler_works_beside_the_recorder(tensors, path):
             torch.cuda.synchronize()
     events = [e for e in prof.events() if "CUDA" in str(e.device_type)]
     assert sum("add_one" in e.name for e in events) == 1
-    launches, _ = read(path)
-    assert launches[0].time_source == "cupti"
-    assert launches[1].time_source.startswith("events")
