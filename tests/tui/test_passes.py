@@ -21,8 +21,8 @@ from tkdebug.linemap.line_table import AssemblerNote
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.passes import text_diff_rows
 from tkdebug.tui.widgets.code_view import CodeView
+from tkdebug.tui.widgets.line_list import TextList
 from tkdebug.tui.widgets.table import Table
-from tkdebug.tui.widgets.text_list import TextList
 
 SCRIPT = """\
 import torch

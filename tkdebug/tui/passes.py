@@ -37,8 +37,8 @@ from tkdebug.tui.pane import Pane
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 from tkdebug.tui.widgets.dialogs import KERNEL_DETAILS, PickScreen, kernel_choices, kernel_title
 from tkdebug.tui.widgets.find import FindBar
+from tkdebug.tui.widgets.line_list import TextList
 from tkdebug.tui.widgets.table import Cell, Column, Table
-from tkdebug.tui.widgets.text_list import TextList
 from tkdebug.tui.widgets.typing_keys import take_keys, typing_key
 
 MAX_ROWS = 50_000
