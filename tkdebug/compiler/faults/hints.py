@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, scf, tt, ttng
@@ -253,8 +254,10 @@ def stride_hint(
         accessed: the tensor that it left.
         arguments: the arguments of the launch, by name.
     """
+    if accessed.name is None or len(accessed.shape) < 2:
+        return None
     kernel = _kernel(op.location.frames[0])
-    if kernel is None or accessed.name is None or len(accessed.shape) < 2:
+    if kernel is None:
         return None
     strides = accessed.strides
     axes: list[int] = []
@@ -277,16 +280,22 @@ def stride_hint(
 
 def _kernel(place: Frame) -> ast.FunctionDef | None:
     """The function around a place; the innermost of its name."""
-    try:
-        tree = ast.parse("".join(source_lines(place.file)))
-    except SyntaxError:
-        return None
     found = None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == place.function:
+    for node in _functions("".join(source_lines(place.file))):
+        if node.name == place.function:
             if node.lineno <= place.line <= (node.end_lineno or node.lineno):
                 found = node
     return found
+
+
+@lru_cache(maxsize=4)
+def _functions(source: str) -> tuple[ast.FunctionDef, ...]:
+    # A launch may have many faults in one file.
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return ()
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
 def _factors(kernel: ast.FunctionDef, tensor: str, line: int | None = None) -> Iterator[str]:
