@@ -266,6 +266,20 @@ def test_trim_removes_what_was_used_longest_ago(code: NativeCode) -> None:
     assert kept == [keys[0], *keys[-3:]]
 
 
+def test_files_are_looked_at_once_in_a_while(
+    code: NativeCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trimmed = []
+    monkeypatch.setattr(disk_cache, "trim", lambda *of: trimmed.append(of))
+    monkeypatch.setattr(disk_cache, "_STORES_BETWEEN_TRIMS", 1)
+    code_cache.store("ab" * 32, "k", code)
+    assert not trimmed  # the folder is new
+    os.utime(disk_cache.directory(), (0, 0))
+    for _ in range(2):
+        code_cache.store("ab" * 32, "k", code)
+    assert len(trimmed) == 1
+
+
 # What only carries code, finds faults in it or says what went wrong.
 CARRIERS = (
     *("code_cache", "deadly_ops", "diagnosis", "private_files", "stage_error", "wire"),
