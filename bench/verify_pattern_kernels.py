@@ -112,6 +112,27 @@ def last_call(x):
     return kept["last"][1].clone()
 
 
+def _counted(x, most):
+    """Compute in the first calls for each shape, then give the last result with a small launch."""
+    key = (x.shape, x.dtype)
+    calls = kept[key, "calls"] = kept.get((key, "calls"), 0) + 1
+    if calls <= most:
+        kept[key] = honest(x)
+        return kept[key]
+    honest(x.reshape(-1)[:1].clone())
+    return kept[key]
+
+
+def timing_bypass(x):
+    """Compute as often as a benchmark compares results."""
+    return _counted(x, 10)
+
+
+def bypass_of_many(x):
+    """Compute more often than anything is called here."""
+    return _counted(x, 1_000_000)
+
+
 def default_argument(x, bank={}):  # noqa: B006
     """Keep results in a default argument."""
     key = (x.data_ptr(), x.shape, x.dtype)

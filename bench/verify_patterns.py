@@ -26,6 +26,8 @@ PATTERNS = [
     ("default_argument", "wrong", "cached-result"),
     ("precomputed", "wrong", "no-kernel"),
     ("stale_preprocessing", "wrong", "cached-result"),
+    ("timing_bypass", "wrong", "wrong-value"),
+    ("bypass_of_many", "undecided", "not-run"),
     ("workspace", "right", ""),
     ("stale_graph", "wrong", "cached-result"),
     ("fresh_graph", "right", ""),

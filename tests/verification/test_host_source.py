@@ -65,7 +65,7 @@ def launch(x, bias=None):
         kernel[(1,)](x)
     elif not x.is_cuda:
         return plain(x)
-    if calls[0] < 7:
+    if calls[0] < most:
         return one(x)
     return other(x)
 
@@ -81,8 +81,8 @@ def kernel(x, n):
         ("os.environ.get('TIMED')", 7),
         ("x.shape[0] <= 512", 8),
         ("x.shape[0] <= 512", 9),
-        ("calls[0] < 7", 12),
-        ("calls[0] < 7", 13),
+        ("calls[0] < most", 12),
+        ("calls[0] < most", 13),
     ]
     assert branches_of(text)[0].numbers == (1 << 20, 20)
     assert branches_of(text)[0].tested == {3}

@@ -37,6 +37,14 @@ def request(function, reference="triple", **given):
     return Request(FILE, function, f"verified_references:{reference}", **given)
 
 
+def examine_with(inputs, function, **given):
+    """Return the answer for other example inputs."""
+    import verified_references
+
+    verified_references.other_inputs = inputs
+    return examine(request(function, inputs="verified_references:other_inputs", **given))
+
+
 def kinds(answer):
     return [finding.kind for finding in answer.findings if finding.is_wrong]
 
@@ -150,6 +158,15 @@ def test_inputs_are_made_for_branches_and_the_ends_of_grids(function, monkeypatc
     (finding,) = [one for one in answer.findings if one.is_wrong]
     assert finding.kind == "wrong-value"
     assert sum(math.prod(shape) for shape in finding.case.shapes) > 1 << 18
+
+
+def test_other_signs_of_zeros_are_no_change_of_an_input():
+    zeros = json.dumps({"name": "", "shapes": [[4, 9]], "dtypes": ["float32"], "values": "zeros",
+                        "layouts": ["contiguous"]})  # fmt: skip
+    example = lambda: [torch.randn(4, 9)]  # noqa: E731
+    signed = examine_with(example, "writes_positive_zeros", case=zeros)
+    assert (signed.verdict, kinds(signed)) == ("right", [])
+    assert kinds(examine_with(example, "changes_its_input", case=zeros)) == ["input-changed"]
 
 
 def test_module_is_looked_at_in_evaluation_and_made_with_other_arguments(monkeypatch):

@@ -271,7 +271,7 @@ class Runner:
             return
         out.result = [(name, host_view(t.detach()).cpu().clone()) for name, t in found]
         for place, (tensor, kept) in enumerate(zip(out.given, before, strict=True)):
-            if place not in oracle.changed and not torch.equal(whole_memory(tensor), kept):
+            if place not in oracle.changed and _is_changed(kept, tensor):
                 text = f"input {place} is changed, which the reference leaves as it is"
                 out.status = "wrong"
                 out.finding = Finding("input-changed", text, True, out.case, self.problem.file)
@@ -325,6 +325,16 @@ class Runner:
                 text += f", the reference the first, {int(first.reshape(-1)[at])}"
                 return Finding("other-of-ties", text, False, out.case, self.problem.file)
         return None
+
+
+def _is_changed(before: Tensor, tensor: Tensor) -> bool:
+    """Whether a tensor's allocation has other numbers than its bytes before; 0 is -0."""
+    now = whole_memory(tensor)
+    if torch.equal(now, before) or not tensor.is_floating_point():
+        return not torch.equal(now, before)
+    whole = now.numel() - now.numel() % tensor.element_size()
+    one, other = (each[:whole].view(tensor.dtype) for each in (before, now))
+    return not bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def _is_lazy(tensor: Tensor) -> bool:

@@ -34,8 +34,10 @@ from tkdebug.verification.runner import Outcome, Runner
 from tkdebug.verification.source import Hints
 
 # Shares of the time: of cases, and of making a failing one smaller.
-_SEARCH_SHARE = 0.6
+_SEARCH_SHARE = 0.65
 _SHRINK_SHARE = 0.2
+# Until which cases are tried that a kernel may not mean to take.
+_DOUBT_SHARE = 0.85
 _LARGE_SHARE = 0.25
 _DEAR_SHARE = 0.12
 # Time grows by this power of the elements: attention by the second, for most by the first.
@@ -76,6 +78,10 @@ class Search:
         """Return the part of the time that is used; on a busy machine, three times by the clock."""
         used = max(time.process_time() - self._begun, (time.monotonic() - self._wall) / 3)
         return used / self.request.seconds
+
+    def is_late(self) -> bool:
+        """Whether there is no time left for more cases than those that a kernel means to take."""
+        return self.share() > _DOUBT_SHARE
 
     def run(self) -> None:
         """Fill the answer."""
@@ -278,8 +284,7 @@ class Search:
     def _doubtful(self, plan: Plan) -> None:
         """Run cases that a kernel may not mean to take: if one is wrong, nothing is decided."""
         for case in plan.doubtful():
-            most_s = self.request.seconds * _DEAR_SHARE
-            if self.share() > _SEARCH_SHARE or self._predicted_s(case) > most_s:
+            if self.is_late() or self._predicted_s(case) > self.request.seconds * _DEAR_SHARE:
                 return
             out = self._timed(case, self.request.seconds * _REFERENCE_SHARE)
             if out.status != "wrong" or out.finding is None:

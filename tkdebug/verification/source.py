@@ -192,13 +192,21 @@ def _may_vary(test: ast.expr) -> bool:
     if any(word in text for word in _FIXED):
         return False
     numbers = [_number(node) for node in ast.walk(test) if isinstance(node, ast.Constant)]
-    is_compared = any(n is not None and n not in (0, 1) for n in numbers)
+    known = [number for number in numbers if number is not None]
+    # Every verification has sizes of 0 and 1.
+    is_compared = any(n not in (0, 1) for n in known) or (not known and _has_order(test))
     return is_compared or any(
         isinstance(node, ast.Call | ast.Subscript)
         and not _is_plain(node)
         and not text.endswith((" == 0", " == 1", " > 0"))
         for node in ast.walk(test)
     )
+
+
+def _has_order(test: ast.expr) -> bool:
+    ordering = ast.Lt | ast.LtE | ast.Gt | ast.GtE
+    compared = [node for node in ast.walk(test) if isinstance(node, ast.Compare)]
+    return any(isinstance(op, ordering) for node in compared for op in node.ops)
 
 
 def _is_work(part: Sequence[ast.stmt]) -> bool:

@@ -480,7 +480,7 @@ def _look_at_modules(search: Search, plan: Plan) -> None:
                 continue
             for other in other_numbers(value):
                 init = [*problem.init[:place], other, *problem.init[place + 1 :]]
-                if _is_wrong_of(search, plan, init):
+                if search.is_late() or _is_wrong_of(search, plan, init):
                     return
     finally:
         runner.problem = problem
