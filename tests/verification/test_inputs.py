@@ -9,6 +9,7 @@ from tkdebug.verification.inputs import (
     LIMITS_OF_INTEGERS,
     Example,
     dense_values,
+    has_other_signs,
     placed,
     values_of,
 )
@@ -57,8 +58,8 @@ def test_rows_of_inf_are_whole_rows_among_others():
 
 @pytest.mark.parametrize("kind", INDEX_VALUES)
 def test_integers_of_a_kind_are_other_ones(kind):
-    like = torch.full((4, 6), 7)
-    is_bool = kind.startswith("all")
+    like = torch.arange(24).flip(0).reshape(4, 6)
+    is_bool = kind.startswith("all ")
     like = like.bool() if is_bool else like
     made = values_of(like, (4, 6), kind, torch.Generator().manual_seed(1))
     wanted = {"negative indices": -1, "ignored indices": -100}.get(kind)
@@ -70,6 +71,38 @@ def test_indices_of_a_smaller_size_are_not_all_the_same():
     like = torch.tensor([4, 49, 30])
     made = values_of(like, (50,), "normal", torch.Generator().manual_seed(1), most=4)
     assert made.unique().tolist() == [0, 1, 2, 3, 4]
+
+
+def test_signs_are_others_than_the_example_s_where_they_are_asked_for():
+    example = Example([torch.rand(5, 6), torch.rand(5, 6), torch.randn(5, 6)])
+    assert example.unsigned == [0, 1]
+
+    def has_negative(values):
+        case = example.case().renamed("", values=values)
+        return [bool((t < 0).any()) for t in dense_values(example, case)]
+
+    assert has_negative("normal") == [False, False, True]
+    assert has_negative("signed") == [True, True, True]
+    assert has_negative("signed 1") == [False, True, True]
+    assert has_negative("negative") == [True, True, True]
+    assert not has_other_signs(example, example.case())
+    assert has_other_signs(example, example.case().renamed("", values="signed 1"))
+
+
+@pytest.mark.parametrize(("count", "most"), [(6, -1), (4, 20), (9, 20), (6, 7), (3, 100)])
+def test_offsets_stay_sorted_and_end_where_they_are_to(count, most):
+    like = torch.tensor([0, 3, 5, 9, 12, 20])
+    made = values_of(like, (count,), "normal", torch.Generator().manual_seed(1), most=most)
+    assert made.tolist() == sorted(made.tolist())
+    assert (len(made), made[0], made[-1]) == (count, 0, 20 if most < 0 else most)
+
+
+def test_offsets_are_others_between_the_same_ends():
+    like = torch.tensor([0, 3, 5, 9, 12, 20])
+    made = values_of(like, (6,), "other offsets", torch.Generator().manual_seed(1))
+    assert (made[0], made[-1]) == (0, 20)
+    assert made.tolist() == sorted(made.tolist()) != like.tolist()
+    assert len(made.unique()) < 6
 
 
 def test_limits_of_integers_are_both_limits():

@@ -39,6 +39,7 @@ class Example:
     Attributes:
         tensors: its tensors in host memory, in order.
         numbers: its numbers.
+        unsigned: positions of tensors that have no negative numbers.
     """
 
     def __init__(self, arguments: Sequence[Any]) -> None:
@@ -51,6 +52,7 @@ class Example:
         device = [t.device.type for t in self.tensors]
         self.is_on_gpu = "cuda" in device
         self.tensors = [host_view(t.detach()).cpu().clone() for t in self.tensors]
+        self.unsigned = [place for place, t in enumerate(self.tensors) if _is_unsigned(t)]
 
     def _walk(self, value: Any, path: tuple[Any, ...]) -> None:
         if isinstance(value, Tensor):
@@ -206,14 +208,42 @@ VALUES: Mapping[str, Callable[..., Tensor]] = {
     "inf": _with((math.inf, -math.inf)),
     "rows of -inf": _masked_rows,
 }
+# Numbers of both signs where the example has none that are negative; with a number, of one tensor.
+# Where the reference makes NaNs of negative numbers, they are no inputs.
+SIGNED = "signed"
+_NEGATIVE = (SIGNED, "negative", "low")
 SPECIAL_VALUES = ("nan", "inf", "rows of -inf")
 
 
 def _every_third(drawn: Tensor, value: int) -> Tensor:
-    """Return integers of which every third, from the second on, is one value."""
+    """Return integers of which every third is one value; others in each tensor."""
     made = drawn.reshape(-1).clone()
-    made[min(1, made.numel() - 1) :: 3] = value
+    made[int(drawn.sum()) % min(3, made.numel()) :: 3] = value
     return made.reshape(drawn.shape)
+
+
+def _negated(drawn: Tensor) -> Tensor:
+    """Return integers of which most are negative; others in each tensor."""
+    rng = torch.Generator().manual_seed(int(drawn.sum()) % 997)
+    return torch.where(torch.rand(drawn.shape, generator=rng) < 0.7, -drawn - 1, drawn)
+
+
+def _other_offsets(drawn: Tensor) -> Tensor:
+    """Return integers that never fall with others between their ends, some of them equal."""
+    flat = drawn.reshape(-1)
+    if flat.numel() < 3 or bool((flat[1:] < flat[:-1]).any()):
+        return drawn
+    made = flat.clone()
+    made[1:-1] = made[1:-1].roll(1).cummax(0).values
+    made[1:-1:2] = made[0]
+    return made.cummax(0).values.reshape(drawn.shape)
+
+
+def _half(drawn: Tensor, first: int) -> Tensor:
+    """Return bools that are true in one half of each row, as masks of padding are."""
+    columns = torch.arange(drawn.shape[-1] if drawn.dim() else 1)
+    is_first = columns < (len(columns) + 1) // 2
+    return (is_first if first else ~is_first).expand(drawn.shape).clone()
 
 
 def _at_limits(drawn: Tensor) -> Tensor:
@@ -230,15 +260,27 @@ INDEX_VALUES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "ignored indices": lambda drawn: _every_third(drawn, -100),
     "equal indices": lambda drawn: torch.full_like(drawn, int(drawn.reshape(-1)[0])),
     "large integers": lambda drawn: drawn * 0 + 70_000 - drawn,
-    "negated integers": lambda drawn: -drawn - 1,
+    "zero integers": torch.zeros_like,
+    "other offsets": lambda drawn: _other_offsets(drawn),
+    "negated integers": _negated,
     "large negative integers": lambda drawn: drawn - 70_000,
     "all true": torch.ones_like,
     "all false": torch.zeros_like,
+    "all of the first half": lambda drawn: _half(drawn, 1),
+    "all of the second half": lambda drawn: _half(drawn, 0),
 }
 # Integers whose sums wrap: a kernel may not mean to take them.
 LIMITS_OF_INTEGERS = "limits of integers"
+# Kinds outside of the example's range. Where a reference takes numbers out of a tensor, Python's
+# slices accept any, and nothing is known of them.
+OUTSIDE = frozenset(
+    (
+        *("negative indices", "ignored indices", "large integers", "large negative integers"),
+        *("negated integers", LIMITS_OF_INTEGERS),
+    )
+)
 _ALL_INDEX_VALUES = {**INDEX_VALUES, LIMITS_OF_INTEGERS: _at_limits}
-_OF_BOOLS = ("all true", "all false")
+_OF_BOOLS = tuple(kind for kind in INDEX_VALUES if kind.startswith("all "))
 NEAR = "near "
 
 
@@ -248,6 +290,8 @@ def near_name(limits: Sequence[float]) -> str:
 
 
 def _made_by(kind: str) -> Callable[..., Tensor]:
+    if kind in ("given", SIGNED):
+        return VALUES["normal"]
     if kind.startswith(NEAR):
         return _near([float(one) for one in kind.removeprefix(NEAR).split()])
     return VALUES[kind]
@@ -261,7 +305,7 @@ def values_of(
     Args:
         example: the problem's tensor, whose mean, spread and sign count.
         shape: of the result.
-        kind: a name of `VALUES`, "given", or one of `near_name`.
+        kind: a name of `VALUES`, "given", `SIGNED`, or one of `near_name`.
         rng: the source of random numbers.
         most: the largest integer; -1 for the example's.
     """
@@ -274,30 +318,46 @@ def values_of(
     if not example.is_floating_point():
         drawn = _integers(example, shape, rng, most)
         is_plain = change is None or kind in _OF_BOOLS or not drawn.numel()
+        is_plain |= kind in OUTSIDE and _is_sorted(example)  # offsets
         return drawn if is_plain or change is None else change(drawn).to(example.dtype)
     kind = "normal" if change is not None else kind
     normal = torch.randn(tuple(shape), generator=rng, dtype=torch.float32)
     wide = example.double()
     finite = wide[wide.isfinite()]
-    if kind in ("given", "normal") and finite.numel():
+    if kind in ("given", "normal", SIGNED) and finite.numel():
         std = float(finite.std()) if finite.numel() > 1 else 0.0
-        normal = normal * (std or 1.0) + float(finite.mean())
-        kind = "normal"
+        mean = 0.0 if kind == SIGNED else float(finite.mean())
+        normal = normal * (std or 1.0) + mean
     made = _made_by(kind)(normal, example, rng)
-    if finite.numel() and bool((finite >= 0).all()) and finite.numel() > 3:
+    if kind not in _NEGATIVE and _is_unsigned(example):
         made = made.abs()
     return made.to(example.dtype)
 
 
+def _is_unsigned(example: Tensor) -> bool:
+    """Whether a float tensor may be meant to have no negative numbers."""
+    if not example.is_floating_point():
+        return False
+    finite = example[example.isfinite()]
+    return finite.numel() > 3 and bool((finite >= 0).all())
+
+
+def _is_sorted(example: Tensor) -> bool:
+    flat = example.reshape(-1)
+    return flat.numel() > 2 and bool((flat[1:] >= flat[:-1]).all())
+
+
 def _integers(example: Tensor, shape: Sequence[int], rng: torch.Generator, most: int) -> Tensor:
-    """Return integers within the example's range; sorted ones, such as offsets, as they are."""
+    """Return integers within the example's range; sorted ones, such as offsets, stay sorted."""
     if not example.numel():
         return example.new_zeros(tuple(shape))
     flat = example.reshape(-1)
-    is_sorted = flat.numel() > 2 and bool((flat[1:] >= flat[:-1]).all())
     count = math.prod(shape)
-    if is_sorted:
-        return flat.repeat(-(-count // flat.numel()) or 1)[:count].reshape(tuple(shape)).clone()
+    if _is_sorted(example):
+        places = torch.linspace(0, flat.numel() - 1, count).round().long()
+        last = int(flat[-1])
+        kept = flat[places].reshape(tuple(shape))
+        return kept * most // last if 0 <= most != last > 0 else kept
     low, high = int(flat.min()), int(flat.max())
     if most >= 0:
         high = min(high, most)
@@ -394,6 +454,11 @@ LEAST_AXES: Mapping[str, int] = {
 }
 
 
+def has_other_signs(example: Example, case: Case) -> bool:
+    """Whether a case has negative numbers where the example has none."""
+    return bool(example.unsigned) and case.values.partition(" ")[0] in _NEGATIVE
+
+
 def size_elems(case: Case) -> int:
     """Return the number of elements of a case's tensors."""
     return sum(math.prod(shape) for shape in case.shapes)
@@ -404,9 +469,14 @@ def dense_values(example: Example, case: Case) -> list[Tensor]:
     rng = torch.Generator().manual_seed(case.seed)
     made = []
     parts = zip(example.tensors, case.shapes, case.dtypes, case.layouts, strict=True)
-    for given, shape, dtype, layout in parts:
+    for place, (given, shape, dtype, layout) in enumerate(parts):
         like = given.to(getattr(torch, dtype))
-        values = values_of(like, shape, case.values, rng, case.most)
+        kind, _, only = case.values.partition(" ")
+        if kind != SIGNED:
+            kind = case.values
+        elif only and int(only) != place:
+            kind = "normal"
+        values = values_of(like, shape, kind, rng, case.most)
         axis = _EXPANDED.get(layout)
         if axis is not None and values.dim() and values.shape[axis]:
             values = values.narrow(axis, 0, 1).expand(values.shape).contiguous()

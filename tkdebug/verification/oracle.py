@@ -114,6 +114,7 @@ class Oracle:
         has_inf: whether an input has infinite ones.
         has_special: whether an input has infinite ones or NaNs.
         aliases: whether a result is memory of an input.
+        reads_numbers: whether it takes numbers out of tensors of integers.
     """
 
     expected: list[Expected]
@@ -126,6 +127,13 @@ class Oracle:
     has_inf: bool = False
     has_special: bool = False
     aliases: bool = False
+    reads_numbers: bool = False
+
+    @property
+    def makes_nans(self) -> bool:
+        """Whether a result has NaNs, and no input is one or infinite."""
+        floats = [one.exact for one in self.expected if one.exact.is_floating_point()]
+        return not self.has_special and any(bool(exact.isnan().any()) for exact in floats)
 
     def tolerance_text(self) -> str:
         """Return how the tolerance came about, in words."""
@@ -218,7 +226,8 @@ def ask(
     text = str(dtype).removeprefix("torch.")
     has_empty = any(not t.numel() for t in before)
     has_inf = any(bool(t.isinf().any()) for t in before if t.is_floating_point())
-    has = (has_empty, has_inf, has_inf or has_nan, aliases)
+    reads = "_local_scalar_dense" in exact_mode.ops or not exact_mode.takes_integers
+    has = (has_empty, has_inf, has_inf or has_nan, aliases, reads)
     return Oracle(expected, changed, exact_mode.ops, longest, unit, text, *has)
 
 

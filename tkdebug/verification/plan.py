@@ -16,6 +16,7 @@ from tkdebug.verification.inputs import (
     LAYOUTS,
     LEAST_AXES,
     LIMITS_OF_INTEGERS,
+    SIGNED,
     VALUES,
     Example,
     near_name,
@@ -74,7 +75,8 @@ class Group:
         numbers: positions of numbers that have the same value.
         size: in the example.
         small: another that the reference takes.
-        bounds: whether integers of the example look like indices below it.
+        bounds: whether integers of the example look like indices below it, or offsets up to it.
+        ends: whether they look like offsets.
     """
 
     places: tuple[tuple[int, int], ...]
@@ -82,6 +84,7 @@ class Group:
     size: int
     small: int
     bounds: bool = False
+    ends: bool = False
 
 
 @dataclass
@@ -161,8 +164,8 @@ class Sizes:
         accepts: Accepts,
     ) -> None:
         others = _others(size, number)
-        bounds = size // 2 - 1 <= self.most < size
-        whole = Group(tuple(places), tuple(numbers), size, size, bounds)
+        bounds, ends = size // 2 - 1 <= self.most <= size, self.most == size
+        whole = Group(tuple(places), tuple(numbers), size, size, bounds, ends)
         tied = self._accepted(whole, others, accepts)
         if tied is None and numbers:
             numbers = ()
@@ -180,12 +183,13 @@ class Sizes:
             for some in itertools.combinations(list(left), count):
                 if not set(some) <= set(left) or len(left) == count:
                     continue
-                found = self._accepted(Group(some, (), size, size, bounds), others, accepts)
+                some_group = Group(some, (), size, size, bounds, ends)
+                found = self._accepted(some_group, others, accepts)
                 if found is not None:
                     self.groups.append(found)
                     left = [place for place in left if place not in some]
         if left:
-            rest = Group(tuple(left), tuple(numbers), size, size, bounds)
+            rest = Group(tuple(left), tuple(numbers), size, size, bounds, ends)
             found = self._accepted(rest, others, accepts)
             self.groups += [] if found is None else [found]
 
@@ -235,7 +239,8 @@ def with_size(case: Case, group: Group, size: int) -> Case:
         numbers[place] = size
     most = case.most
     if group.bounds and size > 0:
-        most = size - 1 if most < 0 else min(most, size - 1)
+        last = size if group.ends else size - 1
+        most = last if most < 0 or group.ends else min(most, last)
     return replace(case, shapes=tuple(map(tuple, shapes)), numbers=tuple(numbers), most=most)
 
 
@@ -321,7 +326,7 @@ class Plan:
         """Yield other integers and bools: the reference says which it takes."""
         kinds = {dtype for dtype in self.given.dtypes if "float" not in dtype}
         for turn, values in enumerate(INDEX_VALUES if kinds else ()):
-            is_of_bools = values.startswith("all")
+            is_of_bools = values.startswith("all ")
             if kinds - {"bool"} if not is_of_bools else "bool" in kinds:
                 yield self.middle.renamed(
                     f"values {values}", values=values, seed=self.seed + 470 + turn
@@ -480,6 +485,11 @@ class Plan:
         if size_elems(self.given) <= _MANY_ELEMENTS:
             name = "other values in the example's sizes"
             yield self.given.renamed(name, values="normal", seed=self.seed + 460)
+        unsigned = self.example.unsigned
+        alone = [f"{SIGNED} {place}" for place in unsigned] if len(unsigned) > 1 else []
+        for turn, values in enumerate((SIGNED, *alone) if unsigned else ()):
+            name = f"values {values}"
+            yield self.middle.renamed(name, values=values, seed=self.seed + 480 + turn)
         for turn, values in enumerate(VALUES):
             if values != "normal":
                 yield self.middle.renamed(
@@ -533,6 +543,8 @@ class Plan:
                 if size_elems(grown) <= _MOST_ELEMENTS // 4:
                     case = grown
             values = rng.choice(("normal", "normal", "positive", "large", "integers", "negative"))
+            if values == "normal" and self.example.unsigned:
+                values = SIGNED
             layouts = [rng.choice(("contiguous", *_RANDOM_LAYOUTS)) for _ in case.shapes]
             dtypes = list(case.dtypes)
             if rng.random() < 0.3 and floats:

@@ -171,6 +171,8 @@ class Lifted(Mode):  # type: ignore[no-untyped-call]
         self.ops: dict[str, Work] = {}
         # Of floats that became integers: those that are none.
         self.undefined: list[Tensor] = []
+        # Whether an op computes with integers of tensors, rather than Python with numbers of them.
+        self.takes_integers = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -183,6 +185,8 @@ class Lifted(Mode):  # type: ignore[no-untyped-call]
             kwargs["device"] = torch.device("cpu")
         name = func.overloadpacket.__name__
         note_op(self.ops, name, args)
+        if not (func.is_view or name == "_local_scalar_dense"):
+            self.takes_integers |= any(_is_integer(one) for one in args)
         if name == "_to_copy" and self.rounding is None and _is_wide(args[0]):
             self._note_undefined(args[0], kwargs.get("dtype"))
         rounding = self.rounding
@@ -282,6 +286,13 @@ def note_op(ops: dict[str, Work], name: str, args: Sequence[Any]) -> None:
             work.cost *= math.prod(second.shape[2:])
     else:
         work.cost += most * (_COMPOSITE_COST if name in _COMPOSITES else 1.0)
+
+
+def _is_integer(value: Any) -> bool:
+    if isinstance(value, list | tuple):  # as `index` takes them
+        return any(_is_integer(one) for one in value)
+    is_tensor = isinstance(value, Tensor) and not value.is_floating_point()
+    return is_tensor and value.dtype is not torch.bool
 
 
 def _is_wide(value: Any) -> bool:
