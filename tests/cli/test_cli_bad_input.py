@@ -222,11 +222,11 @@ def test_view_without_a_terminal_names_the_report(run_main, tmp_path):
     with Recorder(path, output=False):
         pass
     line = error_line(run_main, "view", path)
-    assert f"needs a terminal; `tkdebug report {path}`" in line
+    assert f"needs a terminal with UTF-8 (LC_ALL=C.UTF-8); `tkdebug report {path}`" in line
 
 
 def test_tui_without_a_terminal_is_refused(run_main, write_script):
-    assert "are not a terminal; use --no-tui" in error_line(
+    assert "are not a terminal with UTF-8; use --no-tui" in error_line(
         run_main, "run", "--tui", write_script("")
     )
 

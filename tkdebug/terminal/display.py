@@ -105,11 +105,17 @@ def _is_terminal(stream: TextIO) -> bool:
 
 
 def has_terminal() -> bool:
-    """Whether stdin, stdout and stderr are a terminal that can move its cursor."""
+    """Whether stdin, stdout and stderr are a terminal that moves its cursor and takes UTF-8."""
     streams = (sys.stdin, sys.stdout, sys.stderr)
     if os.environ.get("TERM") == "dumb":
         return False
-    return all(stream is not None and stream.isatty() for stream in streams)
+    return all(
+        stream is not None and stream.isatty() and _is_utf8(stream.encoding) for stream in streams
+    )
+
+
+def _is_utf8(encoding: str) -> bool:
+    return encoding.lower().replace("_", "-") in ("utf-8", "utf8")
 
 
 def has_textual() -> bool:

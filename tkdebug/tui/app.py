@@ -185,13 +185,16 @@ class TkdebugApp(App[None]):
         if self._ending:
             return
         self._snapshot, self._failure = event.snapshot, ""
+        self._tabs.show_failure("")
         self._show(event.state)
 
     def on_session_failed(self, event: SessionFailed) -> None:
         """Report the error in the status; records that were read stay."""
         if self._ending:
             return
-        self._failure = event.reason
+        folder = "" if self._feed.session is None else f"{self._feed.session.path.parent}{os.sep}"
+        self._failure = display.shown(event.reason.replace(folder, ""), 300)
+        self._tabs.show_failure(self._failure)
         self._show_status()
 
     def on_output_changed(self, event: OutputChanged) -> None:

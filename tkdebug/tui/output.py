@@ -152,6 +152,7 @@ class OutputPane(Pane):
         self._output = OutputSnapshot()
         self._has_unseen = False
         self._asked_to_type = False
+        self._failure = ""
 
     @classmethod
     def make(cls, script: ScriptTraits) -> Pane:
@@ -198,6 +199,10 @@ class OutputPane(Pane):
             self.show_state(state)
             self.query_one("#output-view", OutputView).show(self._output)
 
+    def show_failure(self, failure: str) -> None:
+        """Say why the output cannot be read, unless it is that of the script on the pty."""
+        self._failure = "" if self._interactive else failure
+
     def show_output(self, output: OutputSnapshot, in_sight: bool) -> None:
         """Show the script's output so far."""
         self._output, self._has_unseen = output, not in_sight
@@ -222,6 +227,8 @@ class OutputPane(Pane):
         view.empty_text = (
             "the script has printed nothing yet" if state.going_on else "the script printed nothing"
         )
+        if self._failure:
+            view.empty_text = f"the recording cannot be read: {self._failure}"
         view.refresh()
         box = self.query_one("#input", Input)
         if box.display and not state.going_on:

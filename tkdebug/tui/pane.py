@@ -14,6 +14,7 @@ from tkdebug.instrument.session import Session
 from tkdebug.tui.debug.link import Said
 from tkdebug.tui.next_run import RunAgain
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot
+from tkdebug.tui.widgets.line_list import LineList
 from tkdebug.tui.widgets.typing_keys import is_letter_of_text, take_keys
 
 
@@ -61,6 +62,11 @@ class Pane(Container):
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Show the run as it is now; None for parts that do not exist yet."""
         raise NotImplementedError
+
+    def show_failure(self, failure: str) -> None:
+        """Say where there is nothing to show why the recording cannot be read; "": it can."""
+        for view in self.query(LineList):
+            view.show_failure(failure)
 
     def focus_main(self) -> None:
         """Focus the main widget of the pane."""

@@ -32,6 +32,9 @@ def status_line(
     line.append("tkdebug ", style=palette.STRONG)
     if snapshot is not None:
         line.append(f"{display.file_name(snapshot.run.script)}  ")
+    if failure:  # what else is known of it is old
+        line.append(f"✖ cannot be read: {failure}", style=palette.FAULT)
+        return line
     bad = 0 if snapshot is None else snapshot.failing
     if bad and state.phase == "ended" and state.number == 0:
         # A recorded run has the script's own status, which knows nothing of faults.
@@ -56,15 +59,13 @@ def status_line(
                 f"  {_plural(snapshot.warnings, 'warning', 'warnings')}", style=palette.WARNING
             )
         line.append(f"  {display.shown(snapshot.run.mode, 20)}", style=palette.MUTED)
-    elif not failure:
+    else:
         line.append(
             "   waiting for the recording to begin"
             if state.going_on
             else "   nothing was recorded",
             style=palette.MUTED,
         )
-    if failure:
-        line.append(f"   {display.shown(failure, 300)}", style=palette.FAULT)
     return line
 
 

@@ -60,7 +60,7 @@ class PaneTabs(TabbedContent):
         self._run: tuple[Snapshot | None, ScriptState, Session | None]
         self._run = None, ScriptState("starting"), None
         self._mounting = asyncio.Lock()
-        self._asked = opens
+        self._asked, self._failure = opens, ""
         self._is_clicked = False
         self._labels: dict[str, Text] = {}
         self.user_chose = False
@@ -99,6 +99,7 @@ class PaneTabs(TabbedContent):
                 await self.get_pane(pane.TAB).mount(pane)
                 pane.is_ready = True
                 pane.show(*self._run)
+                pane.show_failure(self._failure)
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Show the run as it is now in all panes, and after the names of their tabs."""
@@ -106,6 +107,14 @@ class PaneTabs(TabbedContent):
         for pane in self.panes:
             pane.show(snapshot, state, session)
         self.show_marks()
+
+    def show_failure(self, failure: str) -> None:
+        """Show in all panes why the recording cannot be read; "": it can."""
+        if failure != self._failure:
+            self._failure = failure
+            for pane in self.panes:
+                pane.show_failure(failure)
+            self.show(*self._run)
 
     def hear(self, said: Said) -> None:
         """Hand the debugger's news to the panes."""

@@ -77,7 +77,8 @@ class ViewCommand(Command):
             raise UsageError("view: the TUI needs the package textual; pip install textual")
         if not has_terminal():
             raise UsageError(
-                f"view: needs a terminal; `tkdebug report {path}` prints the run as text"
+                "view: needs a terminal with UTF-8 (LC_ALL=C.UTF-8); "
+                f"`tkdebug report {path}` prints the run as text"
             )
         from tkdebug.cli.runs.live import view_or_run
 

@@ -149,6 +149,7 @@ class SessionConnection:
         with self._lock:
             try:
                 if self._log_absent and self._was_written():
+                    check_file(self.path)
                     self._connection.close()
                     self._connection = self._connect()
                 return read()
@@ -187,8 +188,13 @@ class SessionConnection:
             draft.unlink(missing_ok=True)
 
     def _was_written(self) -> bool:
-        """Whether a writer has come since the file was opened; it may have left again."""
-        return log_size_bytes(self.path) is not None or _file_state(self.path) != self._file_state
+        """Whether a writer has come since the file was opened; it may have left again.
+
+        A file that was deleted can be read for as long as it is open.
+        """
+        state = _file_state(self.path)
+        is_other = state is not None and state != self._file_state
+        return is_other or log_size_bytes(self.path) is not None
 
     def _connect(self) -> sqlite3.Connection:
         connection = self._narrowed(self._connected())

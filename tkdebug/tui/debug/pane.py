@@ -171,6 +171,9 @@ class DebugPane(Pane):
                 self._ahead = 0
         self._show_phase()
 
+    def show_failure(self, failure: str) -> None:
+        """Ignore it: what is shown comes from the debugger."""
+
     def focus_main(self) -> None:
         """Focus the source."""
         take_keys(self.query_one("#debug-source"))

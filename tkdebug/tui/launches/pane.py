@@ -256,6 +256,8 @@ class LaunchesPane(FilteredPane):
         if self.filter_text:
             name = display.shown(self.filter_text, 60)
             text = f"no launch with …{name}… in its kernel or scopes; Esc: show all"
+        elif self._snapshot is not None and self._snapshot.launch_count:
+            text = f"reading {display.count(self._snapshot.launch_count)} launches…"
         elif self._state.going_on:
             text = "no kernel launched yet; press 4 to see what the script prints"
         elif self._snapshot is not None and self._snapshot.faults:

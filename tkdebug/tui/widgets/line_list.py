@@ -93,7 +93,7 @@ class LineList(ScrollView, OwnRows, can_focus=True):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.cursor = 0
-        self._empty_text = ""
+        self._empty_text = self._failure = ""
         self._block_end: int | None = None
         self._lines_above: int | None = None
         self._fitted = Size(0, 0)
@@ -107,6 +107,13 @@ class LineList(ScrollView, OwnRows, can_focus=True):
     def empty_text(self, text: str) -> None:
         if text != self._empty_text:
             self._empty_text = text
+            if not self.line_count:
+                self.refresh()
+
+    def show_failure(self, failure: str) -> None:
+        """Say instead, for as long as it is not "", why what it would show cannot be read."""
+        if failure != self._failure:
+            self._failure = failure
             if not self.line_count:
                 self.refresh()
 
@@ -245,7 +252,8 @@ class LineList(ScrollView, OwnRows, can_focus=True):
 
     def _render_empty(self, row: int, width: int) -> Strip:
         base = self.base_style
-        lines = Text(self.empty_text).wrap(self.app.console, max(10, width - 2))
+        said = f"the recording cannot be read: {self._failure}" if self._failure else ""
+        lines = Text(said or self.empty_text).wrap(self.app.console, max(10, width - 2))
         if not 0 <= row - 1 < len(lines):
             return Strip.blank(width, base)
         style = base + self.get_component_rich_style("lines--empty")
