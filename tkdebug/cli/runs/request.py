@@ -267,5 +267,7 @@ def _wants_tui(asked: bool | None, program: Program) -> bool:
     if asked and os.name != "posix":
         raise UsageError("--tui: running a script in the TUI needs a POSIX system; use --no-tui")
     if asked and not has_terminal():
-        raise UsageError("--tui: stdin, stdout and stderr are not a terminal with UTF-8; use --no-tui")
+        raise UsageError(
+            "--tui: stdin, stdout and stderr are not a terminal with UTF-8; use --no-tui"
+        )
     return asked

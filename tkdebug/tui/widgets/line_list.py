@@ -100,7 +100,7 @@ class LineList(ScrollView, OwnRows, can_focus=True):
 
     @property
     def empty_text(self) -> str:
-        """What it shows without any lines."""
+        """The text that is shown without any lines."""
         return self._empty_text
 
     @empty_text.setter

@@ -36,7 +36,7 @@ class OwnRows(Widget):
 
     @property
     def inner_size(self) -> Size:
-        """Its size without padding, as last laid out; to ask for its region lays out anew."""
+        """Its size without padding, as last laid out; a question for its region lays out again."""
         return self.size - self.styles.gutter.totals
 
     def refresh_rows(self, rows: Iterable[int]) -> None:
