@@ -43,6 +43,8 @@ async def test_other_rows_have_those_drawn_that_differ(monkeypatch):
     view = RowsView()
 
     class Shown(App[None]):
+        CSS = "RowsView { padding: 0 1; }"
+
         def compose(self):
             yield view
 
@@ -50,8 +52,8 @@ async def test_other_rows_have_those_drawn_that_differ(monkeypatch):
         view.show_rows([Text("a"), Text("b", "bold"), Text("c")])
         await pilot.pause()
         rows = noting(monkeypatch, RowsView)
-        view.show_rows([Text("a"), Text("b"), Text("c"), Text("d"), Text("e")])
+        view.show_rows([Text("a"), Text("b"), Text("c" * 18), Text("d"), Text("e")])
         await pilot.pause()
-        assert sorted(set(rows)) == [1, 3]
+        assert sorted(set(rows)) == [1, 2, 3]
         strips = pilot.app.screen._compositor.render_strips()
-        assert [strip.text.strip() for strip in strips] == ["a", "b", "c", "▾ 2 more rows"]
+        assert [strip.text.strip() for strip in strips] == ["a", "b", "c" * 18, "▾ 2 more rows"]

@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -34,14 +34,9 @@ class OwnRows(Widget):
         self.base_style = self.rich_style
         return super().render_lines(crop)
 
-    @property
-    def inner_size(self) -> Size:
-        """Its size without padding, as last laid out; a question for its region lays out again."""
-        return self.size - self.styles.gutter.totals
-
     def refresh_rows(self, rows: Iterable[int]) -> None:
         """Have those of some rows drawn again that are in sight, of which the first is 0."""
-        width, height = self.inner_size
+        width, height = self.size
         if regions := [Region(0, y, width, 1) for y in rows if 0 <= y < height]:
             self.refresh(*regions)
 
@@ -69,14 +64,14 @@ class RowsView(OwnRows, can_focus=True):
 
     def show_rows(self, rows: Sequence[Text], top: int = 0) -> None:
         """Show other rows."""
-        height = range(self.inner_size.height)
+        height = range(self.size.height)
         before = [self._row_at(y) for y in height]
         self._rows, self.top = rows, top
         self.refresh_rows(y for y in height if not _is_same(before[y], self._row_at(y)))
 
     def render_line(self, y: int) -> Strip:
         """Draw one row."""
-        width, base = self.inner_size.width, self.base_style
+        width, base = self.size.width, self.base_style
         row = self._row_at(y)
         if row is None:
             return Strip.blank(width, base)
@@ -84,7 +79,7 @@ class RowsView(OwnRows, can_focus=True):
         return strip.adjust_cell_length(width, base).apply_style(base)
 
     def _row_at(self, y: int) -> Text | None:
-        width, height = self.inner_size
+        width, height = self.size
         number = self.top + y
         rest = len(self._rows) - number
         if y == height - 1 and rest > 1:
