@@ -1,6 +1,9 @@
 """Arguments that are blamed for accesses that are narrow because addresses may begin anywhere."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 import tkdebug
 import tkdebug.language as tl
@@ -9,7 +12,7 @@ from tkdebug.compiler.analysis.axis_info import analyse
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.frontend import compile_to_tile_ir
 from tkdebug.compiler.ops.emitter import CompileOptions
-from tkdebug.runtime.advising.accesses import MisalignedArguments
+from tkdebug.runtime.advising.accesses import MisalignedArguments, unneeded_bytes
 
 
 @tkdebug.jit
@@ -84,3 +87,18 @@ def test_pointer_that_is_not_aligned_is_named_as_such():
 
 def test_nothing_is_named_where_all_is_aligned():
     assert blamed(rows, ("x", "stride")) == ""
+
+
+def test_accesses_that_fill_each_others_gaps_waste_nothing():
+    def every(step, first):
+        seen = torch.zeros(48, dtype=torch.bool)
+        seen[first::step] = True
+        return SimpleNamespace(seen=seen, itemsize=4)
+
+    footprints = {(1, "red"): every(3, 0), (1, "green"): every(3, 1), (2, "one"): every(8, 0)}
+    accesses = {op: SimpleNamespace(kind="load") for _, op in footprints}
+    profile = SimpleNamespace(footprints=footprints, accesses=accesses)
+    assert unneeded_bytes(profile) == {"red": 32, "green": 32, "one": 6 * 28}
+    footprints[1, "blue"] = every(3, 2)
+    accesses["blue"] = SimpleNamespace(kind="load")
+    assert unneeded_bytes(profile) == {"red": 0, "green": 0, "blue": 0, "one": 6 * 28}

@@ -72,6 +72,9 @@ def test_nothing_is_said_of_kernels_as_libraries_have_them(file, case, size):
     assert corpus.run(file, case, size).remarks == ()
 
 
-def test_the_same_place_of_another_tensor_is_no_load_again():
+def test_the_same_place_of_another_tensor_is_no_load_again_and_128_programs_no_small_grid():
     told = corpus.run(corpus.SMALL_STORIES, "addressed", SMALL)
-    assert "redundant-load" not in [remark.kind for remark in told.remarks]
+    kinds = [remark.kind for remark in told.remarks]
+    assert "redundant-load" not in kinds
+    assert kinds[0] == "dependent-loads"
+    assert "small-grid" in kinds

@@ -57,7 +57,7 @@ class AccessFacts:
             for nothing.
         addresses: the number of different addresses in one execution.
         overfetch_bytes: bytes of sectors that the launch reads or writes through it and does not
-            need.
+            need, not through another access either; shared by those that touch the same sector.
         footprint_bytes: bytes of elements that the launch accesses through it, each once.
         why_narrow: why `width_bytes` is not more, "" if no more is possible.
         odd: the arguments that keep addresses from being aligned, "" if others do or none.

@@ -32,6 +32,7 @@ from tkdebug.advice.records import (
     FILLED,
     LAUNCH,
     SMALL_GRID,
+    SMALL_GRID_KIND,
     TINY_NS,
     LaunchCost,
     LineCost,
@@ -181,7 +182,9 @@ def judge(facts: KernelFacts, machine: Machine, launch_id: int) -> Verdict:
         ]
     )
     remarks += [
-        _of_grid(launch, finding, before_s, after_s, now, launch_id)
+        _after_rounds(
+            _of_grid(launch, finding, before_s, after_s, now, launch_id), remarks, facts, machine
+        )
         for finding, before_s, after_s in grid_findings(launch)
     ]
     lines: list[LineCost | LineTime] = [*_lines(facts, launch_id), *_times(launch, launch_id)]
@@ -201,6 +204,19 @@ def _causes_first(found: list[tuple[Finding, Remark]]) -> list[Remark]:
         for finding, remark in found
         for causes in [[r for cause, r in found if cause.explains(finding)]]
     ]
+
+
+def _after_rounds(
+    grid: Remark, remarks: list[Remark], facts: KernelFacts, machine: Machine
+) -> Remark:
+    """Return a remark on a grid, ranked after what rounds wait for if few multiprocessors are idle.
+
+    More programs then do no more than hide these waits.
+    """
+    if grid.kind != SMALL_GRID_KIND or machine.sms >= _LEAST_SPLIT * facts.programs:
+        return grid
+    waits = [one.better_ns for one in remarks if one.kind in _OF_ROUNDS | {"not-pipelined"}]
+    return replace(grid, better_ns=max([grid.better_ns, *(_MORE * ns for ns in waits)]))
 
 
 # A little more time, so that what would be equal is not.

@@ -8,11 +8,13 @@ from dataclasses import replace
 from tkdebug.advice.facts import AccessFacts, DotFacts, KernelFacts
 from tkdebug.advice.findings import Finding, Launch, also_in, without
 from tkdebug.advice.machines import TENSOR_SHARE, TF32_BITS
-from tkdebug.advice.model import ON_CHIP, Work, l2_bytes, without_waits
+from tkdebug.advice.model import ON_CHIP, Work, l2_bytes, request_s, without_waits
 from tkdebug.errors import Frame
 
 # The least extents that tl.dot takes along its result's axes and along the sum.
 _LEAST_SIDE, _LEAST_SUM = 16, 16
+# The sectors of a warp's widest request, 16 bytes a thread.
+_SECTORS_OF_REQUEST = 16
 # Tiles with such sides ask little of the second-level cache for their products.
 _LARGE_SIDE = 128
 # Causes that are a product's operands in shared memory.
@@ -169,11 +171,12 @@ def broadcasting(launch: Launch) -> Iterator[Finding]:
                 work,
                 lambda w: 1 - 1 / _LEAST_SUM if w.op_id in found.loop_ops else 0.0,  # noqa: B023
             )
+            work = _loaded_as_tiles(launch, work, found.loop_ops)
         work = replace(
             work,
             pipes=pipes,
-            l1_wavefronts=max(0.0, launch.work.l1_wavefronts - shared),
-            tensor_s=launch.work.tensor_s + tensor_s,
+            l1_wavefronts=max(0.0, work.l1_wavefronts - shared),
+            tensor_s=work.tensor_s + tensor_s,
         )
         what = "added up round by round" if found.loop_ops else "of broadcast tiles, summed up"
         longer = "" if depth >= _LEAST_SUM else f", of {_LEAST_SUM} elements along the sum at least"
@@ -187,6 +190,21 @@ def broadcasting(launch: Launch) -> Iterator[Finding]:
         )
         symptoms |= dict.fromkeys(("reduction-in-loop", *_OF_SHARED), frozenset(found.frames))
         yield Finding(found.frame, "no-tensor-cores", message, work, 0.0, symptoms)
+
+
+def _loaded_as_tiles(launch: Launch, work: Work, ops: frozenset[int]) -> Work:
+    """The work if the loads of some ops were of whole tiles, which no warp loads twice."""
+    requests_s = lines = 0.0
+    for load in launch.facts.accesses:
+        if load.op_id in ops and load.path == "registers" and load.requests:
+            needed = min(1.0, load.needed_sectors / _SECTORS_OF_REQUEST / load.requests)
+            requests_s += request_s(load, launch.machine) * (1 - needed)
+            lines += max(0.0, load.lines - load.needed_sectors / 4) * load.executions
+    return replace(
+        work,
+        request_s=max(0.0, work.request_s - requests_s),
+        l1_wavefronts=max(0.0, work.l1_wavefronts - lines),
+    )
 
 
 def small_products(launch: Launch) -> Iterator[Finding]:

@@ -145,6 +145,21 @@ def add_all(addresses, out, tensors, BLOCK: tl.constexpr):
     tl.store(out + i, total)
 
 
+# A convolution by its taps: a column and a row of products in the rounds of two loops.
+@triton.jit
+def conv_by_taps(
+    x, w, out, length, channels, cols, K: tl.constexpr, BL: tl.constexpr, BC: tl.constexpr
+):
+    t = tl.program_id(0) * BL + tl.arange(0, BL)
+    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    acc = tl.zeros((BL, BC), tl.float32)
+    for i in range(channels):
+        for k in range(K):
+            a = tl.load(x + i * (length + K) + t + k)
+            acc += a[:, None] * tl.load(w + (i * K + k) * cols + c)[None, :]  # <- no-tensor-cores
+    tl.store(out + t[:, None] * cols + c[None, :], acc)
+
+
 def _ones(*shape, dtype=torch.float32):
     return torch.ones(shape, dtype=dtype, device=DEVICE)
 
@@ -228,14 +243,22 @@ def lists(form, size):
 
 
 def addressed(form, size):
-    tensors, n = (64, 1 << 20) if size > 1024 else (16, 1024)
+    tensors, n = (64, 1 << 20) if size > 1024 else (128, 1 << 16)
     kept = [_ones(n) for _ in range(tensors)]
     table = torch.tensor([one.data_ptr() for one in kept], device=DEVICE)
     out = torch.empty_like(kept[0])
     return lambda: add_all[(n // 512,)](table, out, len(kept), BLOCK=512)
 
 
+def taps(form, size):
+    length, channels, cols = (16384, 64, 128) if size > 1024 else (256, 16, 64)
+    x, w, out = _ones(channels, length + 3), _ones(channels, 3, cols), _ones(length, cols)
+    grid = length // 128, cols // 64
+    return lambda: conv_by_taps[grid](x, w, out, length, channels, cols, K=3, BL=128, BC=64)
+
+
 CASES = {
+    "taps": taps,
     "deltas": deltas,
     "causal_sums": causal_sums,
     "lists": lists,

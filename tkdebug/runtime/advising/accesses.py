@@ -93,10 +93,36 @@ def access_facts(
 ) -> tuple[AccessFacts, ...]:
     """The facts of every access that ran."""
     forms = _forms(gpu, executions)
+    unneeded = unneeded_bytes(profile)
     return tuple(
-        _facts(access, forms.get(op.id), profile, repeated)
+        _facts(access, forms.get(op.id), profile, repeated, unneeded.get(op, 0))
         for op, access in profile.accesses.items()
     )
+
+
+def unneeded_bytes(profile: LaunchProfile) -> dict[Operation, int]:
+    """Return by access the bytes of its sectors that no access of its kind needs.
+
+    Accesses that touch the same sector share its gaps.
+    """
+    groups: dict[tuple[object, ...], dict[Operation, Tensor]] = {}
+    for (storage, op), footprint in profile.footprints.items():
+        per = max(1, SECTOR_BYTES // footprint.itemsize)
+        elements = torch.nn.functional.pad(footprint.seen, (0, -footprint.seen.numel() % per))
+        key = storage, profile.accesses[op].kind, footprint.itemsize, elements.numel()
+        groups.setdefault(key, {})[op] = elements.view(-1, per)
+    found: dict[Operation, int] = {}
+    for (_, _, itemsize, _), group in groups.items():
+        assert isinstance(itemsize, int)
+        needed = torch.zeros_like(next(iter(group.values())))
+        touching = torch.zeros(needed.shape[0], dtype=torch.int32, device=needed.device)
+        for elements in group.values():
+            needed |= elements
+            touching += elements.any(1)
+        gaps = (needed.shape[1] - needed.sum(1)) * itemsize / touching.clamp(min=1)
+        for op, elements in group.items():
+            found[op] = found.get(op, 0) + int(gaps[elements.any(1)].sum(dtype=torch.float64))
+    return found
 
 
 def _forms(gpu: Module, executions: Executions) -> dict[int, _Form]:
@@ -180,6 +206,7 @@ def _facts(
     form: _Form | None,
     profile: LaunchProfile,
     repeated: RepeatedWork,
+    unneeded_bytes: int,
 ) -> AccessFacts:
     op = access.op
     if form is None:
@@ -189,7 +216,6 @@ def _facts(
     reached = _reached(access)
     width = access.itemsize * (form.vector if form.layout is not None else 1)
     footprints = [f for (_, o), f in profile.footprints.items() if o is op]
-    overfetch = sum(f.sector_bytes - f.element_bytes for f in footprints)
     most = profile.most_per_address.get(op)
     frame = _frame(op)
     return AccessFacts(
@@ -223,7 +249,7 @@ def _facts(
         same_address=int(most.max()) if most is not None and most.numel() else 1,
         same_sector=_most_per_sector(most, access.itemsize),
         addresses=reached * _mean(r.addresses for r in requests),
-        overfetch_bytes=max(0, overfetch),
+        overfetch_bytes=unneeded_bytes,
         tile_axes=len(access.shape),
         footprint_bytes=sum(f.element_bytes for f in footprints),
         why_narrow=form.why,
