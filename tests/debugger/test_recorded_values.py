@@ -13,7 +13,7 @@ from tkdebug.debugger.goals import Continue, Step, StepKind
 from tkdebug.debugger.programs import Selection
 from tkdebug.debugger.recorded_values import RecordedValues
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "checks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "checked"))
 
 from watch_support import last_launch, recorded, watched
 
