@@ -56,6 +56,14 @@ def test_products_of_tf32_are_wrong():
     assert not is_right(tf32[0] @ tf32[1], oracle)
 
 
+def test_small_results_are_compared_unless_functions_may_go_by_way_of_one():
+    x = normal(4, 8) * 1e-10
+    assert is_right(x * 3.0, oracle_of(lambda t: t * 3.0, x))
+    assert not is_right(torch.zeros(4, 8), oracle_of(lambda t: t * 3.0, x))
+    assert not is_right(x * 3.0001, oracle_of(lambda t: t.relu() * 3.0 - (-t).relu() * 3.0, x))
+    assert is_right((1.0 + x).log(), oracle_of(torch.log1p, x))
+
+
 def test_mean_that_a_norm_subtracts_may_be_rounded():
     x = torch.tensor([[-52.008766174316406, -51.59479904174805]])
     oracle = oracle_of(lambda t: torch.nn.functional.layer_norm(t, (2,)), x)

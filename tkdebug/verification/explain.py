@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,16 +17,18 @@ from tkdebug.knobs import KNOBS
 from tkdebug.records.events import Fault
 from tkdebug.verification.inputs import dense_values
 from tkdebug.verification.oracle import compare
+from tkdebug.verification.plan import size_of, with_size
 from tkdebug.verification.records import Case, Finding
 from tkdebug.verification.rounding import NotRunnableError
 
 if TYPE_CHECKING:
-    from tkdebug.verification.plan import Plan
+    from tkdebug.verification.plan import Plan, Sizes
     from tkdebug.verification.runner import Outcome
     from tkdebug.verification.search import Search
 
 _OF_VALUES = ("wrong-value", "wrong-shape")
 _CAUSE_SECONDS = 6.0
+_MOST_SHRINKS = 60
 # Findings of one call alone, which a smaller case may show, too.
 SHRINKABLE = frozenset(
     (
@@ -49,12 +53,47 @@ def smallest(search: Search, finding: Finding, plan: Plan, limit: float) -> Find
     is_smaller = True
     while is_smaller:
         is_smaller = False
-        for simpler in search.shrunk(case, plan, limit):
+        for simpler in itertools.islice(_simpler(case, plan.given, plan.sizes), _MOST_SHRINKS):
+            if search.share() > limit:
+                break
             out = search.runner.run(simpler)
             if out.status == "wrong" and out.finding is not None and _is_same(out.finding, finding):
                 case, finding, is_smaller = simpler, out.finding, True
                 break
     return finding
+
+
+def _simpler(case: Case, given: Case, sizes: Sizes) -> Iterator[Case]:
+    """Yield cases that are simpler than one, the simplest first.
+
+    Args:
+        case: one that fails.
+        given: the case of the example.
+        sizes: those that may change.
+    """
+    count = len(case.layouts)
+    plain = ("contiguous",) * count
+    if case.way != "checked":
+        yield case.renamed(case.name, way="checked")
+    if case.layouts != plain:
+        yield case.renamed(case.name, layouts=plain)
+        for place, layout in enumerate(case.layouts):
+            if layout != "contiguous":
+                layouts = (*case.layouts[:place], "contiguous", *case.layouts[place + 1 :])
+                yield case.renamed(case.name, layouts=layouts)
+    if case.dtypes != given.dtypes:
+        yield case.renamed(case.name, dtypes=given.dtypes)
+    if case.values not in ("normal", "integers"):
+        yield case.renamed(case.name, values="normal")
+    if case.weights != "given":
+        yield case.renamed(case.name, weights="given")
+    for group in sizes.units:
+        now = size_of(case, group)
+        for size in dict.fromkeys((1, 2, 3, 4, now // 4, now // 2, 3 * now // 4, now - 1)):
+            if 0 < size < now:
+                yield with_size(case, group, size)
+    if case.values == "normal":
+        yield case.renamed(case.name, values="integers")
 
 
 def _is_same(found: Finding, wanted: Finding) -> bool:

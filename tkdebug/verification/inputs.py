@@ -197,6 +197,8 @@ VALUES: Mapping[str, Callable[..., Tensor]] = {
     "offset": lambda normal, like, rng: normal + 30.0,
     "equal": _equal,
     "zeros": _zeros,
+    "zeros alone": lambda normal, like, rng: torch.zeros_like(normal),
+    "equal and negative": lambda normal, like, rng: torch.full_like(normal, -1.7),
     "integers": lambda normal, like, rng: (normal * 3).round(),
     "ascending": _ascending,
     "rows": _rows,
@@ -211,7 +213,7 @@ VALUES: Mapping[str, Callable[..., Tensor]] = {
 # Numbers of both signs where the example has none that are negative; with a number, of one tensor.
 # Where the reference makes NaNs of negative numbers, they are no inputs.
 SIGNED = "signed"
-_NEGATIVE = (SIGNED, "negative", "low")
+_NEGATIVE = (SIGNED, "negative", "low", "equal and negative")
 SPECIAL_VALUES = ("nan", "inf", "rows of -inf")
 
 
@@ -269,6 +271,8 @@ INDEX_VALUES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "all of the first half": lambda drawn: _half(drawn, 1),
     "all of the second half": lambda drawn: _half(drawn, 0),
 }
+# A spread that is small beside the mean, as few sums of squares bear.
+FAR = "far from 0"
 # Integers whose sums wrap: a kernel may not mean to take them.
 LIMITS_OF_INTEGERS = "limits of integers"
 # Kinds outside of the example's range. Where a reference takes numbers out of a tensor, Python's
@@ -292,6 +296,8 @@ def near_name(limits: Sequence[float]) -> str:
 def _made_by(kind: str) -> Callable[..., Tensor]:
     if kind in ("given", SIGNED):
         return VALUES["normal"]
+    if kind == FAR:
+        return lambda normal, like, rng: normal + 1000.0
     if kind.startswith(NEAR):
         return _near([float(one) for one in kind.removeprefix(NEAR).split()])
     return VALUES[kind]
@@ -456,7 +462,8 @@ LEAST_AXES: Mapping[str, int] = {
 
 def has_other_signs(example: Example, case: Case) -> bool:
     """Whether a case has negative numbers where the example has none."""
-    return bool(example.unsigned) and case.values.partition(" ")[0] in _NEGATIVE
+    kind = SIGNED if case.values.startswith(SIGNED) else case.values
+    return bool(example.unsigned) and kind in _NEGATIVE
 
 
 def size_elems(case: Case) -> int:

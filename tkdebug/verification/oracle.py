@@ -216,7 +216,8 @@ def ask(
         others = [one[place][1] for one in rounded]
         if not tensor.is_floating_point():
             others += [one[place][1] for one in ties]
-        expected.append(_expected(name, tensor, own, others, unit))
+        least = unit if exact_mode.has_functions else 0.0
+        expected.append(_expected(name, tensor, own, others, least))
     for one in expected:
         if not one.exact.is_floating_point():
             _leave_undefined(one, exact_mode.undefined)
@@ -272,6 +273,7 @@ def _flat(result: Any, after: Sequence[Tensor], changed: Sequence[int]) -> list[
 def _expected(
     name: str, exact: Tensor, native: Tensor | None, runs: Sequence[Tensor], unit: float
 ) -> Expected:
+    """Return what is expected of a tensor; `unit` is the error of numbers of size 1 on the way."""
     if exact.is_complex():
         raise NotRunnableError("its result is complex, which is not compared")
     if not exact.is_floating_point():

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tkdebug.verification.inputs import (
+    FAR,
     INDEX_VALUES,
     LAYOUTS,
     LEAST_AXES,
@@ -63,6 +64,7 @@ _MOST_EDGES = 10
 _MOST_NUMBERS = 3
 _MOST_REACHED = 1 << 22
 _MOST_BROADCAST = 12
+_MOST_HINTED = 4
 _RANDOM_LAYOUTS = ("contiguous", "transposed", "padded-rows", "every-other", "offset")
 
 
@@ -210,14 +212,15 @@ class Sizes:
         self.base = case
 
     def _accepted(self, group: Group, others: Sequence[int], accepts: Accepts) -> Group | None:
-        now = _size_of(self.base, group)
+        now = size_of(self.base, group)
         for other in others:
             if other != now and accepts(with_size(self.base, group, other)):
                 return replace(group, small=other)
         return None
 
 
-def _size_of(case: Case, group: Group) -> int:
+def size_of(case: Case, group: Group) -> int:
+    """Return a case's size of a group."""
     tensor, axis = group.places[0]
     return case.shapes[tensor][axis]
 
@@ -286,6 +289,8 @@ class Plan:
         """Yield cases that a kernel may not mean to take: other ranks, mixed types, broadcasts."""
         yield from self._ranked()
         yield from self._mixed()
+        if any("float" in dtype for dtype in self.given.dtypes):
+            yield self.middle.renamed(f"values {FAR}", values=FAR, seed=self.seed + 741)
         if any("int" in dtype for dtype in self.given.dtypes):
             name = f"values {LIMITS_OF_INTEGERS}"
             yield self.middle.renamed(name, values=LIMITS_OF_INTEGERS, seed=self.seed + 740)
@@ -348,7 +353,7 @@ class Plan:
         for step in range(1, 64):
             grown = self.middle
             for number, unit in enumerate(self.sizes.apart):
-                now = _size_of(self.middle, unit)
+                now = size_of(self.middle, unit)
                 if unit.size < 8:
                     continue
                 is_odd = now not in (32, unit.size)
@@ -381,7 +386,7 @@ class Plan:
                 made += [case for case in [self.filled(unit, size)] if case is not None]
                 for case in made:
                     if size_elems(case) <= _MOST_REACHED:
-                        name = f"size {_size_of(case, unit)} in place of {unit.size}"
+                        name = f"size {size_of(case, unit)} in place of {unit.size}"
                         yield case.renamed(name, seed=self.seed + 760)
 
     def _edged(self) -> Iterator[Case]:
@@ -461,7 +466,7 @@ class Plan:
                     f"dtype {dtype}", dtypes=dtypes, seed=self.seed + 300 + turn
                 )
                 yield case
-            for values in ("large", "offset", "small"):
+            for values in ("large", "offset", "small", "low"):
                 if "16" in dtype and "float" in "".join(dtypes):
                     yield self.middle.renamed(
                         f"dtype {dtype}, values {values}",
@@ -527,7 +532,10 @@ class Plan:
         middle = self.middle.numbers
         tied = {place for group in self.sizes.groups for place in group.numbers}
         for place in sorted(range(len(middle)), key=lambda place: place in tied):
-            for other in other_numbers(middle[place]):
+            beside: list[Any] = []
+            if type(middle[place]) is int:
+                beside = [n + more for n in self.hints.sizes[:_MOST_HINTED] for more in (0, 1)]
+            for other in dict.fromkeys([*other_numbers(middle[place]), *beside]):
                 yield (*middle[:place], other, *middle[place + 1 :])
 
     def random(self) -> Iterator[Case]:
@@ -581,36 +589,3 @@ def _in_turn(families: Sequence[Iterator[Case]]) -> Iterator[Case]:
                 left.remove(family)
             else:
                 yield case
-
-
-def simpler(case: Case, given: Case, sizes: Sizes) -> Iterator[Case]:
-    """Yield cases that are simpler than one, the simplest first.
-
-    Args:
-        case: one that fails.
-        given: the case of the example.
-        sizes: those that may change.
-    """
-    count = len(case.layouts)
-    plain = ("contiguous",) * count
-    if case.way != "checked":
-        yield case.renamed(case.name, way="checked")
-    if case.layouts != plain:
-        yield case.renamed(case.name, layouts=plain)
-        for place, layout in enumerate(case.layouts):
-            if layout != "contiguous":
-                layouts = (*case.layouts[:place], "contiguous", *case.layouts[place + 1 :])
-                yield case.renamed(case.name, layouts=layouts)
-    if case.dtypes != given.dtypes:
-        yield case.renamed(case.name, dtypes=given.dtypes)
-    if case.values not in ("normal", "integers"):
-        yield case.renamed(case.name, values="normal")
-    if case.weights != "given":
-        yield case.renamed(case.name, weights="given")
-    for group in sizes.units:
-        now = _size_of(case, group)
-        for size in dict.fromkeys((1, 2, 3, 4, now // 4, now // 2, 3 * now // 4, now - 1)):
-            if 0 < size < now:
-                yield with_size(case, group, size)
-    if case.values == "normal":
-        yield case.renamed(case.name, values="integers")

@@ -44,6 +44,8 @@ _SUMS = frozenset(
     "sum mean mm addmm bmm baddbmm addmv mv dot vdot convolution cumsum nansum matmul linear "
     "avg_pool2d _adaptive_avg_pool2d avg_pool1d avg_pool3d".split()
 )
+# Arithmetic that no other formula computes by way of larger numbers, as log(1 + x) does.
+_ARITHMETIC = _EXACT | _SUMS | frozenset("add sub rsub mul div neg reciprocal square sqrt".split())
 # These have sums within them.
 _COMPOSITES = frozenset(
     "_softmax _log_softmax logsumexp native_layer_norm native_group_norm native_batch_norm "
@@ -173,6 +175,8 @@ class Lifted(Mode):  # type: ignore[no-untyped-call]
         self.undefined: list[Tensor] = []
         # Whether an op computes with integers of tensors, rather than Python with numbers of them.
         self.takes_integers = False
+        # Whether an op may be computed by way of numbers of size 1, however small its result is.
+        self.has_functions = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -185,6 +189,8 @@ class Lifted(Mode):  # type: ignore[no-untyped-call]
             kwargs["device"] = torch.device("cpu")
         name = func.overloadpacket.__name__
         note_op(self.ops, name, args)
+        if not func.is_view:
+            self.has_functions |= name.removesuffix("_") not in _ARITHMETIC
         if not (func.is_view or name == "_local_scalar_dense"):
             self.takes_integers |= any(_is_integer(one) for one in args)
         if name == "_to_copy" and self.rounding is None and _is_wide(args[0]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from tkdebug.verification.oracle import (
     compare,
     tensors_in,
 )
-from tkdebug.verification.plan import Plan, Sizes, simpler
+from tkdebug.verification.plan import Plan, Sizes
 from tkdebug.verification.problem import (
     references,
 )
@@ -46,7 +46,6 @@ _REFERENCE_SHARE = 0.005
 # Of the reference: on the example inputs, to learn whether it takes inputs, all runs of an oracle.
 _EXAMPLE_SHARE = 0.1
 _LARGE_ELEMENTS = 2048
-_MOST_SHRINKS = 60
 _BIG_ELEMENTS = 1 << 16
 
 
@@ -402,13 +401,6 @@ class Search:
         self._report(self.answer)
         self.answer.findings[place] = explain.caused(self, smallest)
         explain.name_trick(self, smallest, plan)
-
-    def shrunk(self, case: Case, plan: Plan, limit: float) -> Iterator[Case]:
-        """Yield simpler cases than one until so much of the time is used."""
-        for number, one in enumerate(simpler(case, plan.given, plan.sizes)):
-            if self.share() > limit or number >= _MOST_SHRINKS:
-                return
-            yield one
 
     def doubt(self, finding: Finding) -> None:
         """Add a remark for which the verdict is undecided."""
