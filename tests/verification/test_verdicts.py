@@ -160,6 +160,12 @@ def test_inputs_are_made_for_branches_and_the_ends_of_grids(function, monkeypatc
     assert sum(math.prod(shape) for shape in finding.case.shapes) > 1 << 18
 
 
+def test_host_code_that_takes_long_is_not_asked_about_its_grid(monkeypatch):
+    monkeypatch.setattr(Plan, "planned", lambda plan: iter(()))
+    answer = examine(request("row_by_row", cases=1, seconds=3.0))
+    assert (answer.verdict, answer.why) == ("right", "")
+
+
 def test_other_signs_of_zeros_are_no_change_of_an_input():
     zeros = json.dumps({"name": "", "shapes": [[4, 9]], "dtypes": ["float32"], "values": "zeros",
                         "layouts": ["contiguous"]})  # fmt: skip

@@ -303,3 +303,13 @@ def writes_positive_zeros(x):
     made = right(x)
     x.copy_(torch.where(x == 0, 0.0, x))
     return made
+
+
+def row_by_row(x):
+    assert x.is_contiguous()
+    assert x.dim() == 2
+    o = torch.empty_like(x)
+    for row, made in zip(x, o, strict=True):
+        if row.numel():
+            scale_kernel[(triton.cdiv(row.numel(), 32),)](row, made, row.numel(), 3.0, BLOCK=32)
+    return o

@@ -21,7 +21,15 @@ from tkdebug.verification.inputs import dense_values, placed
 from tkdebug.verification.launches import Seen
 from tkdebug.verification.plan import other_numbers
 from tkdebug.verification.records import Case, Finding
-from tkdebug.verification.rounding import SUMMING, Mode, NotRunnableError, Work, note_op
+from tkdebug.verification.rounding import (
+    SUMMING,
+    DearError,
+    Mode,
+    NotRunnableError,
+    Work,
+    limited,
+    note_op,
+)
 
 if TYPE_CHECKING:
     from tkdebug.verification.plan import Group, Plan
@@ -54,6 +62,7 @@ _MOST_COMPARED = 1 << 14
 _SWEPT_ELEMENTS = 1 << 22
 _GRIDS = range(17, 21)
 _REACHED_SHARE = 0.05
+_SKIMMED_SHARE = 0.04
 _MOST_SWEPT = 3
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 
@@ -267,8 +276,13 @@ def _ends_early(search: Search, plan: Plan, unit: Group) -> bool:
 
 
 def _skimmed(search: Search, case: Case) -> tuple[Seen, Exception | None]:
+    """Call the candidate with launches left out, unless its host code alone takes long."""
     tensors = dense_values(search.runner.problem.example, case)
-    seen, _, error = _noted(search, case, tensors, "skipped")
+    try:
+        with limited(search.request.seconds * _SKIMMED_SHARE):
+            seen, _, error = _noted(search, case, tensors, "skipped")
+    except DearError as over:
+        return Seen(), over
     return seen, error
 
 
