@@ -1,4 +1,4 @@
-"""How a reference runs for the oracle: in fp64, with rounding errors, within limits, looked at.
+"""Runs of a reference for the oracle: in fp64, with rounding errors, and within limits.
 
 Each op's result is off by some units in the last place, a sum of n terms by about the square root
 of n of them, relative to the sum of the terms' absolute values. (N. J. Higham, Accuracy and
