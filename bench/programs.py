@@ -4,8 +4,7 @@ Three programs (`program_llama.py`, eager and compiled, and `program_kernels.py`
 kernels), each a process of its own in each way, in turn: Triton's python, `tkdebug.install()`, that
 with CUPTI recording for nobody, and `tkdebug run`. A round that only
 fills the caches comes first. Ratios are taken within a round. Needs a GPU, torch, Triton and
-transformers. All of them run on the same few processors: on a shared machine some are slower, and
-which one a process gets would decide.
+transformers.
 
     python bench/programs.py [--rounds 5] [--only llama] [--without install]
         [--markdown bench/RESULTS.md]
@@ -45,7 +44,6 @@ WAYS: dict[str, Sequence[str]] = {
     "`tkdebug run`": (PYTHON, "-m", "tkdebug", "run", "--no-tui"),
 }
 BARE, CUPTI = "python, Triton", "the same and CUPTI alone"
-PROCESSORS = 4
 # Steps that compile, and warm up.
 FIRST_STEPS = 10
 LIMIT_S = 300
@@ -149,8 +147,6 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path)
     arguments = parser.parse_args()
     check_gpu()
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:PROCESSORS])
     import torch
 
     ways = {way: command for way, command in WAYS.items() if arguments.without not in way}
@@ -159,8 +155,7 @@ def main() -> None:
         "",
         "Written by `python bench/programs.py --markdown bench/RESULTS.md`. Each way is a process",
         f"of its own, in turn, {arguments.rounds} rounds with warm caches: medians, with the least",
-        f"and the most; ratios are medians of the rounds' ratios. All run on the same {PROCESSORS} "
-        "processors.",
+        "and the most; ratios are medians of the rounds' ratios.",
         "",
         f"- date: {datetime.now(timezone.utc):%Y-%m-%d}",
         f"- machine: {torch.cuda.get_device_name()}, {os.cpu_count()} CPU cores",
