@@ -221,7 +221,14 @@ def test_backward_of_a_cpu_graph_stays_on_the_cpu():
     assert y.grad.device.type == "cpu"
 
 
-def test_default_device_is_honoured_and_restored():
+@pytest.fixture
+def no_default_device():
+    """Without a default device afterwards: that of the CPU is refused beside tensors on cuda."""
+    yield
+    torch.set_default_device(None)
+
+
+def test_default_device_is_honoured_and_restored(no_default_device):
     torch.set_default_device("cuda")
     assert torch.zeros(2).is_cuda
     assert torch.tensor([1]).is_cuda

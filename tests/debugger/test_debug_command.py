@@ -411,7 +411,7 @@ def test_displayed_variables_are_not_shown_once_the_launch_has_ended(run, rows):
 
 def test_the_tui_needs_a_terminal_and_gives_no_json(run):
     status, _, err = run("--tui", TWICE)
-    assert (status, "not a terminal; use --no-tui" in err) == (2, True)
+    assert (status, "not a terminal with UTF-8; use --no-tui" in err) == (2, True)
     status, _, err = run("--tui", "--json", TWICE)
     assert (status, "leave --tui out" in err) == (2, True)
     status, out, _ = run("--no-tui", "--json", TWICE, typed="q\n")

@@ -80,7 +80,7 @@ def plain_cubin() -> bytes:
     """The code as the assembler makes it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "tkdebug.compiler.targets.nvptx.codegen.generation.with_wgmma_rows",
+            "tkdebug.compiler.targets.nvptx.cubins.wgmma_rows.with_wgmma_rows",
             lambda cubin, ptx: cubin,
         )
         return assemble(kernel(), "k", TARGETS["sm_90a"]).cubin

@@ -199,10 +199,13 @@ def _is_added_to_dot(op: Operation) -> bool:
 def _number(value: Value) -> float | None:
     """Return the number that a tile of one constant has; None for other tiles."""
     maker = value.defining_op
-    while maker is not None and (tt.Splat.matches(maker) or tt.Broadcast.matches(maker)):
-        maker = maker.operands[0].defining_op
-    constant = arith.Constant.cast(maker) if maker is not None else None
-    return float(constant.value) if constant is not None else None
+    while maker is not None:
+        tile = tt.Splat.cast(maker) or tt.Broadcast.cast(maker)
+        if tile is None:
+            constant = arith.Constant.cast(maker)
+            return None if constant is None else float(constant.value)
+        maker = tile.source.defining_op
+    return None
 
 
 def _comes_from_dot(value: Value) -> bool:
