@@ -251,6 +251,13 @@ def test_an_operator_made_of_others_is_one_step(function, monkeypatch):
     assert len(placed) <= 2
 
 
+def test_operators_that_fill_outputs_are_no_single_step():
+    x = torch.tensor([3, 1, 2], device="cuda")
+    out = torch.empty_like(x)
+    assert torch.msort(x, out=out) is out
+    assert out.tolist() == [1, 2, 3]
+
+
 def test_lists_of_tensors_are_written_in_one_step():
     weights = [torch.ones(4, device="cuda"), torch.ones(2, 3, device="cuda").half().T]
     torch._foreach_add_(weights, [torch.ones_like(each) for each in weights], alpha=2)

@@ -175,10 +175,9 @@ def operator(full_name: str) -> Any:
 
 
 def _is_one_step(name: str) -> bool:
-    base, _, overload = name.partition(".")
+    base = name.partition(".")[0]
     return not (
-        overload.endswith("out")
-        or base.rstrip("_") in _STEPS_APART
+        base.rstrip("_") in _STEPS_APART
         or base.endswith("_like")
         or name.startswith(_PARTS_APART)
         or name in NOT_DETERMINISTIC
@@ -219,7 +218,8 @@ def _one_step(op: Any) -> Kernel:
     takes_tensor = any("Tensor" in str(argument.type) for argument in schema.arguments)
     if takes_device and not takes_tensor and makes and not _is_random(op):
         return made(op)
-    if takes_device or moves_view or _is_random(op) or not (writes or makes):
+    fills = any(argument.is_out for argument in schema.arguments)
+    if takes_device or moves_view or fills or _is_random(op) or not (writes or makes):
         return in_parts
     whole = _Kernel(op)
     rounds_alike = torch.Tag.pointwise in op.tags or "_foreach_" in schema.name
@@ -362,11 +362,11 @@ class _Kernel:
 
     def has_halves(self, values: Sequence[Any]) -> bool:
         """Whether an argument that is a tensor has halves."""
-        for at in self._tensors[: len(values)]:
-            value = values[at]
-            if isinstance(value, Tensor) and value.dtype in _WIDE:
-                return True
-        return False
+        return any(
+            isinstance(values[at], Tensor) and values[at].dtype in _WIDE
+            for at in self._tensors
+            if at < len(values)
+        )
 
     def _in_fp32(self, values: list[Any], keywords: dict[str, Any]) -> Any:
         """Run the operator with halves as fp32, and round its results once."""
