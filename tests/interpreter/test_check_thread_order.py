@@ -8,6 +8,7 @@ import torch
 from differential import run
 from marked_lines import line_of
 
+from tkdebug.interpreter.checks import thread_order
 from tkdebug.knobs import scope
 
 line = partial(line_of, kernels)
@@ -148,3 +149,20 @@ def test_accesses_of_one_line_are_of_one_round_unless_one_op_is_both():
     (rounds,) = run(kernels.turned_in_rounds, (1,), ints(256), 2, BLOCK=256)
     assert rounds.line == line("ROUNDS turned_in_rounds")
     assert "writes at the same line, in another round: Triton" in rounds.message
+
+
+def test_arguments_that_share_memory_meet_where_one_is_stored_to(monkeypatch):
+    seen = []
+    look = thread_order.AccessesOfThreads._look
+
+    def noted(self, run, access, is_store):
+        seen.append(access.buffer.name)
+        look(self, run, access, is_store)
+
+    monkeypatch.setattr(thread_order.AccessesOfThreads, "_look", noted)
+    a, b, one = zeros(256), zeros(256), torch.ones(1)
+    assert run(kernels.crossed, (1,), a, b, one, one, zeros(256), BLOCK=256) == []
+    assert seen == []  # The one factor is only loaded.
+    (fault,) = run(kernels.crossed, (1,), a, a, one, one, zeros(256), BLOCK=256)
+    assert fault.line == line("SECOND crossed")
+    assert f"writes at line {line('FIRST crossed')}" in fault.message

@@ -265,3 +265,12 @@ def ragged_rows(x, lengths, N: tl.constexpr, BLOCK: tl.constexpr):
         i = start + tl.arange(0, BLOCK)
         row = x + tl.program_id(0) * N
         tl.store(row + i, tl.load(row + N - 1 - i, mask=i < length) * 2, mask=i < length)
+
+
+@tkdebug.jit
+def crossed(a, b, scale, other_scale, out, BLOCK: tl.constexpr):
+    # Two arguments that may be one tensor.
+    i = tl.arange(0, BLOCK)
+    tl.store(a + i, i * tl.load(scale))  # FIRST crossed
+    x = tl.load(b + BLOCK - 1 - i) * tl.load(other_scale)  # SECOND crossed
+    tl.store(out + i, x)

@@ -16,7 +16,8 @@ from tkdebug.compiler.ir.op_view import names_of
 _FORWARDS_POINTER = names_of(
     tt.AddPtr, tt.Rearrangement, tt.Bitcast, tt.Hint, tt.MakeTensorDescriptor
 )
-_UNKNOWN = frozenset([-1])
+# The origin of pointers that come from no parameter.
+ELSEWHERE = frozenset([-1])
 
 
 # Their tiles are never dense: one element stands for all, or a start and a step.
@@ -86,7 +87,7 @@ def written_arguments(module: Module) -> frozenset[int] | None:
     written: set[int] = set()
     for op in module.function.walk():
         if op.name in _WRITERS:
-            written |= origin.get(accessed(op), _UNKNOWN)
+            written |= origin.get(accessed(op), ELSEWHERE)
     return None if -1 in written else frozenset(written)
 
 
@@ -106,7 +107,7 @@ class _PointerOrigins(ForwardAnalysis[frozenset[int]]):
         pointers = [value for value in op.results if _holds_pointer(value)]
         if not pointers or op.name in CONTROL_FLOW:
             return
-        found = _UNKNOWN
+        found = ELSEWHERE
         if op.name in _FORWARDS_POINTER:
             (source, *_) = op.operands
             found = self._of(source)

@@ -5,8 +5,9 @@ itself: a value that one thread stores and another loads is in order only if thr
 other in between. The compiled kernel says which thread has which element (`ThreadOrder`), and what
 orders threads under Triton, which puts no barrier between accesses to global memory.
 
-Looked at are kernels that load and store, or store twice, by different pointers to one tensor, in
-the first launches of each kind, and there some programs of the first batches.
+Looked at are kernels that load and store, or store twice, by different pointers to one tensor, or
+by arguments that share memory, in the first launches of each kind, and there some programs of the
+first batches.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -39,6 +39,7 @@ from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
 from tkdebug.interpreter.memory.touched import Touched
+from tkdebug.interpreter.memory_usage import ELSEWHERE, pointer_origins
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.tiles.values import TileValue
@@ -72,14 +73,6 @@ class _Looks:
         return found
 
 
-def _any_overlap(buffers: Sequence[Buffer]) -> bool:
-    """Whether some arguments share memory."""
-    spans = sorted(
-        (buffer.address, buffer.address + buffer.hull_elems * buffer.itemsize) for buffer in buffers
-    )
-    return any(low < high for (_, high), (low, _) in pairwise(spans))
-
-
 @dataclass(slots=True)
 class _Found:
     """Elements of one access and tensor: the first, their number, and the others' ops."""
@@ -111,9 +104,8 @@ class ThreadOrderCheck(Observer):
     def launch_begins(self, launch: LaunchContext) -> None:
         """Settle whether the launch is looked at."""
         meeting, looks = MeetingAccesses.of(self._module), _Looks.of(self._module)
-        accesses = meeting.of_one_pointer
-        if meeting.of_all and _any_overlap(launch.buffers):
-            accesses = meeting.of_all
+        shared = _shared_memory(launch.buffers) if meeting.of_all else ()
+        accesses = meeting.of_one_pointer | _of_shared_memory(self._module, meeting.of_all, shared)
         if launch.compiled is None or not accesses:
             return
         kind = None if launch.kind is None else launch.kind.key()
@@ -155,6 +147,39 @@ class ThreadOrderCheck(Observer):
         """Report what was found."""
         for (op, buffer), found in self._found.items():
             self._faults.record(op, _text(op, buffer, found), found.offender, found.count)
+
+
+def _shared_memory(buffers: Sequence[Buffer]) -> list[list[Buffer]]:
+    """Arguments whose memory overlaps, in groups that share no byte."""
+    groups: list[list[Buffer]] = []
+    end = 0
+    for buffer in sorted(buffers, key=lambda one: one.address):
+        if not buffer.hull_elems:
+            continue
+        if not groups or buffer.address >= end:
+            groups.append([])
+        groups[-1].append(buffer)
+        end = max(end, buffer.address + buffer.hull_elems * buffer.itemsize)
+    return [group for group in groups if len(group) > 1]
+
+
+def _of_shared_memory(
+    module: Module, accesses: frozenset[Operation], groups: Sequence[Sequence[Buffer]]
+) -> frozenset[Operation]:
+    """The accesses by arguments that share memory to which one of them stores."""
+    if not groups:
+        return frozenset()
+    names, known = tt.Func(module.function).arg_names, pointer_origins(module)
+    origins = {op: known.get(PointerAccess(op).pointer, ELSEWHERE) for op in accesses}
+    if any(found & ELSEWHERE for found in origins.values()):
+        return accesses
+    shared: set[Operation] = set()
+    for group in groups:
+        places = {place for place, name in enumerate(names) if name in {one.name for one in group}}
+        ops = [op for op, found in origins.items() if found & places]
+        if any(map(tt.Store.matches, ops)):
+            shared.update(ops)
+    return frozenset(shared)
 
 
 def _text(op: Operation, buffer: Buffer, found: _Found) -> FaultText:
