@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -202,52 +202,63 @@ def _text(op: Operation, buffer: Buffer, found: _Found) -> FaultText:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Open:
     """An access that nothing has ordered with later ones.
 
     Attributes:
         key: the key of its storage, and the size of an element.
-        codes: the codes of its elements, each once, ascending; the program in the upper bits.
-        least: the first thread that accesses each.
-        most: the last one.
+        span: the first and the last place of its elements.
+        codes: the codes of its elements, in any order; the program in the upper bits.
+        lanes: the position of each in the tile.
+        layout: the layout in which threads have the tile; None for a scalar.
         is_shared: whether several threads load each element, and use it.
     """
 
     op: Operation
     key: tuple[int, int]
+    span: tuple[int, int]
     codes: Tensor
-    least: Tensor
-    most: Tensor
+    lanes: Tensor
+    layout: LinearLayout | None
     is_shared: bool
     is_store: bool
 
-    @classmethod
-    def of(
-        cls, access: ObservedAccess, codes: Tensor, threads: Tensor, is_shared: bool, is_store: bool
-    ) -> _Open:
-        """Make it of elements in any order, some maybe several times."""
-        codes, where = torch.unique(codes, return_inverse=True)
-        least = torch.full_like(codes, MOST_THREADS).scatter_reduce_(0, where, threads, "amin")
-        most = torch.zeros_like(codes).scatter_reduce_(0, where, threads, "amax")
-        key = access.buffer.storage_key, access.itemsize
-        return cls(access.op, key, codes, least, most, is_shared, is_store)
+    @cached_property
+    def threads(self) -> Tensor:
+        """The thread that accesses each element."""
+        return _owners(self.layout).to(self.lanes.device)[self.lanes]
+
+    @cached_property
+    def _ends(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The codes, each once and ascending, and the first and the last thread of each."""
+        codes, where = torch.unique(self.codes, return_inverse=True)
+        least = torch.full_like(codes, MOST_THREADS)
+        least.scatter_reduce_(0, where, self.threads, "amin")
+        most = torch.zeros_like(codes).scatter_reduce_(0, where, self.threads, "amax")
+        return codes, least, most
 
     def of_others(self, programs: Tensor) -> _Open | None:
         """Return the access without some programs; None if nothing is left."""
         stays = ~torch.isin(self.codes >> _PLACE_BITS, programs)
         if not bool(stays.any()):
             return None
-        codes, least, most = self.codes[stays], self.least[stays], self.most[stays]
-        return replace(self, codes=codes, least=least, most=most)
+        return replace(self, codes=self.codes[stays], lanes=self.lanes[stays])
 
-    def conflicts(self, codes: Tensor, threads: Tensor, is_shared: bool) -> Tensor:
+    def may_meet(self, later: _Open) -> bool:
+        """Whether a later access may need an order, as far as shows without a look at elements."""
+        if self.key != later.key or not (self.is_store or later.is_store):
+            return False
+        return self.span[0] <= later.span[1] and later.span[0] <= self.span[1]
+
+    def conflicts(self, later: _Open) -> Tensor:
         """Return which elements of a later access another thread has accessed here."""
-        at = torch.searchsorted(self.codes, codes).clamp(max=self.codes.shape[0] - 1)
-        is_met = self.codes[at] == codes
-        if is_shared or self.is_shared:
+        codes, least, most = self._ends
+        at = torch.searchsorted(codes, later.codes).clamp(max=codes.shape[0] - 1)
+        is_met = codes[at] == later.codes
+        if later.is_shared or self.is_shared or not bool(is_met.any()):
             return is_met
-        return is_met & ((self.least[at] != threads) | (self.most[at] != threads))
+        return is_met & ((least[at] != later.threads) | (most[at] != later.threads))
 
 
 class AccessesOfThreads(Observer):
@@ -304,17 +315,18 @@ class AccessesOfThreads(Observer):
         if not touched.places.numel():
             return
         codes = (touched.programs << _PLACE_BITS) | touched.places
+        first, last = torch.aminmax(touched.places)
+        key, span = (access.buffer.storage_key, access.itemsize), (int(first), int(last))
         found: list[_Open] = []
         for layout in self._order.layouts[op]:
-            threads = _owners(layout).to(touched.lanes.device)[touched.lanes]
             is_shared = not is_store and self._is_shared(op, layout)
-            new = _Open.of(access, codes, threads, is_shared, is_store)
+            new = _Open(op, key, span, codes, touched.lanes, layout, is_shared, is_store)
             for one in self._open:
-                if one.key == new.key and (one.is_store or is_store):
-                    bad = one.conflicts(codes, threads, is_shared)
+                if one.may_meet(new):
+                    bad = one.conflicts(new)
                     if one.is_shared and _is_only_user(op, one.op):
                         # Copies of threads that store nothing are used by nobody.
-                        bad &= _several(touched.programs, threads)
+                        bad &= _several(touched.programs, new.threads)
                     if bool(bad.any()):
                         self._note(access, touched, bad, one.op)
             found.append(new)
