@@ -1,6 +1,7 @@
 """Opening what may lie under a session's name."""
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -241,6 +242,47 @@ def test_session_pages_give_every_launch_once(recorded):
         assert page.cursor == session.launches(limit=1000).cursor
         assert [one.seq for one in session.launches_in_order(15)] == [16, 17, 18, 19, 20]
     assert seen == list(range(1, 21))
+
+
+@pytest.fixture
+def of_two_processes(tmp_path):
+    """Launches 10 to 20,000 of one process, then 20,001 and on of another; some miss."""
+    path = tmp_path / "two.tkd"
+    with Recorder(path):
+        launch(id=10)
+    connection = sqlite3.connect(path)
+    names = [row[1] for row in connection.execute("PRAGMA table_info(launches)")]
+    changed = {"seq": "n", "revision": "n", "id": "n + 9 + 50 * (n > 30000)"}
+    changed["process"] = "process + (n > 19991)"
+    fields = ", ".join(changed.get(name, name) for name in names)
+    connection.execute(
+        "WITH RECURSIVE numbers(n) AS "
+        "(SELECT 2 UNION ALL SELECT n + 1 FROM numbers WHERE n < 40000) "
+        f"INSERT INTO launches SELECT {fields} FROM numbers, (SELECT * FROM launches)"
+    )
+    connection.execute("DELETE FROM launches WHERE seq BETWEEN 33000 AND 34999")
+    connection.execute("UPDATE launches SET seq = seq - 2000 WHERE seq > 34000")
+    connection.commit()
+    connection.close()
+    return path
+
+
+def test_launch_is_found_by_its_number_without_a_look_at_all(of_two_processes):
+    with Session.open(of_two_processes) as session:
+        process = session.launch(1).process
+        steps = itertools.count()
+        connection = session._connection._connection
+        for number in (10, 500, 19_999):
+            assert session.launch_of(process, number).id == number
+        for number in (20_002, 29_000, 30_100, 40_000):
+            assert session.launch_of(process + 1, number).id == number
+        connection.set_progress_handler(lambda: next(steps) < 0, 1000)
+        assert session.launch_of(process, 19_000).seq == 18_991
+        assert session.launch_of(process + 1, 32_000).seq == 32_000 - 59
+        assert next(steps) < 40  # A look at all of them takes 100 and more.
+        for absent in (9, 20_001, 1 << 62, -(1 << 62)):
+            assert session.launch_of(process, absent) is None
+        assert session.launch_of(process + 2, 10) is None
 
 
 def test_session_is_followed_through_a_link(tmp_path):

@@ -53,6 +53,8 @@ MAX_PAGE_ROWS = 10_000
 _PAGE_ROWS = 1000
 MAX_PASSES = 1_000
 MAX_SEQ = (1 << 63) - 1
+# Launches of other threads that may be recorded before one that began first.
+_MOST_SWAPPED = 1000
 # Where a table names a kernel, if not in `kernel`.
 _KERNEL_COLUMNS = {"kernels": "name", "stall_samples": "function"}
 # Numbers of a whole run.
@@ -71,6 +73,8 @@ class Session:
         self.path = path
         self._checked: set[str] = set()
         self._source_lines: dict[str, tuple[str, ...] | None] = {}
+        # The `seq` of the first launch of each process, less its number there.
+        self._first_launches: dict[int, int] = {}
         self._connection = SessionConnection(path)
 
     @classmethod
@@ -223,8 +227,22 @@ class Session:
 
     def launch_of(self, process: int, launch_id: int) -> Launch | None:
         """The launch that has that number in its process."""
-        found = self._found(Launch, "WHERE process = ? AND id = ? LIMIT 1", process, launch_id)
-        return next(iter(found), None)
+        where = "WHERE process = ? AND id = ? AND seq >= ? ORDER BY seq LIMIT 1"
+        for start in dict.fromkeys((self._least_seq(process, launch_id), 0)):
+            if found := self._found(Launch, where, process, launch_id, start):
+                return found[0]
+        return None
+
+    def _least_seq(self, process: int, launch_id: int) -> int:
+        """The least `seq` of a launch, as its process counts; where some are not recorded, 0 is."""
+        first = self._first_launches.get(process)
+        if first is None:
+            found = self._found(Launch, "WHERE process = ? ORDER BY seq LIMIT 1", process)
+            if not found:
+                return 0
+            first = self._first_launches[process] = found[0].seq - found[0].id
+        # No index, which every launch would pay for.
+        return min(max(0, first + launch_id - _MOST_SWAPPED), MAX_SEQ)
 
     def launch_fields(self, names: Sequence[str]) -> Iterator[tuple[object, ...]]:
         """These fields of all launches, in the order in which they began.
