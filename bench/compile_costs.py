@@ -41,6 +41,7 @@ from sections import machine, replace_section  # noqa: E402
 
 from tkdebug.compiler.sites.checks import CheckOptions  # noqa: E402
 from tkdebug.compiler.targets import target_of  # noqa: E402
+from tkdebug.compiler.targets.backend import Observers  # noqa: E402
 from tkdebug.compiler.targets.nvptx.architectures import ptx_versions  # noqa: E402
 from tkdebug.compiler.targets.nvptx.codegen import ptx_stage  # noqa: E402
 from tkdebug.compiler.targets.nvptx.codegen.llvm_stage import LlvmStage  # noqa: E402
@@ -196,7 +197,9 @@ class Compiler:
         begin("gpu")
         options, target = native_options(src), self.target
         # This is asked when all passes are done.
-        lowered = lower_to_llvm(module, options, target, on_resources=lambda *_: begin("lower"))
+        lowered = lower_to_llvm(
+            module, options, target, Observers(on_resources=lambda *_: begin("lower"))
+        )
         begin("llvm")
         ptx = self._ptx(lowered)
         begin("assemble")

@@ -183,7 +183,8 @@ class Corpus:
         values: list[Any],
         memory: Memory | None,
     ) -> None:
-        from tkdebug.compiler.targets.nvptx.compile import NativeOptions, compile_module
+        from tkdebug.compiler.targets.backend import NativeOptions, Observers
+        from tkdebug.compiler.targets.nvptx.compile import compile_module
         from tkdebug.runtime.compile.native_compilation import refuse_options
 
         refuse_options(src.fn.__name__, src.options, target)
@@ -192,17 +193,14 @@ class Corpus:
         module = compile_tile_ir(src).module
         options = NativeOptions(src.options.num_warps, src.options.num_stages, src.options.maxnreg)
         texts: list[tuple[str, str]] = []
+        observers = Observers()
         if memory is not None:
             texts.append(("tile-ir", print_module(module, locations=True)))
-        try:
-            compiled = compile_module(
-                module,
-                options,
-                target,
-                snapshot=None
-                if memory is None
-                else lambda name, now: texts.append((name, print_module(now, locations=True))),
+            observers = Observers(
+                lambda name, now: texts.append((name, print_module(now, locations=True)))
             )
+        try:
+            compiled = compile_module(module, options, target, observers)
         finally:
             # A kernel that cannot be lowered yet has GPU IR all the same.
             if memory is not None and len(texts) > 1:

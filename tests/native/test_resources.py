@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tkdebug.compiler.ir.parser import parse_module
+from tkdebug.compiler.targets.backend import NativeOptions, Observers
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.compile import NativeOptions, compile_module
+from tkdebug.compiler.targets.nvptx.compile import compile_module
 
 KERNEL = """
 tt.func @k(%p: !tt.ptr<f32>) attributes {arg_names = ["p"]} {
@@ -36,7 +37,6 @@ def test_threads_and_shared_memory_are_known_before_code_is_generated() -> None:
             parse_module(KERNEL),
             NativeOptions(num_warps=2),
             TARGETS["sm_80"],
-            on_stage=stage,
-            on_resources=refuse,
+            Observers(on_stage=stage, on_resources=refuse),
         )
     assert stages == []

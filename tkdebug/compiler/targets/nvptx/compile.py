@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,11 @@ from tkdebug.compiler.artifacts import op_places
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.passes.asserts_and_prints import SummarisePrints
-from tkdebug.compiler.passes.pass_run import PassRun, RunCallback
-from tkdebug.compiler.passes.pipeline import SnapshotCallback, run_pipeline, with_plugins
+from tkdebug.compiler.passes.pass_run import Pass, PassRun
+from tkdebug.compiler.passes.pipeline import run_pipeline, with_plugins
 from tkdebug.compiler.targets.backend import (
     NativeOptions,
-    ResourceCallback,
+    Observers,
     StageCallback,
     note_options,
 )
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 LOWERING = tuple(
     f"tkdebug.compiler.targets.nvptx.{name}" for name in ("pipeline", "lowering.driver")
 )
+_NOBODY = Observers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,11 +249,7 @@ def compile_module(
     module: Module,
     options: NativeOptions,
     target: Target,
-    *,
-    snapshot: SnapshotCallback | None = None,
-    on_run: RunCallback | None = None,
-    on_stage: StageCallback | None = None,
-    on_resources: ResourceCallback | None = None,
+    observers: Observers = _NOBODY,
 ) -> CompiledModule:
     """Compile Tile IR (after its own passes), which becomes the GPU IR.
 
@@ -260,35 +257,19 @@ def compile_module(
         module: changed in place.
         options: warps, stages, registers.
         target: the architecture.
-        snapshot: as in `lower_to_llvm`.
-        on_run: as in `lower_to_llvm`.
-        on_stage: called with "llvm-ir" and "ptx"; it may give an edited text to go on with.
-        on_resources: as in `lower_to_llvm`.
+        observers: the callbacks; stages are "llvm-ir" and "ptx".
 
     Raises:
         CompileError: an op is not supported, or code generation refuses the kernel.
     """
-    lowered = lower_to_llvm(
-        module,
-        options,
-        target,
-        snapshot=snapshot,
-        on_run=on_run,
-        on_stage=on_stage,
-        on_resources=on_resources,
-    )
-    return generate_code(lowered, on_stage)
+    return generate_code(lower_to_llvm(module, options, target, observers), observers.on_stage)
 
 
 def lower_to_llvm(
     module: Module,
     options: NativeOptions,
     target: Target,
-    *,
-    snapshot: SnapshotCallback | None = None,
-    on_run: RunCallback | None = None,
-    on_stage: StageCallback | None = None,
-    on_resources: ResourceCallback | None = None,
+    observers: Observers = _NOBODY,
 ) -> LoweredModule:
     """The part of a compile that is done in this process: GPU passes, lowering.
 
@@ -296,19 +277,12 @@ def lower_to_llvm(
         module: changed in place.
         options: warps, stages, registers.
         target: the architecture.
-        snapshot: called after each pass that changed something.
-        on_run: called after each pass, also one that failed.
-        on_stage: called with "llvm-ir"; it may give an edited text to go on with.
-        on_resources: called with threads and bytes of shared memory of a block before code is
-            generated, which for tiles that fit nowhere would take minutes.
+        observers: the callbacks; the one stage is "llvm-ir".
 
     Raises:
         CompileError: an op is not supported.
     """
-    prepared = prepare(module, options, target, snapshot=snapshot, on_run=on_run)
-    return lower_prepared(
-        prepared, snapshot=snapshot, on_run=on_run, on_stage=on_stage, on_resources=on_resources
-    )
+    return lower_prepared(prepare(module, options, target, observers), observers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,9 +322,7 @@ def prepare(
     module: Module,
     options: NativeOptions,
     target: Target,
-    *,
-    snapshot: SnapshotCallback | None = None,
-    on_run: RunCallback | None = None,
+    observers: Observers = _NOBODY,
 ) -> Prepared:
     """Note a compile's options in Tile IR, and add its checks.
 
@@ -358,8 +330,7 @@ def prepare(
         module: changed in place.
         options: warps, stages, registers.
         target: the architecture.
-        snapshot: as in `lower_to_llvm`.
-        on_run: as in `lower_to_llvm`.
+        observers: the callbacks.
     """
     function = tt.Func(module.function)
     note_options(module, options, target)
@@ -372,10 +343,10 @@ def prepare(
         # Not in the first compile of a bare kernel.
         from tkdebug.compiler.passes.insert_checks import add_checks
 
-        inserted, checks = add_checks(module, options.checks, snapshot, on_run)
+        inserted, checks = add_checks(module, options.checks, observers.snapshot, observers.on_run)
     if options.print_elements is not None:
         summarise = (SummarisePrints(options.print_elements),)
-        inserted = (*inserted, *run_pipeline(module, summarise, snapshot=snapshot, on_run=on_run))
+        inserted = (*inserted, *_run(module, summarise, observers))
     prepared = Prepared(module, options, target, inserted, checks)
     if prepared.reads_marks:
         function.mappable = ()
@@ -384,11 +355,7 @@ def prepare(
 
 def lower_prepared(
     prepared: Prepared,
-    *,
-    snapshot: SnapshotCallback | None = None,
-    on_run: RunCallback | None = None,
-    on_stage: StageCallback | None = None,
-    on_resources: ResourceCallback | None = None,
+    observers: Observers = _NOBODY,
 ) -> LoweredModule:
     """Run the GPU passes and lower, as `lower_to_llvm` does.
 
@@ -410,20 +377,21 @@ def lower_prepared(
         debug=options.debug or reports_asserts,
         host_tma_descriptors=options.host_tma_descriptors and not prepared.reads_marks,
     )
-    passes = run_pipeline(module, with_plugins(pipeline, "gpu"), snapshot=snapshot, on_run=on_run)
+    passes = _run(module, with_plugins(pipeline, "gpu"), observers)
     timeline = None if options.checks is None else options.checks.timeline
     if timeline is not None:
         checks = _timeline_plan(module, timeline, options.num_warps)
     shared = function.shared_bytes
-    if on_resources is not None:
-        on_resources(prepared.threads, shared)
-    llvm_ir = _edited(on_stage, "llvm-ir", lower_module(module, target, prepared.symbol))
+    if observers.on_resources is not None:
+        observers.on_resources(prepared.threads, shared)
+    text = lower_module(module, target, prepared.symbol)
+    edited = None if observers.on_stage is None else observers.on_stage("llvm-ir", text)
     if checks is not None:
         checks = replace(checks, tests=function.check_tests)
     return LoweredModule(
         prepared.symbol,
         lambda: module,
-        llvm_ir,
+        text if edited is None else edited,
         target,
         options.max_registers,
         shared,
@@ -435,6 +403,10 @@ def lower_prepared(
         module.function.location.frames,
         LaunchMaps.of(module),
     )
+
+
+def _run(module: Module, passes: Sequence[Pass], observers: Observers) -> tuple[PassRun, ...]:
+    return run_pipeline(module, passes, snapshot=observers.snapshot, on_run=observers.on_run)
 
 
 def _timeline_plan(module: Module, timeline: TimelineOptions, num_warps: int) -> CheckPlan:
@@ -480,8 +452,3 @@ def _generated(lowered: LoweredModule, on_stage: StageCallback | None) -> Native
         is_checked=lowered.is_checked,
         is_lasting=lowered.is_lasting,
     )
-
-
-def _edited(on_stage: StageCallback | None, stage: str, text: str) -> str:
-    edited = None if on_stage is None else on_stage(stage, text)
-    return text if edited is None else edited

@@ -135,25 +135,16 @@ def lower(
     Raises:
         CompileError: an op is not supported.
     """
-    on_run, on_resources = observers.on_run, observers.on_resources
     if not _is_kept(options, observers):
-        return lower_to_llvm(
-            module,
-            options,
-            target,
-            snapshot=observers.snapshot,
-            on_run=on_run,
-            on_stage=observers.on_stage,
-            on_resources=on_resources,
-        )
-    prepared = prepare(module, options, target, on_run=on_run)
+        return lower_to_llvm(module, options, target, observers)
+    prepared = prepare(module, options, target, observers)
     key = _key(prepared, observers.recorder)
     path = _folder() / f"{key}{disk_cache.SUFFIX}"
     if not KNOBS.always_compile:
         found = disk_cache.read_entry(path, lambda data: _decode(data, key, prepared.symbol))
         if found is not None:
-            if on_resources is not None:
-                on_resources(prepared.threads, found.shared_bytes)
+            if observers.on_resources is not None:
+                observers.on_resources(prepared.threads, found.shared_bytes)
             if observers.recorder is not None:
                 observers.recorder.add(_snapshots(found), found.passes)
             return _restored(found, prepared)
@@ -166,7 +157,7 @@ def _lowered(prepared: Prepared, observers: Observers) -> tuple[LoweredModule, _
     """Lower a kernel; return it and its entry."""
     recorder = observers.recorder
     before = (0, 0) if recorder is None else (len(recorder.snapshots), len(recorder.passes))
-    lowered = lower_prepared(prepared, on_run=observers.on_run, on_resources=observers.on_resources)
+    lowered = lower_prepared(prepared, observers)
     snapshots: list[Snapshot] = []
     passes: list[CompilerPass] = []
     if recorder is not None:
