@@ -124,7 +124,7 @@ def test_entry_that_is_signed_again_with_another_cubin_is_compiled_again(
     made = generate(llvm_text.VECTOR_ADD, "k", HOPPER)
     assert made.times_ns  # compiled, not read
     assert made.cubin == code.cubin
-    assert "compiled kernel is damaged" in capsys.readouterr().err
+    assert "cached file is damaged" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_no_worker")
@@ -159,7 +159,7 @@ def test_machine_code_that_was_disassembled_is_read_from_the_disk(
     monkeypatch.setattr(unread_code, "disassemble", lambda cubin, options: text)
     path.write_bytes(path.read_bytes()[:-3])
     assert again() == text
-    assert f"{path}: compiled kernel is damaged" in capsys.readouterr().err
+    assert f"{path}: cached file is damaged" in capsys.readouterr().err
     monkeypatch.setattr(unread_code, "_maker", lambda *of: "another nvdisasm's")
     monkeypatch.setattr(unread_code, "disassemble", lambda cubin, options: "other")
     assert again() == "other"
@@ -249,7 +249,7 @@ def test_directory_that_cannot_be_written_is_reported_once(
     with KNOBS.scope(cache_dir=tmp_path / "file"):
         code_cache.store("ef" * 32, "k", code)
         code_cache.store("ef" * 32, "k", code)
-    assert capsys.readouterr().err.count("are not kept") == 1
+    assert capsys.readouterr().err.count("not kept in the cache") == 1
 
 
 @pytest.mark.usefixtures("_no_worker")
@@ -312,4 +312,4 @@ def test_code_too_large_for_a_file_is_not_kept_and_that_is_said(
     disk_cache._say_once.cache_clear()
     code_cache.store("ab" * 32, "k", code)
     assert files() == []
-    assert "compiled kernels are not kept: got " in capsys.readouterr().err
+    assert "not kept in the cache: got " in capsys.readouterr().err

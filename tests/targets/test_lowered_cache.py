@@ -200,7 +200,7 @@ def test_damaged_entry_is_reported_and_made_again(
     DAMAGES[damage](stored)
     compiled()
     assert lowerings == ["lower_prepared"]
-    assert f"{stored}: compiled kernel is damaged" in capsys.readouterr().err
+    assert f"{stored}: cached file is damaged" in capsys.readouterr().err
     compiled()
     assert lowerings == ["lower_prepared"]
 

@@ -345,13 +345,13 @@ class Knobs(KnobSet):
         {"TKDEBUG_CACHE_DIR": parse_path, "TRITON_CACHE_DIR": parse_path},
         None,
         _NO_PATH,
-        "directory of compiled kernels; None for ~/.cache/tkdebug",
+        "directory of kept kernels and disassembly; None for ~/.cache/tkdebug",
     )
     cache_size_bytes = Knob[int](
         {"TKDEBUG_CACHE_SIZE": parse_size_bytes},
         1 << 30,
         int,
-        "how much disk compiled kernels may take",
+        "how much disk the cache may take",
     )
     codegen_timeout_s = Knob[float](
         {"TKDEBUG_CODEGEN_TIMEOUT": parse_seconds},

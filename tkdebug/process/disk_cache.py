@@ -43,7 +43,7 @@ _STORES = count()
 
 
 def directory() -> Path:
-    """The folder of compiled kernels: knob `cache_dir`, else the user's cache directory."""
+    """The folder of the cache: knob `cache_dir`, else the user's cache directory."""
     chosen = KNOBS.cache_dir
     if chosen is not None:
         return chosen / "native"
@@ -128,12 +128,12 @@ def read_entry(path: Path, decode: Callable[[bytes], _T]) -> _T | None:
         _say_not_private(error)
         return None
     except OSError as error:
-        _say_once(f"compiled kernel cannot be read: {error}")
+        _say_once(f"cached file cannot be read: {error}")
         return None
     try:
         entry = decode(data)
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        tell(f"{path}: compiled kernel is damaged ({error}); it is made again")
+        tell(f"{path}: cached file is damaged ({error}); it is made again")
         with suppress(OSError):
             path.unlink()
         return None
@@ -168,7 +168,7 @@ def write_entry(path: Path, encode: Callable[[], bytes]) -> None:
         _say_not_private(error)
         return
     except (OSError, ValueError) as error:
-        _say_once(f"compiled kernels are not kept: {error}")
+        _say_once(f"not kept in the cache: {error}")
         return
     _trim_now_and_then()
 
@@ -205,11 +205,11 @@ def trim(folder: Path, limit_bytes: int) -> None:
 
 def _say_not_private(error: NotPrivateError) -> None:
     if error.path.suffix == SUFFIX:
-        _say_once(f"{error}; the compiled kernel is not used, but made again")
+        _say_once(f"{error}; the cached file is not used, but made again")
         return
     _say_once(
-        f"{error}; compiled kernels there are neither used nor kept; `chmod -R go-w` it if it is "
-        "yours, or name another folder in TKDEBUG_CACHE_DIR"
+        f"{error}; the cache there is neither read nor written; `chmod -R go-w` it if it is yours, "
+        "or name another folder in TKDEBUG_CACHE_DIR"
     )
 
 
