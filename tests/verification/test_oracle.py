@@ -110,3 +110,26 @@ def test_changed_input_is_an_output():
     oracle = oracle_of(lambda t: t.mul_(2.0), normal(3))
     assert oracle.changed == (0,)
     assert [one.name for one in oracle.expected] == ["result", "input 0"]
+
+
+def test_function_by_way_of_one_keeps_its_error_where_it_is_scaled():
+    x = normal(8, 40) * 0.05
+    oracle = oracle_of(lambda t: 50.0 * torch.tanh(t / 50.0), x)
+    e = (-2.0 * (x / 50.0)).exp()
+    assert is_right(50.0 * ((1.0 - e) / (1.0 + e)), oracle)
+    assert not is_right(50.0 * (x / 50.0).half().tanh().float(), oracle)
+
+
+def test_few_of_many_elements_at_a_step_may_be_on_its_other_side():
+    x = (normal(1 << 14) * 30.0).bfloat16()
+    for rounded in (lambda t: (t / 3.0).round(), lambda t: (t / 3.0).round().to(torch.int32)):
+        oracle = oracle_of(rounded, x)
+        exact = oracle.expected[0].exact
+        is_sure = oracle.expected[0].tolerance < 1.0
+        assert 100 < int((~is_sure).sum()) < len(x) // 2
+        places = is_sure.nonzero().reshape(-1)
+        few, many = exact.clone(), exact.clone()
+        few[places[:3]] += 1
+        many[places] += 1
+        assert is_right(few, oracle)
+        assert not is_right(many, oracle)

@@ -134,6 +134,64 @@ def test_doubtful_kernel_is_undecided(function, kind):
     assert answer.why == finding.message
 
 
+def case_of(*shapes, values="normal", dtype="float32", dtypes=None):
+    """Return one case as text."""
+    given = {"name": "", "shapes": shapes, "dtypes": dtypes or [dtype] * len(shapes)}
+    layouts = ["contiguous"] * len(shapes)
+    return json.dumps({**given, "values": values, "layouts": layouts})
+
+
+def test_product_in_tf32_is_undecided_unless_the_reference_takes_it():
+    example = lambda: [torch.randn(16, 16), torch.randn(16, 16)]  # noqa: E731
+    case = case_of((16, 16), (16, 16))
+    asked = {"reference": "product", "case": case}
+    lowered = examine_with(example, "product", **asked)
+    assert (lowered.verdict, [one.kind for one in lowered.findings]) == ("undecided", ["tf32"])
+    assert examine_with(example, "wrong_product", **asked).verdict == "wrong"
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        taken = examine_with(example, "product", **asked)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert (taken.verdict, taken.findings) == ("right", [])
+
+
+def test_kernel_that_does_not_compile_for_another_type_refuses_it():
+    example = lambda: [torch.randn(4, 9)]  # noqa: E731
+    half = examine_with(example, "exp", reference="exp", case=case_of((4, 9), dtype="float16"))
+    assert (half.covered.refused, half.findings) == (1, [])
+    own = lambda: [torch.randn(4, 9).half()]  # noqa: E731
+    case = case_of((4, 9), dtype="float16")
+    assert kinds(examine_with(own, "exp", reference="exp", case=case)) == ["compile-error"]
+
+
+def test_inputs_that_are_not_meant_leave_it_undecided():
+    example = lambda: [torch.randn(4, 9)]  # noqa: E731
+    nan = examine_with(example, "unary", reference="relu", case=case_of((4, 9), values="nan"))
+    assert (nan.verdict, [one.kind for one in nan.findings]) == ("undecided", ["other-inputs"])
+    assert "numbers that are not finite" in nan.why
+    indices = lambda: [torch.randn(8, 16), torch.tensor([3, 1, 2, 0])]  # noqa: E731
+    case = case_of((8, 16), (4,), values="negative indices", dtypes=["float32", "int64"])
+    outside = examine_with(indices, "rows", reference="rows", case=case)
+    assert (outside.verdict, kinds(outside)) == ("undecided", [])
+    assert "integers outside of the example's" in outside.why
+
+
+def test_parameters_of_other_names_are_drawn_and_kept_ones_leave_it_undecided(monkeypatch):
+    case = json.dumps({**json.loads(case_of((4, 24))), "weights": "random"})
+    drawn = {name: examine(request(name, "Weighted", case=case)) for name in ("Renamed", "Ignored")}
+    assert {name: one.verdict for name, one in drawn.items()} == {
+        "Renamed": "right",
+        "Ignored": "wrong",
+    }
+    monkeypatch.setattr(Plan, "planned", lambda plan: iter(()))
+    monkeypatch.setattr(Plan, "doubtful", lambda plan: iter(()))
+    prepared = examine(request("Prepared", "Weighted", cases=0))
+    assert (prepared.verdict, kinds(prepared)) == ("undecided", [])
+    assert "something is kept as it was made" in prepared.why
+
+
 def test_other_index_than_the_first_of_equal_values_is_doubtful():
     equal = json.dumps({"name": "", "shapes": [[3, 9]], "dtypes": ["float32"], "values": "equal",
                         "layouts": ["contiguous"]})  # fmt: skip

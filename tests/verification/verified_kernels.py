@@ -313,3 +313,84 @@ def row_by_row(x):
         if row.numel():
             scale_kernel[(triton.cdiv(row.numel(), 32),)](row, made, row.numel(), 3.0, BLOCK=32)
     return o
+
+
+@triton.jit
+def dot_kernel(a, b, o, FACTOR: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    tl.store(o + i, FACTOR * tl.dot(tl.load(a + i), tl.load(b + i)))
+
+
+def product(a, b, factor=1.0):
+    assert a.shape == b.shape == (16, 16)
+    o = torch.empty_like(a)
+    dot_kernel[(1,)](a, b, o, factor, N=16)
+    return o
+
+
+def wrong_product(a, b):
+    return product(a, b, 1.001)
+
+
+@triton.jit
+def unary_kernel(x, o, n, IS_EXP: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + i, mask=i < n)
+    tl.store(o + i, tl.exp(value) if IS_EXP else tl.maximum(value, 0.0), mask=i < n)
+
+
+def unary(x, is_exp=False):
+    assert x.is_contiguous()
+    o = torch.empty_like(x)
+    unary_kernel[(triton.cdiv(x.numel(), 32),)](x, o, x.numel(), is_exp, BLOCK=32)
+    return o
+
+
+def exp(x):
+    return unary(x, is_exp=True)
+
+
+@triton.jit
+def rows_kernel(w, i, o, D: tl.constexpr):
+    row, c = tl.load(i + tl.program_id(0)), tl.arange(0, D)
+    tl.store(o + tl.program_id(0) * D + c, tl.load(w + row * D + c))
+
+
+def rows(w, i):
+    o = torch.empty((i.numel(), w.shape[1]), device=w.device)
+    rows_kernel[(i.numel(),)](w, i, o, D=w.shape[1])
+    return o
+
+
+class Renamed(torch.nn.Module):
+    """Has its parameter under another name."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return launched(scale_kernel, x, float(self.gain))
+
+
+class Prepared(torch.nn.Module):
+    """Computes with a tensor that is made of its parameter once."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.prepared = self.weight.detach() * 1.0
+
+    def forward(self, x):
+        return launched(scale_kernel, x, float(self.prepared))
+
+
+class Ignored(torch.nn.Module):
+    """Leaves its parameter out."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return launched(scale_kernel, x, 1.0)

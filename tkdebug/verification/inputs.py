@@ -214,6 +214,7 @@ VALUES: Mapping[str, Callable[..., Tensor]] = {
 # Where the reference makes NaNs of negative numbers, they are no inputs.
 SIGNED = "signed"
 _NEGATIVE = (SIGNED, "negative", "low", "equal and negative")
+LARGEST_VALUES = ("huge", "low")
 SPECIAL_VALUES = ("nan", "inf", "rows of -inf")
 
 

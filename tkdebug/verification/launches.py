@@ -11,6 +11,7 @@ import contextlib
 import functools
 import inspect
 import math
+import re
 import sys
 import sysconfig
 import threading
@@ -42,6 +43,8 @@ from tkdebug.runtime.tune.autotune import Autotuner
 from tkdebug.variations.divergence import PoisonedPadding
 from tkdebug.verification.source import Branch
 
+# In Tile IR: a product whose first operand is fp32.
+_TF32_DOT = re.compile(r'tt\.dot [^\n]*"tf32"[^\n:]* : \(?tensor<[^>]*xf32>')
 _MOST_PARTS = 64
 _MOST_BLOCK = 1 << 16
 # A seed that nobody chooses: another one after a call is the call's.
@@ -74,6 +77,7 @@ class Seen:
         lines: of branches of the candidate's host code that were run for the first time.
         is_seeded: whether it seeded torch's random numbers.
         leaves_stream: whether the current stream is another after the call.
+        has_tf32: whether a `tl.dot` of a launch rounds fp32 to tf32.
     """
 
     launches: int = 0
@@ -89,6 +93,7 @@ class Seen:
     lines: set[int] = field(default_factory=set)
     is_seeded: bool = False
     leaves_stream: bool = False
+    has_tf32: bool = False
 
     @property
     def wrong_fault(self) -> Fault | None:
@@ -148,6 +153,8 @@ class Watcher:
         self.blocks: list[int] = []
         self._branches = branches
         self._ran: set[int] = set()
+        # Kernels that were launched, with whether they round fp32 to tf32.
+        self._tf32: dict[CompiledKernel, bool] = {}
         self._seen = Seen()
         self._given: frozenset[int] = frozenset()
         self._thread = 0
@@ -241,6 +248,9 @@ class Watcher:
         seen, name = self._seen, kernel.name
         seen.launches += 1
         seen.kernels[name] = None
+        if kernel not in self._tf32:
+            self._tf32[kernel] = bool(_TF32_DOT.search(kernel.tile_ir))
+        seen.has_tf32 |= self._tf32[kernel]
         for value in kernel.src.constants.values():
             if type(value) is int and 4 <= value <= _MOST_BLOCK and value not in self.blocks:
                 self.blocks.append(value)

@@ -40,6 +40,9 @@ _USUAL_UNITS = 4.0
 _TIES = 2
 # Of equal values these give the index of the first, as torch documents; these of any.
 FIRST_OF_TIES = frozenset(("argmax", "argmin", "max", "min"))
+_STEPS = frozenset("round floor ceil trunc sign sgn remainder fmod floor_divide".split())
+# So many elements at a step are seen in a few runs for one that is not.
+_SEEN_OF_STEPS = 20
 ANY_OF_TIES = frozenset(("sort", "argsort", "topk", "kthvalue", "mode", "median"))
 
 
@@ -393,7 +396,7 @@ def compare(result: Sequence[tuple[str, Tensor]], oracle: Oracle) -> tuple[Wrong
             kind = one.exact.dtype if one.native is None else one.native.dtype
             text = f"{name} is of {got.dtype}, expected {kind}"
             return Wrong("wrong-shape", text, place), compared
-        wrong = wrong_elements(got, one)
+        wrong = _without_steps(wrong_elements(got, one), got, one, oracle.ops)
         if oracle.has_inf and got.is_floating_point():
             # inf - inf depends on the formula: what is NaN in one is infinite in another.
             wrong &= ~(one.exact.isnan() & got.isinf())
@@ -421,6 +424,28 @@ def wrong_elements(got: Tensor, one: Expected) -> Tensor:
         near = (a - replaced).abs() <= _MARGIN * _like(one.tolerance, replaced)
         right |= free & (near | (a == replaced))
     return ~right
+
+
+def _without_steps(wrong: Tensor, got: Tensor, one: Expected, ops: Mapping[str, Work]) -> Tensor:
+    """Return which elements are wrong but for a few that are on the other side of a step.
+
+    Of many elements near a step, such as those that are rounded, some are there in no run.
+    """
+    count = int(wrong.sum())
+    if not count:
+        return wrong
+    if one.bounds is not None:
+        low, high = one.bounds
+        near = wrong & ~one.has_ties & (got.long() >= low - 1) & (got.long() <= high + 1)
+        at_steps = high > low
+    elif _STEPS & {name.removesuffix("_") for name in ops}:
+        tolerance = one.tolerance.where(one.tolerance.isfinite(), 0.0)
+        near = wrong & ((got.double() - one.exact).abs() <= tolerance.max())
+        at_steps = tolerance > 0.25 * tolerance.max()
+    else:
+        return wrong
+    is_few = _SEEN_OF_STEPS * int(near.sum()) <= int(at_steps.sum())
+    return wrong & ~near if is_few else wrong
 
 
 def _none_of_ties(got: Tensor, one: Expected) -> Tensor:

@@ -13,7 +13,7 @@ import importlib.util
 import sys
 import sysconfig
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -51,6 +51,7 @@ class Problem:
         init: arguments of classes.
         file: of the candidate.
         device: where the candidate's tensors are.
+        takes_tf32: whether the reference's file lets torch round products of fp32 to tf32.
     """
 
     candidate: Callable[..., Any]
@@ -59,6 +60,7 @@ class Problem:
     init: list[Any]
     file: str
     device: str
+    takes_tf32: bool = False
     _made: dict[object, Any] = field(default_factory=dict)
 
     @property
@@ -115,6 +117,37 @@ class Problem:
                 for one, before in zip(both, kept, strict=True):
                     for name, parameter in one.items():
                         parameter.copy_(before[name])
+
+    def same_names(self) -> dict[str, str] | None:
+        """Return names of the candidate's parameters and buffers with those in the reference.
+
+        None where it has others, such as two in one. Those of other names are matched by their
+        values, which are the same after the same seed.
+        """
+        case = self.example.case()
+        own = self._module(self.candidate, case, self.device).state_dict()
+        theirs = self._module(self.reference, case, "cpu").state_dict()
+        found: dict[str, str] = {}
+        for name, tensor in theirs.items():
+            if not tensor.is_floating_point():
+                continue
+            left = [one for one in own if one not in found and one not in theirs]
+            for one in [name] if name in own else left:
+                if torch.equal(host_view(own[one]).cpu().reshape(-1), tensor.reshape(-1)):
+                    found[one] = name
+                    break
+            else:
+                return None
+        return found
+
+    def keeps_more(self) -> bool:
+        """Whether the candidate's module keeps tensors beside those of the reference's."""
+        names = self.same_names() or {}
+        module = self._module(self.candidate, self.example.case(), self.device)
+        state = (*module.named_parameters(), *module.named_buffers())
+        known = {id(tensor) for name, tensor in state if name in names}
+        kept = [t for one in module.modules() for t in _tensors_of(list(vars(one).values()))]
+        return any(t.is_floating_point() and id(t) not in known for t in kept)
 
     @contextlib.contextmanager
     def evaluating(self, case: Case) -> Iterator[bool]:
@@ -202,7 +235,8 @@ class Problem:
             torch.manual_seed(_WEIGHTS_SEED)
             module = made_by(*copy.deepcopy(self.init))
             if case.weights == "random":
-                _draw_parameters(module)
+                names = self.same_names() if made_by is self.candidate else None
+                _draw_parameters(module, names or {name: name for name in module.state_dict()})
             module = module.to(device)
             # A kernel that keeps things in its module keeps them for one case after the other.
             self._made[key] = module if dtype is None else module.to(dtype)
@@ -214,6 +248,15 @@ class Problem:
                 if (*key, name) in self._made:
                     buffer.copy_(self._made[(*key, name)])
         return module
+
+
+def _tensors_of(value: Any) -> list[Tensor]:
+    """Return the tensors in lists, tuples and dicts."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [t for one in value for t in _tensors_of(one)] if isinstance(value, list | tuple) else []
 
 
 def _is_near(buffer: Tensor, wanted: Tensor) -> bool:
@@ -250,19 +293,24 @@ def _off(value: Any, relative: float, lift: Lifted) -> Any:
     return value
 
 
-def _draw_parameters(module: Any) -> None:
-    """Give a module other parameters, by their names: those of a norm are often ones and zeros."""
+def _draw_parameters(module: Any, names: Mapping[str, str]) -> None:
+    """Give a module other parameters: those of a norm are often ones and zeros.
+
+    Args:
+        module: whose parameters are replaced.
+        names: of its parameters, with those in the reference, by which they are drawn.
+    """
     state = module.state_dict()
     drawn = {}
-    for name in sorted(state):
-        given = state[name]
+    for own, name in names.items():
+        given = state[own]
         if not given.is_floating_point():
             continue
         rng = torch.Generator().manual_seed(sum(map(ord, name)) + given.numel())
         spread = float(given.double().std()) if given.numel() > 1 else 0.0
         noise = torch.randn(tuple(given.shape), generator=rng) * (spread or 0.3)
         made = given.cpu() + noise.to(given.dtype)
-        drawn[name] = made.abs() + 0.1 if name.endswith("var") else made
+        drawn[own] = made.abs() + 0.1 if name.endswith("var") else made
     module.load_state_dict(drawn, strict=False)
 
 
@@ -291,6 +339,7 @@ def load(request: Request, originals: Callable[[object], None] = lambda owner: N
         reference_module = _imported(module_name, f"--reference {module_name}")
         reference = _named(reference_module, name, what)
         originals(reference_module)
+    takes_tf32 = torch.get_float32_matmul_precision() != "highest"
     module = _import_file(path)
     if is_same:
         reference_module, reference = module, _named(module, name, what)
@@ -307,7 +356,7 @@ def load(request: Request, originals: Callable[[object], None] = lambda owner: N
         example = Example(given())
     except Exception as error:
         raise UsageError(f"the example inputs: {type(error).__name__}: {error}") from error
-    return Problem(candidate, reference, example, list(init), str(path), "cuda")
+    return Problem(candidate, reference, example, list(init), str(path), "cuda", takes_tf32)
 
 
 def _imported(name: str, what: str) -> ModuleType:

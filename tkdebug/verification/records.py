@@ -42,6 +42,7 @@ KINDS: Mapping[str, str] = {
     "not-deterministic": "the same call gives other bits",
     "not-batch-invariant": "a row has other bits in a batch of another size",
     "no-end": "a call did not end within the budget",
+    "tf32": "products of fp32 are rounded to tf32, the default of `tl.dot`; in fp32 they are right",
     "torch-part": "torch computes a part of the result, as the reference does",
     "dtype": "the result has another dtype than the reference's",
     "looks-at-callers": "a call looks at the functions that called it",

@@ -46,6 +46,13 @@ _SUMS = frozenset(
 )
 # Arithmetic that no other formula computes by way of larger numbers, as log(1 + x) does.
 _ARITHMETIC = _EXACT | _SUMS | frozenset("add sub rsub mul div neg reciprocal square sqrt".split())
+# Functions that formulas compute by way of numbers of size 1, as tanh by 1 - 2 / (exp(2x) + 1),
+# whose error stays where results are small; that of the second ones grows with the input.
+_BY_ONE = frozenset(
+    "tanh sigmoid erf erfc erfinv expm1 log1p softplus log_sigmoid_forward elu sinh cosh asinh "
+    "atanh acosh log log2 log10 sin cos tan special_expm1 special_erf logit xlogy".split()
+)
+_BY_ONE_TIMES = frozenset("gelu silu mish hardswish".split())
 # These have sums within them.
 _COMPOSITES = frozenset(
     "_softmax _log_softmax logsumexp native_layer_norm native_group_norm native_batch_norm "
@@ -65,6 +72,18 @@ _NORMS = frozenset(
 
 
 PRODUCTS = frozenset("mm addmm bmm baddbmm addmv mv dot vdot convolution matmul linear".split())
+# Ops whose results may overflow on the way, in one formula and not in another.
+_MULTIPLYING = frozenset(
+    "mul square pow var std var_mean std_mean linalg_vector_norm norm prod cumprod mse_loss "
+    "_fused_rms_norm _cdist_forward".split()
+)
+MULTIPLYING = _MULTIPLYING | PRODUCTS | _NORMS
+# Ops that take integers as places.
+INDEXING = frozenset(
+    "index embedding embedding_bag _embedding_bag gather take take_along_dim nll_loss_forward "
+    "nll_loss2d_forward index_select index_add index_add_ index_put index_put_ scatter scatter_ "
+    "scatter_add scatter_add_ scatter_reduce index_copy index_fill".split()
+)
 # Elementwise ops that one with sums within it stands for.
 _COMPOSITE_COST = 5.0
 # Those that are much work.
@@ -208,11 +227,15 @@ class Lifted(Mode):  # type: ignore[no-untyped-call]
             out = func(*args, **kwargs)
             out = _each(out, lambda t: _off(t, relative, rounding))
             return _shifted(name, out, args, relative, rounding)
+        on_the_way = _on_the_way(name.removesuffix("_"), args, rounding)
         out = func(*args, **kwargs)
         if name in _SUMS:
             return self._sum_off(func, name, args, kwargs, out, rounding)
         relative = rounding.units * rounding.unit * _of_numbers(args[1:], kwargs)
-        return _each(out, lambda t: _off(t, relative, rounding, in_place=name.endswith("_")))
+        out = _each(out, lambda t: _off(t, relative, rounding, in_place=name.endswith("_")))
+        if on_the_way is None:
+            return out
+        return _each(out, lambda t: t.add_(on_the_way * rounding.errors(t)))
 
     def _note_undefined(self, given: Tensor, dtype: torch.dtype | None) -> None:
         """Note floats that are converted to an integer type that has no such number."""
@@ -314,6 +337,15 @@ def _each(out: Any, change: Callable[[Tensor], Tensor]) -> Any:
 def _off(tensor: Tensor, relative: float, rounding: Rounding, in_place: bool = False) -> Tensor:
     factors = 1.0 + relative * rounding.errors(tensor)
     return tensor.mul_(factors) if in_place else tensor * factors
+
+
+def _on_the_way(name: str, args: Sequence[Any], rounding: Rounding) -> Any:
+    """Return the absolute error of a function by numbers of size 1 on the way, None for others."""
+    if name not in _BY_ONE and name not in _BY_ONE_TIMES:
+        return None
+    # Halves are computed in fp32, whose error is a step of a sum's.
+    error = rounding.units * min(rounding.unit, rounding.sum_unit)
+    return error * args[0].abs() if name in _BY_ONE_TIMES else error
 
 
 def _shifted(name: str, out: Any, args: Sequence[Any], relative: float, rounding: Rounding) -> Any:

@@ -13,9 +13,11 @@ from torch import Tensor
 from tkdebug.causes.launches import RememberedLaunches
 from tkdebug.errors import CompileError, LaunchError, TkError, UnsupportedError
 from tkdebug.interpreter.memory.host_views import host_view
+from tkdebug.knobs import KNOBS
 from tkdebug.records.events import Fault
 from tkdebug.runtime.errors import GridError
 from tkdebug.verification.inputs import (
+    LARGEST_VALUES,
     OUTSIDE,
     SPECIAL_VALUES,
     dense_values,
@@ -43,16 +45,24 @@ from tkdebug.verification.problem import (
     refuses,
 )
 from tkdebug.verification.records import Case, Finding, Request
-from tkdebug.verification.rounding import DearError, NotRunnableError, limited
+from tkdebug.verification.rounding import (
+    INDEXING,
+    MULTIPLYING,
+    DearError,
+    NotRunnableError,
+    limited,
+)
 from tkdebug.verification.source import branches_of
 
-Status = Literal["right", "wrong", "refused", "no-inputs", "dear", "raises"]
+# "doubtful": wrong for inputs that a kernel may not mean to take.
+Status = Literal["right", "wrong", "refused", "no-inputs", "dear", "raises", "doubtful"]
 _ACCEPT_SHARE = 0.01
 _ORACLE_SHARE = 0.1
 _ORACLE_RUNS = 20
 _MOST_SPECIALS = 4
 # Of so many elements few runs say how large errors are.
 _LARGE_ELEMENTS = 1 << 16
+_TF32_UNIT = 2.0**-11
 # So many times the tolerance is no chance of a few runs.
 _CLEARLY = 1000.0
 
@@ -115,6 +125,8 @@ class Runner:
             module_names = vars(sys.modules[problem.candidate.__module__])
         self.tuners = tuners_in(module_names)
         self._at = at
+        # Whether products of fp32 are interpreted in fp32, as they are right so and not in tf32.
+        self._is_exact = False
 
     def accepts(self, case: Case) -> bool:
         """Whether the reference takes a case's inputs, in their own types, or fails late."""
@@ -190,10 +202,68 @@ class Runner:
             return Outcome(case, "no-inputs", Seen(), text="NaNs of negative numbers")
         if case.values in OUTSIDE and oracle.reads_numbers:
             return Outcome(case, "no-inputs", Seen(), text="lengths or offsets")
-        given = placed(tensors, case, self.problem.device)
-        out = self.call(case, given, oracle)
+        out = self._called(case, tensors, oracle)
+        is_of_value = out.wrong is not None and out.wrong.kind == "wrong-value"
+        if is_of_value and out.seen.has_tf32 and not self._is_exact:
+            exact = self._in_fp32(out, tensors, oracle)
+            if exact.status == "right":
+                return exact if self.problem.takes_tf32 else self._doubt_tf32(exact, out)
+        reason = self._doubts(out, tensors) if out.status == "wrong" else ""
+        if reason and out.finding is not None:
+            text = f"with {case.name} ({reason}): {out.finding.message}"
+            out.doubt = Finding("other-inputs", text, False, case, self.problem.file)
+            out.status, out.finding = "doubtful", None
+        return out
+
+    def _doubts(self, out: Outcome, tensors: Sequence[Tensor]) -> str:
+        """Return why a kernel may not mean to take the inputs for which it is wrong, "" if not."""
+        case, ops = out.case, () if out.oracle is None else out.oracle.ops.keys()
+        if case.values in OUTSIDE and INDEXING.intersection(ops):
+            return "integers outside of the example's"
+        if out.wrong is None or out.wrong.kind != "wrong-value":
+            return ""
+        if case.values in SPECIAL_VALUES:
+            return "numbers that are not finite"
+        if case.values in LARGEST_VALUES and MULTIPLYING.intersection(ops):
+            return "products of such numbers may overflow"
+        return self._doubts_type(out, tensors)
+
+    def _doubts_type(self, out: Outcome, tensors: Sequence[Tensor]) -> str:
+        """Return that arithmetic in another type than the example's explains what is wrong."""
+        case = out.case
+        types = [getattr(torch, name) for name in case.dtypes if "float" in name]
+        if case.dtypes == self.problem.example.case().dtypes or not types or out.result is None:
+            return ""
+        unit = max(torch.finfo(one).eps for one in types) / 2
+        try:
+            oracle = self.oracle(case, tensors, lowered=unit)
+        except NotRunnableError:
+            return ""
+        is_arithmetic = unit > 1e-5 and compare(out.result, oracle)[0] is None
+        return "arithmetic in a type that is not the example's" if is_arithmetic else ""
+
+    def _called(self, case: Case, tensors: Sequence[Tensor], oracle: Oracle) -> Outcome:
+        out = self.call(case, placed(tensors, case, self.problem.device), oracle)
         self.look_closer(out, tensors)
         return out
+
+    def _in_fp32(self, out: Outcome, tensors: Sequence[Tensor], oracle: Oracle) -> Outcome:
+        """Return the outcome of products in fp32; on a GPU, that with an oracle of tf32."""
+        if self.is_native:
+            lowered = self.oracle(out.case, tensors, lowered=_TF32_UNIT)
+            wrong = compare(out.result or (), lowered)[0]
+            return out if wrong is not None else replace(out, status="right", finding=None)
+        self._is_exact = True
+        exact = self._called(out.case, tensors, oracle)
+        self._is_exact = exact.status == "right"
+        return exact
+
+    def _doubt_tf32(self, exact: Outcome, lowered: Outcome) -> Outcome:
+        """Return an outcome that is right in fp32, with a remark on how it is in tf32."""
+        text = "" if lowered.wrong is None else lowered.wrong.text
+        text = f'tl.dot rounds fp32 to tf32 unless it has input_precision="ieee": {text}'
+        exact.doubt = Finding("tf32", text, False, exact.case, self.problem.file)
+        return exact
 
     def look_closer(self, out: Outcome, tensors: Sequence[Tensor]) -> None:
         """Compare a wrong value again: by chance the errors of a few runs may have been small."""
@@ -222,19 +292,40 @@ class Runner:
         seen = Seen()
         try:
             function = self.problem.function(case)
-            with self.watcher.watching(case.way, self.tuners, case.seed, given) as seen:
+            is_exact = self._is_exact and not any("16" in dtype for dtype in case.dtypes)
+            with (
+                KNOBS.scope(strict_ieee=is_exact or KNOBS.strict_ieee),
+                self.watcher.watching(case.way, self.tuners, case.seed, given) as seen,
+            ):
                 result = self.problem.call(function, arguments)
         except Exception as raised:
             error = raised
         out = Outcome(case, "right", seen, oracle=oracle, raw=result, given=given)
         fault = seen.wrong_fault
-        if error is not None:
+        if fault is not None and fault.kind == "compile-error" and not self._is_of_example(case):
+            self._not_compiled(out, fault.message)
+        elif error is not None:
             self._raised(out, error, fault)
         elif fault is not None:
             out.status, out.finding = "wrong", fault_finding(fault, case)
         else:
             self._judge(out, before)
         return out
+
+    def _is_of_example(self, case: Case) -> bool:
+        """Whether a case has the example's sizes and dtypes, for which a kernel has to compile."""
+        given = self.problem.example.case()
+        return (case.shapes, case.dtypes) == (given.shapes, given.dtypes)
+
+    def _not_compiled(self, out: Outcome, text: str) -> None:
+        """Take a kernel that does not compile for other inputs as one that refuses them, aloud.
+
+        Other types are not meant then; of other sizes that is not known.
+        """
+        out.status, out.text = "refused", text
+        if out.case.dtypes == self.problem.example.case().dtypes:
+            text = f"with {out.case.name} it does not compile: {text}"
+            out.doubt = Finding("other-inputs", text, False, out.case, self.problem.file)
 
     def _raised(self, out: Outcome, error: Exception, fault: Fault | None) -> None:
         """Judge a call that raised an exception."""

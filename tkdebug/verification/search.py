@@ -140,11 +140,27 @@ class Search:
         return any(finding.is_wrong for finding in self.answer.findings)
 
     def _has_parameters(self) -> bool:
-        problem = self.runner.problem
-        torch.manual_seed(0)
-        import copy
+        """Whether other parameters can be given to both modules alike."""
+        try:
+            return bool(self.runner.problem.same_names())
+        except Exception:
+            return False  # why they cannot be made is asked elsewhere
 
-        return any(True for _ in problem.reference(*copy.deepcopy(problem.init)).parameters())
+    def _settle(self, plan: Plan) -> None:
+        """Settle on which parameters and sizes all else is varied."""
+        self._settle_weights(plan)
+        plan.settle(self._takes)
+
+    def _settle_weights(self, plan: Plan) -> None:
+        """Have parameters as they were made where something of them is kept beside them."""
+        if not plan.has_weights or not self.runner.problem.keeps_more():
+            return
+        base = plan.sizes.base
+        others = self.runner.run(base.renamed("other parameters", weights="random"))
+        if others.status == "wrong" and self.runner.run(base).status == "right":
+            plan.has_weights = False
+            text = "parameters that are loaded are not seen: something is kept as it was made"
+            self.doubt(Finding("stale-parameters", text, False, None, self.runner.problem.file))
 
     def _reference_fails(self, given: Case) -> str:
         """Return why the reference says nothing of the example, "" if it does."""
@@ -185,7 +201,7 @@ class Search:
         expected = self._cost_s * max(ratio, 1.0)
         if is_slow:
             self.take(small)
-            plan.settle(self._takes)
+            self._settle(plan)
             return
         if size_elems(given) > _BIG_ELEMENTS and expected > self.request.seconds * _LARGE_SHARE:
             self.answer.covered.notes.append(
@@ -193,7 +209,7 @@ class Search:
                 "budget: smaller ones were run"
             )
             self.take(small)
-            plan.settle(self._takes)
+            self._settle(plan)
             return
         example = self.runner.run(given)
         if example.status == "refused":
@@ -206,7 +222,7 @@ class Search:
         self.take(example)
         if small.status == "right":
             self.take(small)
-        plan.settle(self._takes)
+        self._settle(plan)
 
     def _takes(self, case: Case) -> bool:
         """Whether the kernel does not refuse a case; what came of it counts."""
@@ -289,6 +305,8 @@ class Search:
             if out.status != "wrong" or out.finding is None:
                 self.take(out)
                 continue
+            if self._is_of_first_type(out):
+                continue
             is_wide = "float64" in case.dtypes and "float64" not in plan.given.dtypes
             if is_wide and out.finding.kind not in ("wrong-value", "wrong-shape"):
                 continue  # aloud
@@ -300,6 +318,16 @@ class Search:
             text = f"with {case.name}: {out.finding.message}"
             self.doubt(Finding("other-inputs", text, False, case, self.runner.problem.file))
             return
+
+    @staticmethod
+    def _is_of_first_type(out: Outcome) -> bool:
+        """Whether a result for inputs of several types has the type of one, and not of all."""
+        if len({name for name in out.case.dtypes if "float" in name}) < 2 or out.oracle is None:
+            return False
+        pairs = zip(out.result or (), out.oracle.expected, strict=True)
+        return any(
+            one.native is not None and got.dtype != one.native.dtype for (_, got), one in pairs
+        )
 
     def _is_right_in_fp32(self, out: Outcome) -> bool:
         """Whether roundings of fp32 explain a wrong result."""
@@ -331,8 +359,10 @@ class Search:
             return
         covered.launches += out.seen.launches
         covered.kernels += [name for name in out.seen.kernels if name not in covered.kernels]
-        if out.status == "refused":
-            covered.refused += 1
+        if out.doubt is not None:
+            self.doubt(out.doubt)
+        if out.status in ("refused", "doubtful"):
+            covered.refused += out.status == "refused"
             return
         if out.finding is not None:
             known = [(finding.kind, finding.line) for finding in answer.findings]
@@ -354,8 +384,6 @@ class Search:
                 *((covered.dtypes, one) for one in set(case.dtypes)),
             ):
                 counts[key] = counts.get(key, 0) + 1
-        if out.doubt is not None:
-            self.doubt(out.doubt)
         if out.oracle is not None and not answer.tolerance:
             answer.tolerance = out.oracle.tolerance_text()
         self.note_late(out.seen, case)

@@ -423,6 +423,7 @@ def _judge_torch(
     whole = _cost(reference, asked)
     share = _cost(noted.ops, work) / whole if whole else 0.0
     small = {name.rstrip("_") for name in theirs} & _SMALL_WORK
+    rest = {name.rstrip("_") for name in theirs} & (_SMALL_WORK | _CHECKS)
     direct = {name.rstrip("_") for name in _large(noted.direct, case)} & _SMALL_WORK
     if seen.launches and not seen.computes and (asked or small):
         how = f"torch computes ({names})" if work else "something else computes"
@@ -434,7 +435,7 @@ def _judge_torch(
     elif not asked and small and small <= direct:
         text = f"torch computes all that the reference does ({', '.join(sorted(small))})"
         search.keep(Finding("torch-fallback", text, True, case, file))
-    elif asked and asked <= work:
+    elif asked and asked <= work and not rest - {name.rstrip("_") for name in own}:
         text = f"torch computes all that the reference does ({names})"
         search.keep(Finding("torch-fallback", text, True, case, file))
     elif work & asked or share >= _WORK_SHARE:
