@@ -218,6 +218,7 @@ def test_of_equal_values_the_largest_are_those_with_the_lowest_indices():
             assert torch.equal(values.cpu(), expected.values.narrow(dim, 0, 6))
             assert torch.equal(x.gather(dim, indices.cpu()), values.cpu())
     assert x[0, 0].cuda().topk(1, 0).indices.item() == 0
+    assert all(found.is_contiguous() for found in x.cuda().t().topk(6))
 
 
 @pytest.mark.parametrize("largest", [True, False])

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from pilot_support import loaded, screen_text, until
 
+from tkdebug.errors import SessionError
 from tkdebug.instrument.session import Session
 from tkdebug.terminal.display import has_terminal
 from tkdebug.tui.app import TkdebugApp
+from tkdebug.tui.feed import Feed
 
 
 def cut(path: Path) -> None:
@@ -60,6 +62,27 @@ async def test_session_deleted_while_shown_is_shown_on(run_path, session):
         await until(pilot, lambda: "tt.get_program_id" in screen_text(app), "the stage")
         await pilot.press("1")
         await until(pilot, lambda: "98432" in screen_text(app), "a launch's arguments")
+
+
+def test_session_that_can_be_read_again_is_posted_again(session, monkeypatch):
+    posted: list[str] = []
+    feed = Feed(session, None, None, lambda message: posted.append(type(message).__name__))
+    steps = iter(("read", "fail", "read", "read"))
+    run = Session.run
+
+    def waited(_interval_s: float) -> bool:
+        step = next(steps, "stop")
+
+        def failing(_session: Session) -> None:
+            raise SessionError("a disk that is away")
+
+        monkeypatch.setattr(Session, "run", failing if step == "fail" else run)
+        return step == "stop"
+
+    monkeypatch.setattr(feed, "_waited", waited)
+    feed.follow()
+    shown = [name for name in posted if name != "OutputChanged"]
+    assert shown == ["SnapshotTaken", "SessionFailed", "SnapshotTaken"]
 
 
 async def test_values_of_no_session_are_said_in_every_pane(run_path):

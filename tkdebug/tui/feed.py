@@ -91,6 +91,7 @@ class Feed:
                 news = (follower.poll(reads_rows=self._reads_rows), self._state(follower))
                 printed = follower.poll_output()
             except SessionError as error:
+                last = None
                 self._post(SessionFailed(str(error)))
                 interval_s = POLL_ENDED_S
                 continue

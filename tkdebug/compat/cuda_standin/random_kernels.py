@@ -70,7 +70,8 @@ def _scaled(values: Tensor, scale: float, shift: float) -> Any:
     """Return `values * scale + shift`, which a GPU rounds once, as an array."""
     # Of few elements, numpy takes half of torch's time.
     of_numpy: Any = values.numpy()
-    wide = of_numpy * np.float64(scale)
+    # The dtype is named: numpy 1 would multiply with a number in fp32.
+    wide = np.multiply(of_numpy, scale, dtype=np.float64)
     wide += shift
     return wide.astype(of_numpy.dtype, copy=False)
 

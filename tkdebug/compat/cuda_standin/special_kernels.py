@@ -413,7 +413,11 @@ def _lowest_of_equals(kernel: Kernel) -> Kernel:
         if is_small and self.dtype is not torch.bool and not self.is_complex():
             with torch._C.DisableTorchFunction():
                 ordered = host(self).sort(stable=True, dim=dim, descending=largest)
-                return tuple(place(each.narrow(dim, 0, k).clone()) for each in ordered)
+                firsts = (each.narrow(dim, 0, k) for each in ordered)
+                # Of a transposed tensor, too, topk's results are contiguous, and sort's are not.
+                return tuple(
+                    place(each.clone(memory_format=torch.contiguous_format)) for each in firsts
+                )
         values, indices = kernel(self, k, dim, largest, sorted)
         if not self.dim() or not indices.numel() or k == self.size(dim):
             return values, indices
