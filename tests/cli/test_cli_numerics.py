@@ -95,7 +95,7 @@ def test_a_reference_that_does_not_fit_is_shown_and_is_the_exit_status(run_main,
         (("--reference", "references_of_sums:sum"), "did you mean sums?"),
         (("--kernel", "other"), "it launched no kernel of other"),
         (("--launches", "0"), "expected a number from 1 on"),
-        (("--seconds", "no"), "expected seconds, such as 10"),
+        (("--seconds", "no"), "expected a number of seconds"),
     ],
 )
 def test_bad_input_is_one_line(run_main, script, options, message):

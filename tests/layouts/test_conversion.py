@@ -13,7 +13,6 @@ from tkdebug.compiler.layouts import (
     BLOCK,
     LANE,
     REGISTER,
-    Cluster,
     Conversion,
     LayoutError,
     LinearLayout,
@@ -191,9 +190,9 @@ def test_bank_conflicts_splits_16_byte_accesses_in_quarter_warps() -> None:
 
 
 def test_conversion_keeps_blocks_apart() -> None:
-    cluster = Cluster((2, 1), (2, 1), (1, 0))
-    source = blocked((1, 8), (4, 8), (4, 1), (1, 0), (64, 64), cluster)
-    target = blocked((8, 1), (8, 4), (1, 4), (0, 1), (64, 64), cluster)
+    blocks = LinearLayout.identity(2, BLOCK, "dim0")
+    source = blocked((1, 8), (4, 8), (4, 1), (1, 0), (32, 64)) * blocks
+    target = blocked((8, 1), (8, 4), (1, 4), (0, 1), (32, 64)) * blocks
     plan = classify_conversion(source, target, 2, BANKS)
     assert isinstance(plan, SharedTrip)
     assert plan.buffer.packed_bases(BLOCK) == source.packed_bases(BLOCK)
@@ -201,8 +200,9 @@ def test_conversion_keeps_blocks_apart() -> None:
 
 
 def test_conversion_across_blocks_is_refused() -> None:
-    source = blocked((1, 8), (4, 8), (4, 1), (1, 0), (64, 64), Cluster((2, 1), (2, 1), (1, 0)))
-    target = blocked((1, 8), (4, 8), (4, 1), (1, 0), (64, 64), Cluster((1, 2), (1, 2), (1, 0)))
+    rows, columns = (LinearLayout.identity(2, BLOCK, name) for name in ("dim0", "dim1"))
+    source = blocked((1, 8), (4, 8), (4, 1), (1, 0), (32, 64)) * rows
+    target = blocked((1, 8), (4, 8), (4, 1), (1, 0), (64, 32)) * columns
     with pytest.raises(LayoutError, match="across the blocks"):
         classify_conversion(source, target, 4, BANKS)
 

@@ -115,9 +115,7 @@ def test_every_stage_is_reached_from_every_other() -> None:
     assert all("ld.global" in ptx[n - 1] for n in trace.ptx_lines)
     (op,) = trace.tile_ops
     for back in (
-        table.of_tile_op(op),
         table.of_gpu_op(trace.gpu_ops[0]),
-        table.of_llvm_line(trace.llvm_lines[0]),
         table.of_ptx_line(trace.ptx_lines[0]),
         table.of_line(trace.chains[0][-1].file, trace.chains[0][-1].line),
     ):

@@ -49,20 +49,17 @@ def test_line_that_was_fused_into_another_is_found() -> None:
     assert set(trace.addresses) == {0x20, 0x30, 0x40}
 
 
-def test_tile_op_leads_to_the_gpu_op_that_replaced_it() -> None:
-    trace = TABLE.of_tile_op(4)
-    assert (trace.gpu_ops, trace.ptx_lines, trace.addresses) == ((9,), (14,), (0x30, 0x40))
-    assert TABLE.of_gpu_op(9).tile_ops == (4,)
+def test_gpu_op_leads_to_the_tile_op_that_it_replaced() -> None:
+    trace = TABLE.of_gpu_op(9)
+    assert (trace.tile_ops, trace.ptx_lines, trace.addresses) == ((4,), (14,), (0x30, 0x40))
 
 
-def test_ptx_and_llvm_lines_lead_both_ways() -> None:
+def test_ptx_lines_lead_both_ways() -> None:
     assert TABLE.of_ptx_line(13).addresses == (0x20,)
     # A PTX instruction of which no SASS was made is still of its op.
     assert TABLE.of_ptx_line(12).tile_ops == (2,)
     assert TABLE.of_ptx_line(12).addresses == ()
-    assert TABLE.of_llvm_line(6).addresses == (0x30, 0x40)
     assert not TABLE.of_ptx_line(99).found
-    assert not TABLE.of_llvm_line(99).found
 
 
 def test_generated_code_and_code_without_a_line_are_unmapped() -> None:

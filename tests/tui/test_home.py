@@ -169,6 +169,7 @@ def test_editor_is_the_users_own_at_the_line(tmp_path, monkeypatch):
     assert vim == ["vim", "-n", "+7", str(file)]
     code = edit_command(str(file), 7, {"VISUAL": "code --wait", "EDITOR": "vim"})
     assert code == ["code", "--wait", "--goto", f"{file}:7"]
+    assert "cannot be read" in edit_command(str(file), 7, {"EDITOR": "vim 'a"})
     assert edit_command("-c", 7, {"EDITOR": "vim"}) == "-c: no such file on this machine"
     monkeypatch.setattr("shutil.which", lambda name: None)
     assert edit_command(str(file), 7, {}) == "no editor: set VISUAL or EDITOR to one"

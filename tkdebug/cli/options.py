@@ -126,6 +126,13 @@ def positive_seconds(text: str) -> float:
     return value
 
 
+def positive_count(text: str) -> int:
+    """Read a whole number, 1 or more."""
+    if not text.isdecimal() or not 0 < int(text) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number from 1 on")
+    return int(text)
+
+
 def percent(text: str) -> float:
     """Read a number of percent, 0 or more."""
     try:

@@ -72,11 +72,6 @@ class Footprint:
         """Bytes of the accessed elements, each counted once."""
         return int(self.seen.sum()) * self.itemsize
 
-    @property
-    def sector_bytes(self) -> int:
-        """Bytes of the accessed sectors, each counted once."""
-        return sectors_of([self]) * _SECTOR_BYTES
-
 
 def sectors_of(footprints: Sequence[Footprint]) -> int:
     """Sectors of one allocation that any of the footprints has."""

@@ -193,18 +193,9 @@ class LineTable:
             ),
         )
 
-    def of_tile_op(self, op_id: int) -> Trace:
-        """The trace of a Tile IR op."""
-        return self._of_ops({op_id}, {op.id for op in self._gpu_ops() if op_id in op.origins})
-
     def of_gpu_op(self, op_id: int) -> Trace:
         """The trace of a GPU IR op."""
         return self._of_ops(self._origins(op_id), {op_id} & self.ops.keys())
-
-    def of_llvm_line(self, line: int) -> Trace:
-        """The trace of the op of an LLVM instruction."""
-        op_id = self.llvm_ops.get(line)
-        return Trace() if op_id is None else self.of_gpu_op(op_id)
 
     def of_ptx_line(self, line: int) -> Trace:
         """The op and source of a PTX instruction, and the SASS made of just this line."""

@@ -131,7 +131,7 @@ class Children:
                     ends = anyio.Event(), anyio.Event()
                     tasks.start_soon(_collect, process.stdout, out, kept, ends[0])
                     tasks.start_soon(_collect, process.stderr, err, _KEPT_ERRORS, ends[1])
-                    tasks.start_soon(_tick, progress, replay_of(words))
+                    tasks.start_soon(tick, progress, replay_of(words))
                     await process.wait()
                     with anyio.move_on_after(_GRACE_S):  # what it started may keep pipes open
                         for end in ends:
@@ -266,7 +266,8 @@ async def _collect(
     end.set()
 
 
-async def _tick(progress: Progress, what: str) -> None:
+async def tick(progress: Progress, what: str) -> None:
+    """Report each second how long something takes, until it is cancelled."""
     begun = anyio.current_time()
     while True:
         await anyio.sleep(1)

@@ -10,7 +10,7 @@ import anyio
 
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.mcp_server.answers import Answer, Item
-from tkdebug.mcp_server.children import ChildError, Talk, error_in, replay_of
+from tkdebug.mcp_server.children import ChildError, Talk, error_in, replay_of, tick
 from tkdebug.mcp_server.command_tools import ARGS, ONE_COMMAND, SECONDS
 from tkdebug.mcp_server.desk import USUAL_SECONDS, Call, Desk, script_words
 from tkdebug.mcp_server.parameters import Parameter
@@ -210,7 +210,7 @@ async def _asked(
     try:
         with anyio.move_on_after(seconds) as limit:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_tick, call, stopped.name)
+                tasks.start_soon(tick, call.progress, stopped.name)
                 try:
                     if begins:
                         await stopped.begin()
@@ -230,14 +230,6 @@ async def _asked(
     if refused is not None:
         raise refused
     return said
-
-
-async def _tick(call: Call, name: str) -> None:
-    begun = anyio.current_time()
-    while True:
-        await anyio.sleep(1)
-        seconds = anyio.current_time() - begun
-        await call.progress(seconds, f"{name}: {seconds:.0f} s")
 
 
 async def _forget(desk: Desk, stopped: StoppedScript) -> None:

@@ -442,6 +442,9 @@ class TkdebugApp(App[None]):
         except SuspendNotSupported:
             self.notify("the editor needs the terminal, which is not tkdebug's to give")
             return
+        except OSError as error:
+            self.notify(f"{command[0]} cannot be started: {error.strerror}", markup=False)
+            return
         if status:
             self.notify(f"{command[0]} ended with status {status}", markup=False)
 

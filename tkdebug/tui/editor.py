@@ -29,7 +29,10 @@ def edit_command(file: str, line: int, environ: Mapping[str, str]) -> list[str] 
     path = Path(file)
     if not path.is_absolute() or not path.is_file():
         return f"{path.name or file}: no such file on this machine"
-    words = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "")
+    try:
+        words = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "")
+    except ValueError as error:
+        return f"VISUAL or EDITOR cannot be read as a command: {error}"
     if not words:
         found = next(filter(shutil.which, ("editor", "nano", "vi")), None)
         words = [found] if found else []

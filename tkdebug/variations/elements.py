@@ -24,7 +24,7 @@ from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.debugger.why.slices import operand_masks
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.tiles.values import AddressTile, PointerTile
-from tkdebug.variations.outcomes import Tolerance, number_text
+from tkdebug.variations.outcomes import Tolerance, is_float, number_text
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
@@ -426,7 +426,7 @@ def parting(base: Slice, other: Slice, tolerance: Tolerance) -> Parting | None:
     reads = _reads(base, other)
     data = [pair for pair in pairs if not pair[0].is_index]
     # What is made of constants and program ids tells where something is, unless it is a float.
-    places = [pair for pair in pairs if pair[0].is_index and _is_float(pair[0].value)]
+    places = [pair for pair in pairs if pair[0].is_index and is_float(pair[0].value)]
     for node, expected in (*data, *places):
         if ir.element_of(node.value.type) == ir.I1:
             continue
@@ -441,11 +441,6 @@ def _parting(node: Node, expected: Node, bad: int, reads: str) -> Parting:
     round_ = node.loops[-1][1] if node.loops else None
     adds = node.op.name in _SUMS or scf.For.matches(node.op)
     return Parting(node, round_, got, wanted, adds, reads)
-
-
-def _is_float(value: Value) -> bool:
-    element = ir.element_of(value.type)
-    return isinstance(element, ScalarType) and element.is_float
 
 
 def _differing(got: Tensor, expected: Tensor, tolerance: Tolerance) -> int | None:

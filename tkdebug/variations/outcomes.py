@@ -165,8 +165,8 @@ class Tolerance:
         """
         sums, types, names = False, set(), set()
         for op in module.walk():
-            floats = [str(ir.element_of(value.type)) for value in op.results if _is_float(value)]
-            sums |= op.name in _SUMS and any(map(_is_float, op.operands))
+            floats = [str(ir.element_of(value.type)) for value in op.results if is_float(value)]
+            sums |= op.name in _SUMS and any(map(is_float, op.operands))
             names.add(op.name)
             if op.name not in _EXACT:
                 types.update(floats)
@@ -205,7 +205,8 @@ _EXACT = names_of(
 )
 
 
-def _is_float(value: Any) -> bool:
+def is_float(value: Any) -> bool:
+    """Whether a value of the IR is a float, or a tile of floats."""
     element = ir.element_of(value.type)
     return isinstance(element, ScalarType) and element.is_float
 

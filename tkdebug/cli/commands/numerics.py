@@ -15,6 +15,8 @@ from tkdebug.cli.options import (
     add_program,
     add_reference,
     add_triton,
+    positive_count,
+    positive_seconds,
 )
 from tkdebug.errors import UsageError
 from tkdebug.instrument.renderers.formats import ANSWERS, format_by_name
@@ -45,7 +47,7 @@ class NumericsCommand(Command):
         add_kernel(parser, "name or pattern")
         parser.add_argument(
             "--launches",
-            type=_count,
+            type=positive_count,
             default=1,
             metavar="N",
             help="look at the first N launches of each kernel (1 by default)",
@@ -57,7 +59,7 @@ class NumericsCommand(Command):
         )
         parser.add_argument(
             "--seconds",
-            type=_seconds,
+            type=positive_seconds,
             default=10.0,
             metavar="S",
             help="processor time for each launch (10 by default)",
@@ -92,22 +94,6 @@ class NumericsCommand(Command):
 
 
 COMMAND = NumericsCommand()
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number from 1 on")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 86_400:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected seconds, such as 10")
-    return value
 
 
 def _looked_at(options: argparse.Namespace) -> tuple[Looker, int]:

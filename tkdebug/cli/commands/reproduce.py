@@ -12,6 +12,7 @@ from tkdebug.cli.options import (
     add_format,
     add_program,
     add_triton,
+    positive_count,
     positive_seconds,
 )
 from tkdebug.plugins import WithPlugins
@@ -49,7 +50,7 @@ class ReproduceCommand(Command):
         add_program(parser)
         parser.add_argument(
             "--fault",
-            type=_count,
+            type=positive_count,
             metavar="N",
             help="the fault of that number among those of the run, in the order of its report; by "
             "default the first that fails it",
@@ -106,9 +107,3 @@ class ReproduceCommand(Command):
 
 
 COMMAND = ReproduceCommand()
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number from 1 on")
-    return int(text)

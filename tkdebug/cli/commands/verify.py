@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tkdebug.cli.command import FAULT_STATUS, Command
-from tkdebug.cli.options import add_output, positive_seconds
+from tkdebug.cli.options import add_output, positive_count, positive_seconds
 
 if TYPE_CHECKING:
     from tkdebug.verification.records import Answer, Request
@@ -72,7 +72,7 @@ class VerifyCommand(Command):
         )
         parser.add_argument(
             "--cases",
-            type=_count,
+            type=positive_count,
             default=_CASES,
             metavar="N",
             help=f"try at most N cases, beside those for tricks; {_CASES} by default",
@@ -120,12 +120,6 @@ class VerifyCommand(Command):
 
 
 COMMAND = VerifyCommand()
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number from 1 on")
-    return int(text)
 
 
 def _shard(text: str) -> tuple[int, int]:

@@ -96,28 +96,24 @@ def _place_text(place: SourceLocation | None) -> str:
     return " at ".join(chain)
 
 
-def print_module(module: Module, locations: bool = False, ids: bool | None = None) -> str:
+def print_module(module: Module, locations: bool = False) -> str:
     """The module as text.
 
     Args:
         module: the module to print.
-        locations: whether each op carries `loc(...)`.
-        ids: whether each op carries `id(N)`; None means: where locations are printed.
+        locations: whether each op carries `loc(...)` and `id(N)`.
     """
-    return _print(module, locations, ids).text()
+    return _print(module, locations).text()
 
 
 def print_with_lines(
-    module: Module,
-    locations: bool = False,
-    ids: bool | None = None,
-    aliases: LayoutAliases | None = None,
+    module: Module, aliases: LayoutAliases | None = None
 ) -> tuple[str, dict[int, Operation]]:
     """The module as text, and which operation starts on each text line (1-based).
 
     Texts that are printed with the same `aliases` call a layout the same.
     """
-    printer = _print(module, locations, ids, aliases)
+    printer = _print(module, aliases=aliases)
     above = len(printer.used_layouts)
     return printer.text(), {line + above: op for line, op in printer.op_lines.items()}
 
@@ -139,18 +135,18 @@ class NamedText:
 
 def print_with_names(module: Module) -> NamedText:
     """The module as text, with the lines of its ops and the names of its values."""
-    printer = _print(module, False, False)
+    printer = _print(module)
     above = len(printer.used_layouts)
     places = {op: line - 1 + above for line, op in printer.op_lines.items()}
     return NamedText(tuple(printer.text().splitlines()), places, printer.names)
 
 
-def print_operation(op: Operation, locations: bool = False) -> str:
+def print_operation(op: Operation) -> str:
     """One operation with its regions, its values named as in the whole function."""
     *_, top = (op, *op.ancestors())
-    printer = ModulePrinter("", locations, locations)
+    printer = ModulePrinter("")
     printer.operation(top, "")
-    shown = ModulePrinter("", locations, locations)
+    shown = ModulePrinter("")
     shown.names = printer.names
     shown.aliases = printer.aliases
     shown.fixed_names = True
@@ -159,9 +155,9 @@ def print_operation(op: Operation, locations: bool = False) -> str:
 
 
 def _print(
-    module: Module, locations: bool, ids: bool | None, aliases: LayoutAliases | None = None
+    module: Module, locations: bool = False, aliases: LayoutAliases | None = None
 ) -> ModulePrinter:
-    printer = ModulePrinter(module.name, locations, locations if ids is None else ids)
+    printer = ModulePrinter(module.name, locations)
     if aliases is not None:
         printer.aliases = aliases
     for op in module.body.operations:
@@ -172,10 +168,9 @@ def _print(
 class ModulePrinter:
     """State of one printing: the lines so far and the names given."""
 
-    def __init__(self, function: str, locations: bool, ids: bool) -> None:
+    def __init__(self, function: str, locations: bool = False) -> None:
         self.function = function
         self.locations = locations
-        self.ids = ids
         self.lines: list[str] = []
         self.op_lines: dict[int, Operation] = {}
         self.names: dict[Value, str] = {}
@@ -252,9 +247,7 @@ class ModulePrinter:
                 name = json.dumps(name)
             self._generic(op, indent, results + name)
         if self.locations:
-            self.lines[-1] += f" loc({location_text(op.location)})"
-        if self.ids:
-            self.lines[-1] += f" id({op.id})"
+            self.lines[-1] += f" loc({location_text(op.location)}) id({op.id})"
 
     def _generic(self, op: Operation, indent: str, head: str) -> None:
         if op.operands:

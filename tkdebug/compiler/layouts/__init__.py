@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         classify_conversion,
     )
     from tkdebug.compiler.layouts.distributed import (
-        Cluster,
         blocked,
         dot_operand,
         fma_operand,
@@ -68,7 +67,6 @@ _HOMES = {
         "classify_conversion",
     ),
     "distributed": (
-        "Cluster",
         "blocked",
         "dot_operand",
         "fma_operand",
@@ -106,7 +104,6 @@ __all__ = [
     "OFFSET",
     "REGISTER",
     "WARP",
-    "Cluster",
     "Conversion",
     "LayoutError",
     "LinearLayout",

@@ -11,7 +11,6 @@ Fragment tables are those of the PTX ISA, cited by the title of their section.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from tkdebug.compiler.layouts.linear import (
@@ -29,22 +28,6 @@ IN_DIMS = (REGISTER, LANE, WARP, BLOCK)
 _CACHED_LAYOUTS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """The partition of a tensor among the blocks of a cluster.
-
-    Args:
-        blocks: blocks along each dimension.
-        splits: pieces that the tensor is cut into along each dimension; the other blocks of a
-            dimension hold copies.
-        order: dimensions in the order in which block numbers run, fastest first.
-    """
-
-    blocks: tuple[int, ...]
-    splits: tuple[int, ...]
-    order: tuple[int, ...]
-
-
 @lru_cache(_CACHED_LAYOUTS)
 def blocked(
     size_per_thread: tuple[int, ...],
@@ -52,7 +35,6 @@ def blocked(
     warps_per_cta: tuple[int, ...],
     order: tuple[int, ...],
     shape: tuple[int, ...],
-    cluster: Cluster | None = None,
 ) -> LinearLayout:
     """Each thread holds a small box, each warp a box of threads, each block a box of warps.
 
@@ -62,7 +44,6 @@ def blocked(
         warps_per_cta: warps along each dimension.
         order: dimensions, the fastest first.
         shape: the tensor's shape.
-        cluster: the partition of the tensor among blocks; None for one block.
 
     Raises:
         LayoutError: ranks differ, or a size is no power of two.
@@ -84,13 +65,11 @@ def blocked(
         (WARP, warps_per_cta),
     ):
         tile = tile * _box(in_dim, box, order)
-    return _cover(tile, shape, cluster)
+    return _cover(tile, shape)
 
 
 @lru_cache(_CACHED_LAYOUTS)
-def mma_v2(
-    shape: tuple[int, ...], warps: tuple[int, ...], cluster: Cluster | None = None
-) -> LinearLayout:
+def mma_v2(shape: tuple[int, ...], warps: tuple[int, ...]) -> LinearLayout:
     """Accumulators of `mma.sync.aligned.m16n8k*`, repeated to cover `shape`.
 
     A lane of group g = lane / 4 and thread t = lane % 4 holds c0, c1 at row g, columns 2t and
@@ -100,7 +79,6 @@ def mma_v2(
     Args:
         shape: (..., M, N); leading dimensions are a batch.
         warps: warps along each dimension; the last dimension runs fastest.
-        cluster: the partition of the tensor among blocks; None for one block.
 
     Source: PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type", accumulators C
     or D; the same in the sections for m16n8k4, m16n8k8 and m16n8k32.
@@ -108,16 +86,11 @@ def mma_v2(
     _expect_rank("warps", warps, len(shape))
     fastest_last = tuple(reversed(range(len(shape))))
     tile = _accumulator_tile(len(shape), 8) * _box(WARP, warps, fastest_last)
-    return _cover(tile, shape, cluster)
+    return _cover(tile, shape)
 
 
 @lru_cache(_CACHED_LAYOUTS)
-def wgmma(
-    shape: tuple[int, int],
-    warps: tuple[int, int],
-    instr_n: int,
-    cluster: Cluster | None = None,
-) -> LinearLayout:
+def wgmma(shape: tuple[int, int], warps: tuple[int, int], instr_n: int) -> LinearLayout:
     """Accumulators of `wgmma.mma_async.sync.aligned.m64nNk*`.
 
     Warp w of the warpgroup holds rows 16 * (w % 4) and up; inside its 16 rows the fragment is that
@@ -129,7 +102,6 @@ def wgmma(
         warps: warps along M (a multiple of 4: warpgroups) and N; M runs fastest, since the four
             warps of a warpgroup have consecutive numbers.
         instr_n: N of the instruction, 8 to 256 and a power of two.
-        cluster: the partition of the tensor among blocks; None for one block.
 
     Raises:
         LayoutError: `warps` has no whole warpgroup along M, or `instr_n` is not one of wgmma's.
@@ -143,7 +115,7 @@ def wgmma(
     if not 8 <= 1 << bits_of(instr_n, "instr_n") <= 256:
         raise LayoutError(f"wgmma with N = {instr_n}; expected 8 to 256")
     tile = _accumulator_tile(2, instr_n) * _box(WARP, warps, (0, 1))
-    return _cover(tile, shape, cluster)
+    return _cover(tile, shape)
 
 
 @lru_cache(_CACHED_LAYOUTS)
@@ -282,31 +254,15 @@ def _box(in_dim: str, sizes: Sequence[int], order: Sequence[int]) -> LinearLayou
     return box
 
 
-def _cover(tile: LinearLayout, shape: tuple[int, ...], cluster: Cluster | None) -> LinearLayout:
-    """Fits a block's tile to its part of `shape`, and lays the blocks of the cluster beside it."""
+def _cover(tile: LinearLayout, shape: tuple[int, ...]) -> LinearLayout:
+    """Fits a tile to `shape`."""
     names = dim_names(len(shape))
-    blocks = LinearLayout.empty((BLOCK,), names)
-    if cluster is not None:
-        _expect_rank("cluster.blocks", cluster.blocks, len(shape))
-        _expect_rank("cluster.splits", cluster.splits, len(shape))
-        _expect_order(cluster.order, len(shape))
-        for d in cluster.order:
-            splits = min(cluster.splits[d], shape[d])
-            if cluster.blocks[d] % cluster.splits[d]:
-                raise LayoutError(
-                    f"cluster: {cluster.blocks[d]} blocks along {names[d]} for "
-                    f"{cluster.splits[d]} splits; expected a multiple"
-                )
-            blocks *= LinearLayout.identity(splits, BLOCK, names[d])
-            blocks *= LinearLayout.zeros(cluster.blocks[d] // splits, BLOCK, names[d])
-    sizes = {names[d]: shape[d] for d in range(len(shape))}
+    sizes = dict(zip(names, shape, strict=True))
     for name, size in sizes.items():
         bits_of(size, f"the size of {name}")
-        sizes[name] = size // blocks.out_size(name)
     tile = _repeat(tile, {name: sizes[name] for name in tile.out_dims})
     vectors = {d: [tile.unpack_out(v) for v in tile.packed_bases(d)] for d in tile.in_dims}
-    block_shape = tuple(sizes[name] for name in names)
-    return (_wrapped(vectors, block_shape) * blocks).transpose_outs(names)
+    return _wrapped(vectors, shape)
 
 
 def _repeat(tile: LinearLayout, sizes: dict[str, int]) -> LinearLayout:

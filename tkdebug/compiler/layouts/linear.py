@@ -413,19 +413,18 @@ class LinearLayout:
             for name, vectors in self.ins
         }
 
-    def consecutive_elements(self, order: Sequence[str], in_dim: str = REGISTER) -> int:
-        """The number of consecutive elements in the first indices of `in_dim`, aligned everywhere.
+    def consecutive_elements(self, order: Sequence[str]) -> int:
+        """The number of consecutive elements in the first registers, aligned everywhere.
 
-        For every setting of the other bits, indices 0..n-1 of `in_dim` (and each following group
-        of n) hold n elements that follow each other and start at a multiple of n.
+        For every setting of the other bits, registers 0..n-1 (and each following group of n) hold
+        n elements that follow each other and start at a multiple of n.
 
         Args:
             order: output dimensions, the one that is contiguous in memory first.
-            in_dim: the input dimension that runs along the elements.
         """
         layout = self.transpose_outs(order)
-        vectors = layout.packed_bases(in_dim)
-        others = [v for name, vs in layout.ins if name != in_dim for v in vs]
+        vectors = layout.packed_bases(REGISTER)
+        others = [v for name, vs in layout.ins if name != REGISTER for v in vs]
         count = 0
         while count < len(vectors) and vectors[count] == 1 << count:
             count += 1
