@@ -104,8 +104,8 @@ class ThreadOrderCheck(Observer):
     def launch_begins(self, launch: LaunchContext) -> None:
         """Settle whether the launch is looked at."""
         meeting, looks = MeetingAccesses.of(self._module), _Looks.of(self._module)
-        shared = _shared_memory(launch.buffers) if meeting.of_all else ()
-        accesses = meeting.of_one_pointer | _of_shared_memory(self._module, meeting.of_all, shared)
+        shared = _of_shared_memory(self._module, meeting.of_all, launch.buffers)
+        accesses = meeting.of_one_pointer | shared
         if launch.compiled is None or not accesses:
             return
         kind = None if launch.kind is None else launch.kind.key()
@@ -164,19 +164,22 @@ def _shared_memory(buffers: Sequence[Buffer]) -> list[list[Buffer]]:
 
 
 def _of_shared_memory(
-    module: Module, accesses: frozenset[Operation], groups: Sequence[Sequence[Buffer]]
+    module: Module, accesses: frozenset[Operation], buffers: Sequence[Buffer]
 ) -> frozenset[Operation]:
     """The accesses by arguments that share memory to which one of them stores."""
+    groups = _shared_memory(buffers) if accesses else []
     if not groups:
         return frozenset()
-    names, known = tt.Func(module.function).arg_names, pointer_origins(module)
+    names: Sequence[str | None] = tt.Func(module.function).arg_names
+    places = {name: place for place, name in enumerate(names)}
+    known = pointer_origins(module)
     origins = {op: known.get(PointerAccess(op).pointer, ELSEWHERE) for op in accesses}
-    if any(found & ELSEWHERE for found in origins.values()):
-        return accesses
+    if not frozenset().union(*origins.values()) <= {places.get(one.name) for one in buffers}:
+        return accesses  # Some are by an address, which may be that of an argument.
     shared: set[Operation] = set()
     for group in groups:
-        places = {place for place, name in enumerate(names) if name in {one.name for one in group}}
-        ops = [op for op, found in origins.items() if found & places]
+        those = {places[one.name] for one in group}
+        ops = [op for op, found in origins.items() if found & those]
         if any(map(tt.Store.matches, ops)):
             shared.update(ops)
     return frozenset(shared)
