@@ -1,6 +1,7 @@
 """Threads of one program that pass values through memory: what nothing orders, and look-alikes."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import thread_order_kernels as kernels
@@ -166,3 +167,10 @@ def test_arguments_that_share_memory_meet_where_one_is_stored_to(monkeypatch):
     (fault,) = run(kernels.crossed, (1,), a, a, one, one, zeros(256), BLOCK=256)
     assert fault.line == line("SECOND crossed")
     assert f"writes at line {line('FIRST crossed')}" in fault.message
+
+
+def test_argument_that_is_an_address_may_share_memory_with_others():
+    a, one = zeros(256), torch.ones(1)
+    address = SimpleNamespace(data_ptr=a.data_ptr, dtype=a.dtype)
+    (fault,) = run(kernels.crossed, (1,), a, address, one, one, zeros(256), BLOCK=256)
+    assert fault.line == line("SECOND crossed")
