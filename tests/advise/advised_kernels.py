@@ -14,6 +14,7 @@ from pathlib import Path
 import tkdebug
 from tkdebug import compat
 from tkdebug.advice.records import LaunchCost, Remark, ranked
+from tkdebug.checks import NO_CHECKS
 from tkdebug.knobs import KNOBS
 from tkdebug.records.hook_chain import HOOKS, Hook
 
@@ -61,7 +62,7 @@ def run(
             remarks.append(event)
 
     hook = Hook(record=record, compiled=lambda kernel: None)
-    knobs = KNOBS.scope(cross_compile=arch, advise=True)
+    knobs = KNOBS.scope(cross_compile=arch, advise=True, checks=(NO_CHECKS,))
     with knobs, compat.install(mode="interpret", quick=True):
         HOOKS.add(hook)
         try:

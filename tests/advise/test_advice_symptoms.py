@@ -109,3 +109,12 @@ def test_tiles_of_one_form_with_gaps_are_one_remark():
     assert one.line == LOAD.line
     assert "load and store of `x` and `y`" in one.message
     assert f"(also in line {STORE.line})" in one.message
+
+
+def test_columns_of_which_masks_leave_unlike_shares_are_one_remark():
+    facts = streaming(2640, blocks=8)
+    (load,) = facts.accesses
+    column = replace(load, sectors=32 * 32.0, program_sectors=1024.0, needed_sectors=64.0)
+    shorter = replace(column, op_id=3, frame=STORE, sectors=1021.0)
+    found = [kind for kind, _ in kinds(replace(facts, accesses=(column, shorter)))]
+    assert found.count("uncoalesced") == 1

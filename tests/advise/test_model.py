@@ -1,5 +1,6 @@
 """The model of a launch's time: overlap by blocks, grids without cliffs, what is at the roof."""
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 
@@ -9,7 +10,14 @@ from made_facts import FACTS, LOAD, streaming
 from tkdebug.advice.facts import LineCode, LoopFacts, WaitFacts
 from tkdebug.advice.judging import judge
 from tkdebug.advice.machines import MACHINES
-from tkdebug.advice.model import grid_s, program_time, steady_s, without_waits, work_of
+from tkdebug.advice.model import (
+    grid_s,
+    program_time,
+    steady_s,
+    swept_bytes,
+    without_waits,
+    work_of,
+)
 from tkdebug.advice.records import FILLED, LAUNCH
 
 H100 = MACHINES["sm_90a"]
@@ -166,3 +174,37 @@ def test_serial_rounds_are_what_a_launch_of_them_takes():
         loops=(LoopFacts(LOAD, frozenset({1}), 132, rounds, LOAD),),
     )
     assert grid_of(facts) == pytest.approx(rounds * each / H100.clock_hz, rel=0.1)
+
+
+def sweeping(grid, axes):
+    """Programs of a grid that read 16 KB each, the same along axes that addresses are free of."""
+    facts = streaming(grid[0] * grid[1], rounds=1, blocks=8)
+    (load,) = facts.accesses
+    read = (16 << 10) * math.prod(grid[axis] for axis in axes)
+    one = replace(load, axes=frozenset(axes), footprint_bytes=read)
+    return replace(facts, grid=(*grid, 1), accesses=(one,), read_bytes=read)
+
+
+def test_what_no_cache_keeps_until_a_later_axis_of_the_grid_comes_from_memory_again():
+    facts = sweeping((16 << 10, 16), axes=(0,))
+    once = sweeping((16 << 10, 16), axes=(0, 1)).read_bytes / 16
+    (load,) = facts.accesses
+    # 256 MB are read 16 times, but for the fifth that the cache still has.
+    assert swept_bytes(load, facts, H100) == pytest.approx(15 * once * (1 - 50 / 256), rel=0.01)
+    remark = judge(facts, H100, 1).remarks[0]
+    assert remark.kind == "redundant-load"
+    assert "programs along axis 1 of the grid read the same 268 MB" in remark.message
+
+
+@pytest.mark.parametrize(
+    ("grid", "axes"),
+    [
+        ((16 << 10, 16), (0, 1)),  # each its own
+        ((16, 16 << 10), (1,)),  # neighbours read the same
+        ((1 << 10, 256), (0,)),  # 16 MB fit the cache
+        ((528, 2), (0,)),  # all run at the same time
+    ],
+)
+def test_what_a_cache_keeps_is_read_once(grid, axes):
+    facts = sweeping(grid, axes)
+    assert swept_bytes(facts.accesses[0], facts, H100) == 0

@@ -13,6 +13,8 @@ from tkdebug.instrument.analyses.advice import (
     TKDEBUG,
     TRITON,
     Times,
+    _launch_bound,
+    _Weight,
     advice_of,
     compiled_by,
     launch_costs,
@@ -125,6 +127,27 @@ def test_a_share_has_one_wording_and_one_order_in_all_places(recorded):
     assert next_row.index(f"saves {shares[7]}") < next_row.index(f"saves {shares[9]}")
     listed = [finding_row(index, one, False, 60).plain for one in index.findings]
     assert [row.rstrip().rpartition(":")[2] for row in listed] == ["7 75 %*", "9 50 %"]
+
+
+@pytest.mark.parametrize(
+    ("launched_ns", "filled_ns", "count", "is_named"),
+    [
+        (2_000.0, 100.0, 200, True),  # few programs, which one launch would have with all others
+        (2_000.0, 1_900.0, 200, False),  # one launch of all would take as long
+        (2_000.0, 100.0, 20, False),
+        (9_000.0, 100.0, 200, False),
+    ],
+)
+def test_many_launches_that_end_before_the_next_one_begins_are_named(
+    launched_ns, filled_ns, count, is_named
+):
+    cost = replace(COST, grid_ns=launched_ns, predicted_ns=filled_ns)
+    weight = _Weight(count * launched_ns, count)
+    found = _launch_bound([cost], {("h", 1): weight}, weight.total_ns)
+    assert [one.kind for one in found] == ["launch-bound"] * is_named
+    for one in found:
+        # 2.5 us each, or one launch and the work of all of them.
+        assert one.speedup == pytest.approx(200 * 2.5 / (2.5 + 20))
 
 
 def test_what_holds_of_a_larger_grid_comes_before_the_grid_of_a_test(recorded):

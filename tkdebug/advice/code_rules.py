@@ -27,6 +27,7 @@ from tkdebug.advice.model import (
     request_s,
     reread_bytes,
     steady_s,
+    swept_bytes,
     without_waits,
 )
 from tkdebug.errors import Frame
@@ -262,6 +263,32 @@ def loads_again(launch: Launch) -> Iterator[Finding]:
             "keep the tile, or compute what needs it in fewer passes"
         )
         yield Finding(load.frame, "redundant-load", message, work, 0.0, _of_loads(loads))
+
+
+def loads_of_other_programs(launch: Launch) -> Iterator[Finding]:
+    """Loads that programs far apart in the grid make again: those of one tensor together."""
+    facts, machine, work = launch.facts, launch.machine, launch.work
+    tensors: dict[tuple[str, frozenset[int]], list[AccessFacts]] = {}
+    for access in facts.accesses:
+        if swept_bytes(access, facts, machine):
+            tensors.setdefault((access.tensor, access.axes), []).append(access)
+    for (_, axes), loads in tensors.items():
+        load = loads[0]
+        swept = sum(swept_bytes(one, facts, machine) for one in loads)
+        better = replace(
+            work,
+            dram_bytes=work.dram_bytes - swept,
+            awaited_dram_bytes=max(0.0, work.awaited_dram_bytes - swept),
+        )
+        size = sum(one.footprint_bytes for one in loads)
+        axis = next(a for a in (1, 2) if a not in axes and facts.grid[a] > 1)
+        message = (
+            f"load{of_tensors(load)}: programs along axis {axis} of the grid read the same "
+            f"{size / 1e6:.3g} MB, but run so far apart that it comes from memory "
+            f"{1 + swept / size:.3g} times; let them follow each other (an earlier axis), or do "
+            f"the work of several in one program{also_in((one.frame for one in loads), load.frame)}"
+        )
+        yield Finding(load.frame, "redundant-load", message, better)
 
 
 def _of_loads(loads: list[AccessFacts]) -> Mapping[str, frozenset[Frame]]:

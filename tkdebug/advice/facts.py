@@ -62,6 +62,7 @@ class AccessFacts:
         why_narrow: why `width_bytes` is not more, "" if no more is possible.
         odd: the arguments that keep addresses from being aligned, "" if others do or none.
         exact: whether counts are of all elements, not of a sample.
+        axes: the axes of the grid that its addresses depend on.
     """
 
     op_id: int
@@ -100,6 +101,7 @@ class AccessFacts:
     why_narrow: str = ""
     odd: str = ""
     exact: bool = True
+    axes: frozenset[int] = frozenset((0, 1, 2))
 
     @property
     def on_share(self) -> float:

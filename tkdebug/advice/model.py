@@ -165,6 +165,25 @@ def reread_bytes(access: AccessFacts, facts: KernelFacts, machine: Machine) -> f
     return moved * (1 - machine.l2_bytes / kept)
 
 
+def swept_bytes(access: AccessFacts, facts: KernelFacts, machine: Machine) -> float:
+    """Return the bytes that a load reads from memory again for other programs of the grid.
+
+    Along an axis that its addresses do not depend on, programs read the same. Axes before it run
+    first: what these read meanwhile has to fit the second-level cache.
+    """
+    if access.kind != "load" or access.path == "bulk":
+        return 0.0
+    running, programs, times, missed = machine.sms * max(1, facts.occupancy.blocks), 1, 1.0, 0.0
+    for axis, extent in enumerate(facts.grid):
+        if axis not in access.axes and any(f < axis and facts.grid[f] > 1 for f in access.axes):
+            later = (facts.grid[f] for f in access.axes if f > axis)
+            kept = access.footprint_bytes / math.prod(later)
+            times *= max(1.0, extent / max(1.0, running / programs))
+            missed = max(missed, 1 - machine.l2_bytes / kept if kept else 0.0)
+        programs *= extent
+    return access.footprint_bytes * (times - 1) * missed
+
+
 def latency_s(access: AccessFacts, machine: Machine) -> float:
     """Return the latency of an access: memory that is read for the first time is not cached."""
     moved = access.executions * access.program_sectors * SECTOR_BYTES
@@ -228,15 +247,17 @@ def work_of(facts: KernelFacts, machine: Machine) -> Work:
     awaited = awaited_loads(facts, machine)
     again = sum(reread_bytes(a, facts, machine) for a in facts.accesses)
     tensors = tensor_dram_bytes(facts) + again
+    swept = sum(swept_bytes(a, facts, machine) for a in facts.accesses)
+    awaited_swept = sum(swept_bytes(a, facts, machine) for a in awaited)
     return Work(
-        dram_bytes=tensors + local_dram_bytes(facts, machine),
+        dram_bytes=tensors + swept + local_dram_bytes(facts, machine),
         l2_bytes=sum(map(l2_bytes, facts.accesses)) + local_l2_bytes(facts, machine),
         l1_wavefronts=sum(a.executions * a.lines for a in direct) + shared + local,
         pipes=pipes,
         tensor_s=tensor_seconds(facts, machine),
         atomic_s=atomic_seconds(facts, machine),
         waits=facts.waits,
-        awaited_dram_bytes=min(tensors, again + sum(map(dram_bytes, awaited))),
+        awaited_dram_bytes=min(tensors, again + sum(map(dram_bytes, awaited))) + awaited_swept,
         awaited_l2_bytes=sum(map(l2_bytes, awaited)),
         request_s=sum(request_s(a, machine) for a in direct if a.path == "registers"),
         blocks=max(1, facts.occupancy.blocks),

@@ -6,6 +6,7 @@ beside.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from tkdebug.advice.code_rules import (
     bank_conflicts,
     conversions,
     loads_again,
+    loads_of_other_programs,
     repeated_work,
     slow_arithmetic,
     spills,
@@ -35,6 +37,8 @@ from tkdebug.advice.waiting_rules import atomics, barriers, occupancy, pipelinin
 # A next power of two may leave up to half of a tile masked off.
 _MASKED_SHARE = 0.5
 _WARP = 32
+# Sectors of an access that masks leave next to nothing of.
+_ANY = 1e-9
 # The sectors of neighbours, of those that their bytes need: they may begin and end anywhere.
 _DENSE = 1.1
 # Programs, each of several small ones put together, that make small tiles worth a remark.
@@ -57,7 +61,9 @@ def coalescing(launch: Launch) -> Iterator[Finding]:
     by_form: dict[tuple[object, ...], list[AccessFacts]] = {}
     for access in filter(wastes, launch.facts.accesses):
         if access.executions:
-            form = access.tile_elems, access.element_bytes, access.sectors, access.is_gather
+            # Masks leave rows of one form a little apart.
+            waste = round(math.log2(access.sectors / max(_ANY, access.needed_sectors)))
+            form = access.tile_elems, access.element_bytes, waste, access.is_gather
             by_form.setdefault(form, []).append(access)
     for accesses in by_form.values():
         worst = max(accesses, key=lambda a: a.executions * a.sectors)
@@ -222,6 +228,7 @@ RULES: tuple[Rule, ...] = (
     slow_arithmetic,
     repeated_work,
     loads_again,
+    loads_of_other_programs,
     spills,
     bank_conflicts,
     conversions,

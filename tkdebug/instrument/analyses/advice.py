@@ -35,6 +35,8 @@ _LAUNCH_NS = 2500.0
 # No launch is shorter: a small test problem's share of a full GPU is no time to show.
 _SHORTEST_NS = 1e3
 _MANY_LAUNCHES = 50
+# The gain of one launch in place of many that is worth a remark.
+_LEAST_TOGETHER = 1.9
 _PAGE = 10_000
 
 
@@ -279,15 +281,19 @@ def _ratio(now_ns: float, better_ns: float) -> float:
 def _launch_bound(
     costs: Sequence[LaunchCost], weights: Mapping[tuple[str, int], _Weight], total: float
 ) -> list[Advice]:
-    """Yield remarks on kernels that are launched often and are shorter than a launch."""
+    """Return remarks on kernels that are launched often and are shorter than a launch.
+
+    One launch with the work of all of them would fill the GPU.
+    """
     found = []
     for cost in costs:
         weight = weights[cost.kernel_hash, cost.launch_id]
-        if weight.count < _MANY_LAUNCHES or cost.grid_ns > _LAUNCH_NS / 2:
+        now_ns = weight.count * max(cost.grid_ns, _LAUNCH_NS)
+        together_ns = _LAUNCH_NS + weight.count * cost.predicted_ns
+        speedup = now_ns / together_ns
+        if weight.count < _MANY_LAUNCHES or cost.grid_ns > _LAUNCH_NS or speedup < _LEAST_TOGETHER:
             continue
-        with_launches = total + weight.count * _LAUNCH_NS
-        gain = weight.count * _LAUNCH_NS / with_launches * (1 - 1 / weight.count)
-        speedup = (cost.grid_ns + _LAUNCH_NS) / (cost.grid_ns + _LAUNCH_NS / weight.count)
+        gain = (now_ns - together_ns) / (total - weight.total_ns + now_ns)
         message = (
             f"{weight.count} launches of {_each(cost.grid_ns)} each: launching takes "
             f"longer, about {_LAUNCH_NS / 1e3:.2g} us; do the work of several in one launch, fuse "

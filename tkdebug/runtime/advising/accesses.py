@@ -245,6 +245,7 @@ def _facts(
         repeated=access.repeated / access.compared if access.compared else 0.0,
         again=repeated.rounds(op),
         address_loads=tuple(dict.fromkeys(o.id for o in _slice(op) if tt.Load.matches(o))),
+        axes=_axes(op),
         loaded_by=_loaded_by(access, profile),
         same_address=int(most.max()) if most is not None and most.numel() else 1,
         same_sector=_most_per_sector(most, access.itemsize),
@@ -342,9 +343,13 @@ def _slice(op: Operation) -> Iterator[Operation]:
 
 def _sliced_values(op: Operation) -> Iterator[Value]:
     """Values that the addresses of an access are computed from, the kernel's arguments included."""
+    return _computed_from(op, [accessed(op)])
+
+
+def _computed_from(op: Operation, values: list[Value]) -> Iterator[Value]:
+    """Values that some values of an op's function are computed from, and themselves."""
     sources = _sources(op)
     seen: set[Value] = set()
-    values = [accessed(op)]
     while values and len(seen) < _MOST_SLICED:
         value = values.pop()
         if value in seen:
@@ -368,6 +373,22 @@ def _sources(op: Operation) -> dict[Value, list[Value]]:
             for source, target in zip(edge.operands, edge.values, strict=True):
                 found.setdefault(target, []).append(source)
     return found
+
+
+def _axes(op: Operation) -> frozenset[int]:
+    """Return the axes of the grid that an access's addresses depend on, and loops around it."""
+    found: set[int] = set()
+    around: Operation | None = op
+    while around is not None and not tt.Func.matches(around):
+        values = [accessed(op)] if around is op else list(around.operands)
+        makers = (value.defining_op for value in _computed_from(op, values))
+        found |= {
+            tt.GetProgramId(maker).axis
+            for maker in makers
+            if maker is not None and tt.GetProgramId.matches(maker)
+        }
+        around = around.block.parent_op if around.block is not None else None
+    return frozenset(found)
 
 
 def _comes_from_memory(op: Operation) -> bool:
