@@ -26,6 +26,7 @@ _SERVER = """\
 import gc, json, os, runpy, select, socket, sys
 import contextlib, importlib, pkgutil
 import torch, multiprocessing.process, numpy.ma, numpy.typing, pdb, pytest
+import torch.distributed.tensor  # by the first comparison of torch.testing
 with contextlib.suppress(ImportError):  # a package that is optional
     import elftools.elf.elffile
 def warm_up(package):
