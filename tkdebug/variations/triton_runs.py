@@ -28,12 +28,11 @@ _LIMIT_S = 120
 _FILE = "memory.pt"
 
 
-def triton_runner(launch: KeptLaunch, seconds: float = _LIMIT_S) -> Callable[[], Outcome]:
+def triton_runner(launch: KeptLaunch) -> Callable[[], Outcome]:
     """Return what runs a launch by the Triton that this Python has.
 
     Args:
         launch: whose inputs are on a GPU.
-        seconds: by the clock, to compile and to run it.
 
     Raises:
         UsageError: it has none, or inputs are on no GPU.
@@ -43,7 +42,7 @@ def triton_runner(launch: KeptLaunch, seconds: float = _LIMIT_S) -> Callable[[],
     if not device.startswith("cuda"):
         raise UsageError("needs a GPU")
     python, _ = triton_of(sys.executable, "--vary triton")
-    return lambda: run_by_triton(launch, python, device, seconds)
+    return lambda: run_by_triton(launch, python, device, _LIMIT_S)
 
 
 def run_by_triton(launch: KeptLaunch, python: str, device: str, seconds: float) -> Outcome:

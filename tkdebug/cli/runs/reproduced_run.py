@@ -21,6 +21,7 @@ from tkdebug.cli.runs.compiled_run import is_session, stdout_to_stderr
 from tkdebug.cli.runs.request import program_of
 from tkdebug.cli.script.execution import Program, command_program, loaded, quotable, run_program
 from tkdebug.errors import UsageError, shown_path
+from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
 from tkdebug.process.named_files import read_text
@@ -170,7 +171,7 @@ def _numbered(number: int | None) -> _Wanted:
 def _chosen(faults: list[Fault], number: int | None, file: Path) -> Fault:
     if number is not None:
         if number > len(faults):
-            raise UsageError(f"--fault {number}: {file} has {len(faults)} faults")
+            raise UsageError(f"--fault {number}: {file} has {counted(len(faults), 'fault')}")
         return faults[number - 1]
     failing = [fault for fault in faults if fault.fails]
     if not failing:

@@ -69,12 +69,11 @@ class VariedRun:
 
 
 @contextlib.contextmanager
-def varied_run(options: argparse.Namespace, *, each: bool = False) -> Iterator[VariedRun]:
+def varied_run(options: argparse.Namespace) -> Iterator[VariedRun]:
     """Run a script interpreted, and yield its launches while what it needs is in place.
 
     Args:
         options: options of the command: the script, `--kernel`, `--triton`.
-        each: whether every launch counts, not only the first of its kind.
 
     Raises:
         ScriptEndedError: the script failed before it launched anything.
@@ -87,7 +86,7 @@ def varied_run(options: argparse.Namespace, *, each: bool = False) -> Iterator[V
     program = loaded(program_of(options.script))
     check_variables()
     import_torch()
-    keeper = LaunchKeeper(options.kernel, _MOST_BYTES, each)
+    keeper = LaunchKeeper(options.kernel, _MOST_BYTES)
     triton = options.triton_version
     installed = compat.install("interpret", True, checks=(NO_CHECKS,), triton=triton)
     with installed, quotable(program):
