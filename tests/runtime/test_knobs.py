@@ -7,7 +7,8 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOB_TABLE, Knobs, scope
-from tkdebug.knobs.values import parse_size_bytes
+from tkdebug.knobs.values import parse_path, parse_size_bytes
+from tkdebug.process.disk_cache import user_cache
 
 
 @pytest.fixture
@@ -75,6 +76,16 @@ def test_upstream_dump_variables(knobs, monkeypatch, tmp_path):
     monkeypatch.setenv("TRITON_KERNEL_DUMP", "0")
     knobs.refresh()
     assert knobs.dump_dir is None
+
+
+def test_user_without_a_home_has_a_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert user_cache() == tmp_path / "tkdebug"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    assert user_cache().parent == tmp_path
+    assert parse_path("~nobody/cache") == Path("~nobody/cache")
 
 
 def test_scope_restores_value(knobs):

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
+from tkdebug.process.disk_cache import user_cache
 from tkdebug.process.named_files import read_text
 from tkdebug.terminal.text import tell
 
@@ -171,11 +172,7 @@ class Ceilings:
 
 def folder() -> Path:
     """Return the folder of the files, beside compiled kernels."""
-    if KNOBS.cache_dir is not None:
-        return KNOBS.cache_dir / "ceilings"
-    base = os.environ.get("XDG_CACHE_HOME")
-    root = Path(base) if base and os.path.isabs(base) else Path.home() / ".cache"
-    return root / "tkdebug" / "ceilings"
+    return (KNOBS.cache_dir or user_cache()) / "ceilings"
 
 
 def save(ceilings: Ceilings) -> Path:

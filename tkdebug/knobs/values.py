@@ -193,13 +193,18 @@ def parse_python(text: str) -> str | None:
 
 def parse_path(text: str) -> Path | None:
     """A path; None for an empty text."""
-    return Path(text).expanduser() if text else None
+    return _without_tilde(text) if text else None
 
 
 def parse_absolute(text: str) -> Path | None:
     """A path from the root; None for an empty text."""
     # A script may go elsewhere while it runs.
-    return Path(text).expanduser().absolute() if text else None
+    return _without_tilde(text).absolute() if text else None
+
+
+def _without_tilde(text: str) -> Path:
+    # Unlike `Path.expanduser` it leaves a `~` whose home is unknown, as a shell does.
+    return Path(os.path.expanduser(text))
 
 
 def interpret_flag(text: str) -> ModeName:
@@ -215,7 +220,7 @@ def directory_flag(variable: str, folder: str) -> Callable[[str], Path | None]:
         if not parse_bool(text):
             return None
         chosen = os.environ.get(variable)
-        return Path(chosen).expanduser() if chosen else Path.home() / ".triton" / folder
+        return _without_tilde(chosen or f"~/.triton/{folder}")
 
     return parse
 

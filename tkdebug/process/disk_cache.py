@@ -47,9 +47,21 @@ def directory() -> Path:
     chosen = KNOBS.cache_dir
     if chosen is not None:
         return chosen / "native"
+    return user_cache() / "native"
+
+
+def user_cache() -> Path:
+    """The user's cache directory for tkdebug.
+
+    A user without a home, as containers have, gets a folder among the temporary ones.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
-    root = Path(base) if base and os.path.isabs(base) else Path.home() / ".cache"
-    return root / "tkdebug" / "native"
+    if base and os.path.isabs(base):
+        return Path(base) / "tkdebug"
+    home = os.path.expanduser("~")  # unchanged where it is unknown
+    if os.path.isabs(home):
+        return Path(home) / ".cache" / "tkdebug"
+    return Path(tempfile.gettempdir()) / f"tkdebug_cache_{os.getuid()}"
 
 
 class NotPrivateError(Exception):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tkdebug.errors import UnsupportedError
 from tkdebug.knobs import KNOBS
+from tkdebug.process.disk_cache import user_cache
 
 _TEST = "from tkdebug.compat.cuda_standin.torch_internals import self_test; self_test()"
 _PASSED = "passed"
@@ -90,9 +91,7 @@ def _verdict_paths() -> list[Path]:
     own = Path(__file__).with_name("torch_internals.py").read_bytes()
     parts = (found.origin, _torch_version(), sys.version, sizes, own)
     key = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
-    base = os.environ.get("XDG_CACHE_HOME")
-    root = Path(base) if base and os.path.isabs(base) else Path.home() / ".cache"
-    folders = [root / "tkdebug", *([KNOBS.cache_dir] if KNOBS.cache_dir is not None else [])]
+    folders = [user_cache(), *([KNOBS.cache_dir] if KNOBS.cache_dir is not None else [])]
     return [folder / "torch" / key for folder in folders]
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from tkdebug.compat.triton_api.launch_hooks import HookChain, LaunchHookChain
 from tkdebug.errors import UnsupportedError
 from tkdebug.knobs import KNOBS
+from tkdebug.process.disk_cache import user_cache
 from tkdebug.runtime.upstream_hooks import (
     COMPILE_HOOKS,
     LOAD_HOOKS,
@@ -307,12 +308,12 @@ class CacheKnobs(KnobGroup):
     @property
     def home_dir(self) -> str:
         """The folder in which `.triton` is."""
-        return os.environ.get("TRITON_HOME", str(Path.home()))
+        return os.environ.get("TRITON_HOME") or os.path.expanduser("~")
 
     @property
     def dir(self) -> str:
         """The directory of compiled kernels."""
-        return str(KNOBS.cache_dir or Path.home() / ".cache" / "tkdebug")
+        return str(KNOBS.cache_dir or user_cache())
 
     @dir.setter
     def dir(self, value: str) -> None:
@@ -377,5 +378,4 @@ def amd_knobs() -> InertKnobs:
 
 
 def _triton_folder(variable: str, folder: str) -> Path:
-    chosen = os.environ.get(variable)
-    return Path(chosen) if chosen else Path.home() / ".triton" / folder
+    return Path(os.environ.get(variable) or os.path.expanduser(f"~/.triton/{folder}"))

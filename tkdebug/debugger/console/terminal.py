@@ -7,7 +7,6 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from tkdebug.debugger.console.commands import COMMANDS, find_command
 from tkdebug.debugger.console.shell import Console
@@ -59,7 +58,7 @@ def _names(console: Console, text: str) -> list[str]:
     return [*variables, *inspection.launch.arguments, "pid", "program", "torch", "tl"]
 
 
-_HISTORY = Path("~/.tkdebug_history")
+_HISTORY = "~/.tkdebug_history"
 
 
 def nobody_reads() -> Ended:
@@ -108,7 +107,7 @@ def _set_up_readline(console: Console) -> None:
         return  # Pythons without it have neither history nor completion
     from atexit import register
 
-    history = _HISTORY.expanduser()
+    history = os.path.expanduser(_HISTORY)
     try:
         readline.read_history_file(history)
     except OSError:
