@@ -7,7 +7,7 @@ import torch
 
 from tkdebug.verification.inputs import Example
 from tkdebug.verification.plan import Plan, Sizes
-from tkdebug.verification.source import Hints, branches_of
+from tkdebug.verification.source import Hints, Ran, branches_of, conditions_of
 
 SOURCE = """
 def kernel(x):
@@ -102,3 +102,44 @@ def test_conditions_on_what_is_not_varied_are_no_branches(condition):
 def test_refusals_and_plain_statements_are_no_branches():
     for statement in ("raise ValueError", "x = x.contiguous()", "BLOCK = 64", "assert x"):
         assert not branches_of(f"def f(x):\n    if x.shape[0] > 9:\n        {statement}\n")
+
+
+def test_branches_within_a_line_have_their_columns():
+    text = """
+def launch(x, n):
+    if calls[0] > 2000: return other(x)
+    k = 4.0 if x.numel() > 1 << 26 else 3.0
+    f = x.numel() > 1 << 26 and 2.0 or k
+    num_warps = 8 if n > 2048 else 4
+    return kernel[(1,)](x, k, num_stages=2 if n > 4096 else 3)
+"""
+    found = branches_of(text)
+    within = [one for one in found if one.span is not None]
+    assert [one.span[0] for one in within] == [(3, 24), (4, 8), (4, 40), (5, 39), (5, 32)]
+    assert found[0] in within
+    ran = Ran(lines={3, 4, 5}, spots={(3, 7), (4, 40), (5, 8)})
+    assert [one.has_run(ran) for one in within] == [False, False, True, False, False]
+    assert all(one.is_asked(ran) for one in within)
+
+
+def test_outcomes_of_a_kernels_conditions_are_those_of_its_arguments():
+    text = """
+@triton.jit
+def kernel(x, n, MODE: tl.constexpr, BLOCK: tl.constexpr):
+    m = n
+    if n > 1 << 26:
+        pass
+    if MODE == 2 or m > 5000:
+        pass
+    v = tl.where(BLOCK >= 8192, v, 0.0)
+"""
+    large, wide = conditions_of(text)["kernel"]
+    assert large.outcome({"n": 5}) == ((5, 7), False)
+    assert large.outcome({"n": 1 << 27}) == ((5, 7), True)
+    assert large.outcome({"n": None}) is None
+    ran = Ran(outcomes={large.outcome({"n": 5}), wide.outcome({"BLOCK": 9000})})
+    assert [(one.is_asked(ran), one.has_run(ran)) for one in large.outcomes] == [
+        (True, False),
+        (False, True),
+    ]
+    assert large.outcomes[0].numbers == (1 << 26, 26)

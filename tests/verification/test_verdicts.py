@@ -176,6 +176,14 @@ def test_inputs_that_are_not_meant_leave_it_undecided():
     outside = examine_with(indices, "rows", reference="rows", case=case)
     assert (outside.verdict, kinds(outside)) == ("undecided", [])
     assert "integers outside of the example's" in outside.why
+    rows = lambda: [torch.randn(4, 8)]  # noqa: E731
+    case = case_of((4, 9))
+    uneven = examine_with(rows, "products_of_halves", reference="products_of_halves", case=case)
+    assert (uneven.verdict, kinds(uneven)) == ("undecided", [])
+    case = json.dumps({**json.loads(case_of((4, 9))), "way": "padding poisoned"})
+    padded = examine_with(rows, "sum_of_masked", reference="total", case=case)
+    assert (padded.verdict, kinds(padded)) == ("undecided", [])
+    assert "`other`" in padded.why
 
 
 def test_parameters_of_other_names_are_drawn_and_kept_ones_leave_it_undecided(monkeypatch):
@@ -205,6 +213,14 @@ def test_branch_that_never_ran_leaves_it_undecided():
     answer = examine(request("torch_later", cases=1))
     assert (answer.verdict, answer.findings[-1].kind) == ("undecided", "not-run")
     assert "`calls[0] > 10000`" in answer.why
+
+
+def test_outcome_of_a_kernels_condition_that_no_launch_had_leaves_it_undecided(monkeypatch):
+    monkeypatch.setattr(Plan, "planned", lambda plan: iter(()))
+    monkeypatch.setattr(Plan, "doubtful", lambda plan: iter(()))
+    answer = examine(request("other_in_large", cases=0))
+    assert (answer.verdict, answer.findings[-1].kind) == ("undecided", "not-run")
+    assert "is it True that `n > 1 << 26`" in answer.why
 
 
 @pytest.mark.parametrize("function", ["ends_early", "wrong_in_large"])

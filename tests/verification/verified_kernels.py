@@ -394,3 +394,45 @@ class Ignored(torch.nn.Module):
 
     def forward(self, x):
         return launched(scale_kernel, x, 1.0)
+
+
+@triton.jit
+def halves_kernel(x, o, n, BLOCK: tl.constexpr):
+    i, row = tl.arange(0, BLOCK), tl.program_id(0)
+    first = tl.load(x + row * 2 * n + i, mask=i < n)
+    tl.store(o + row * n + i, first * tl.load(x + row * 2 * n + n + i, mask=i < n), mask=i < n)
+
+
+def products_of_halves(x):
+    assert x.is_contiguous()
+    o = torch.empty((x.shape[0], x.shape[1] // 2), dtype=x.dtype, device=x.device)
+    halves_kernel[(x.shape[0],)](x, o, o.shape[1], BLOCK=16)
+    return o
+
+
+@triton.jit
+def masked_kernel(x, o, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(o, tl.sum(tl.load(x + i, mask=i < n), 0))
+
+
+def sum_of_masked(x):
+    o = torch.empty((), device=x.device)
+    masked_kernel[(1,)](x, o, x.numel(), BLOCK=64)
+    return o
+
+
+@triton.jit
+def large_kernel(x, o, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + i, mask=i < n)
+    if n > 1 << 26:
+        value += 1.0
+    tl.store(o + i, value * 3.0, mask=i < n)
+
+
+def other_in_large(x):
+    assert x.is_contiguous()
+    o = torch.empty_like(x)
+    large_kernel[(triton.cdiv(x.numel(), 32),)](x, o, x.numel(), BLOCK=32)
+    return o

@@ -18,7 +18,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ from tkdebug.runtime.launch.graph_capture import capture_in_force
 from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 from tkdebug.runtime.tune.autotune import Autotuner
 from tkdebug.variations.divergence import PoisonedPadding
-from tkdebug.verification.source import Branch
+from tkdebug.verification.source import Branch, Condition, Ran, Spot
 
 # In Tile IR: a product whose first operand is fp32.
 _TF32_DOT = re.compile(r'tt\.dot [^\n]*"tf32"[^\n:]* : \(?tensor<[^>]*xf32>')
@@ -74,7 +74,7 @@ class Seen:
         unjoined: kernels that were launched on a stream for which the caller's did not wait.
         computes: launches whose outputs are no copies of what something else computed.
         programs: of the largest grid.
-        lines: of branches of the candidate's host code that were run for the first time.
+        ran: places of the candidate's source.
         is_seeded: whether it seeded torch's random numbers.
         leaves_stream: whether the current stream is another after the call.
         has_tf32: whether a `tl.dot` of a launch rounds fp32 to tf32.
@@ -90,7 +90,7 @@ class Seen:
     unjoined: list[str] = field(default_factory=list)
     computes: int = 0
     programs: int = 0
-    lines: set[int] = field(default_factory=set)
+    ran: Ran = field(default_factory=Ran)
     is_seeded: bool = False
     leaves_stream: bool = False
     has_tf32: bool = False
@@ -114,6 +114,16 @@ _STDLIB = sysconfig.get_path("stdlib")
 _hearing: list[Watcher] = []
 
 
+def _calling_frame(depth: int, between: tuple[str, ...]) -> FrameType | None:
+    """Return the frame at a depth, or that which called it through files that begin so."""
+    frame: FrameType | None = sys._getframe(depth)  # noqa: SLF001
+    while frame is not None and frame.f_code.co_filename.startswith(between):
+        if "-packages" in frame.f_code.co_filename:
+            return None
+        frame = frame.f_back
+    return frame
+
+
 @functools.cache
 def _hear_events() -> None:
     """Have Python's audit events heard, as long as the process lasts: there is no way back."""
@@ -135,6 +145,7 @@ class Watcher:
         remembered: the launches of this process, for the search for causes.
         is_native: whether kernels run on a GPU, so that launches are only heard of.
         branches: of the candidate's host code, which are to run.
+        conditions: of its kernels, whose outcomes are to be seen.
 
     Attributes:
         blocks: compile-time integers of the launches that were seen.
@@ -146,13 +157,17 @@ class Watcher:
         remembered: RememberedLaunches | None,
         is_native: bool = False,
         branches: Sequence[Branch] = (),
+        conditions: Mapping[str, Sequence[Condition]] | None = None,
     ) -> None:
         self._file = file
         self._is_native = is_native
         self.remembered = remembered
         self.blocks: list[int] = []
         self._branches = branches
-        self._ran: set[int] = set()
+        self._conditions = conditions or {}
+        self._ran = Ran()
+        # Functions of the host code with the spots of their instructions, where these are needed.
+        self._spots: dict[CodeType, list[Spot]] = {}
         # Kernels that were launched, with whether they round fp32 to tf32.
         self._tf32: dict[CompiledKernel, bool] = {}
         self._seen = Seen()
@@ -166,40 +181,52 @@ class Watcher:
         """Note that the candidate's file starts a process, or looks at its callers."""
         is_frame = event in _FRAME_EVENTS
         between = (inspect.__file__, traceback.__file__) if is_frame else (_STDLIB,)
-        frame = sys._getframe(2)  # noqa: SLF001
-        while frame is not None and frame.f_code.co_filename.startswith(between):
-            if "-packages" in frame.f_code.co_filename:
-                return
-            frame = frame.f_back  # type: ignore[assignment]
+        frame = _calling_frame(3, between)
         if frame is not None and frame.f_code.co_filename == self._file:
             noted = self._seen.callers if is_frame else self._seen.processes
             noted.append(f"line {frame.f_lineno}")
 
     # Branches of the host code.
 
-    def reached(self, lines: set[int]) -> None:
-        """Note lines that ran in a call whose result was right."""
-        self._ran |= lines
+    def reached(self, ran: Ran) -> None:
+        """Note what ran in a call whose result was right."""
+        self._ran.add(ran)
 
     @property
     def unreached(self) -> list[Branch]:
         """Branches whose condition was asked in such a call, and that ran in none."""
         ran = self._ran
-        return [one for one in self._branches if one.tested & ran and not one.lines & ran]
+        of_kernels = [b for some in self._conditions.values() for one in some for b in one.outcomes]
+        branches = (*self._branches, *of_kernels)
+        return [one for one in branches if one.is_asked(ran) and not one.has_run(ran)]
+
+    def _spots_of(self, code: CodeType) -> list[Spot]:
+        """Return the spots of a function's instructions, none if no branch is within lines."""
+        if code not in self._spots:
+            places = [(line or 0, column or 0) for line, _, column, _ in code.co_positions()]
+            lines = {line for line, _ in places}
+            spans = [one.span for one in self._branches if one.span is not None]
+            self._spots[code] = places if any(span[0][0] in lines for span in spans) else []
+        return self._spots[code]
 
     @contextlib.contextmanager
     def _tracing(self) -> Iterator[None]:
         """Note the lines that the candidate's host code runs, if branches of it never ran."""
-        has_all = all(one.lines & self._ran for one in self._branches)
+        has_all = all(one.has_run(self._ran) for one in self._branches)
         if has_all or sys.gettrace() is not None:  # another tool's
             yield
             return
-        seen, file = self._seen, self._file
+        ran, file = self._seen.ran, self._file
 
         def trace(frame: FrameType, event: str, argument: object) -> Any:
             if frame.f_code.co_filename != file:
                 return None
-            seen.lines.add(frame.f_lineno)
+            if event == "opcode":
+                ran.spots.add(self._spots[frame.f_code][frame.f_lasti // 2])
+                return trace
+            if event == "call" and self._spots_of(frame.f_code):
+                frame.f_trace_opcodes = True
+            ran.lines.add(frame.f_lineno)
             return trace
 
         self._trace = trace
@@ -232,6 +259,10 @@ class Watcher:
         self._seen.programs = max(self._seen.programs, math.prod(grid))
         if self.remembered is not None:
             self.remembered.ended(kernel, grid, values, launch_id, before)
+        for condition in self._conditions.get(kernel.src.fn.__name__, ()):
+            arguments = dict(zip(kernel.src.fn.arg_names, values, strict=True))
+            outcome = condition.outcome(arguments)
+            self._seen.ran.outcomes |= set() if outcome is None else {outcome}
         self._note(kernel)
         if not _is_copy(kernel, values, self._given):
             self._seen.computes += 1
@@ -371,14 +402,9 @@ class Watcher:
         original, seen, file = threading.Thread.start, self._seen, self._file
 
         def start(thread: threading.Thread) -> None:
-            frame = sys._getframe(1)  # noqa: SLF001
-            while frame is not None:
-                name = frame.f_code.co_filename
-                if name == file:
-                    seen.threads.append(f"line {frame.f_lineno}")
-                if name == file or str(frame.f_globals.get("__name__", "")).startswith("tkdebug"):
-                    break
-                frame = frame.f_back  # type: ignore[assignment]
+            frame = _calling_frame(2, (_STDLIB,))  # a library's own threads are not its work
+            if frame is not None and frame.f_code.co_filename == file:
+                seen.threads.append(f"line {frame.f_lineno}")
             original(thread)
 
         def start_bare(*args: Any, **kwargs: Any) -> int:
@@ -481,13 +507,12 @@ def _shuffled(seed: int) -> Callable[[int], Sequence[range]]:
     return ranges
 
 
+PADDING = "padding poisoned"
 WAYS: Mapping[str, Callable[[int], Any]] = {
     "one by one": lambda seed: _Ordered(_parts),
     "reversed": lambda seed: _Ordered(lambda total: _parts(total)[::-1]),
     "shuffled": lambda seed: _Ordered(_shuffled(seed)),
-    "padding poisoned": lambda seed: _Ordered(
-        lambda total: [range(total)], lambda: [PoisonedPadding()]
-    ),
+    PADDING: lambda seed: _Ordered(lambda total: [range(total)], lambda: [PoisonedPadding()]),
     "skipped": _Skipped,
 }
 

@@ -118,6 +118,7 @@ class Oracle:
         has_special: whether an input has infinite ones or NaNs.
         aliases: whether a result is memory of an input.
         reads_numbers: whether it takes numbers out of tensors of integers.
+        splits_unevenly: whether it splits a size into parts of which the last is smaller.
     """
 
     expected: list[Expected]
@@ -131,6 +132,7 @@ class Oracle:
     has_special: bool = False
     aliases: bool = False
     reads_numbers: bool = False
+    splits_unevenly: bool = False
 
     @property
     def makes_nans(self) -> bool:
@@ -231,7 +233,8 @@ def ask(
     has_empty = any(not t.numel() for t in before)
     has_inf = any(bool(t.isinf().any()) for t in before if t.is_floating_point())
     reads = "_local_scalar_dense" in exact_mode.ops or not exact_mode.takes_integers
-    has = (has_empty, has_inf, has_inf or has_nan, aliases, reads)
+    uneven = exact_mode.splits_unevenly
+    has = (has_empty, has_inf, has_inf or has_nan, aliases, reads, uneven)
     return Oracle(expected, changed, exact_mode.ops, longest, unit, text, *has)
 
 

@@ -50,7 +50,7 @@ KINDS: Mapping[str, str] = {
     "nan-of-reference": "the reference makes a NaN of finite inputs, and the kernel a number",
     "stale-buffers": "buffers of the module are other than the reference's after a call",
     "other-inputs": "the result is wrong for inputs that the kernel may not mean to take",
-    "not-run": "a branch of the candidate's host code ran in no call that was compared",
+    "not-run": "a branch of the candidate's source ran in no call that was compared",
     "grid-limit": "for large inputs that it takes the grid has more programs than a GPU has",
     "other-of-ties": "of equal values it gives another index than the first",
     "eval-mode": "after `eval()` of its module the result is wrong",

@@ -26,7 +26,7 @@ from tkdebug.verification.inputs import (
     size_elems,
     whole_memory,
 )
-from tkdebug.verification.launches import Seen, Watcher, tuners_in
+from tkdebug.verification.launches import PADDING, Seen, Watcher, tuners_in
 from tkdebug.verification.oracle import (
     ANY_OF_TIES,
     FIRST_OF_TIES,
@@ -52,7 +52,7 @@ from tkdebug.verification.rounding import (
     NotRunnableError,
     limited,
 )
-from tkdebug.verification.source import branches_of
+from tkdebug.verification.source import branches_of, conditions_of
 
 # "doubtful": wrong for inputs that a kernel may not mean to take.
 Status = Literal["right", "wrong", "refused", "no-inputs", "dear", "raises", "doubtful"]
@@ -116,8 +116,8 @@ class Runner:
         self.problem = problem
         self.request = request
         self.is_native = request.mode == "native"
-        branches = branches_of(problem.source)
-        self.watcher = Watcher(problem.file, remembered, self.is_native, branches)
+        source = branches_of(problem.source), conditions_of(problem.source)
+        self.watcher = Watcher(problem.file, remembered, self.is_native, *source)
         module_names = getattr(problem.candidate, "__globals__", None)
         if module_names is None:
             import sys
@@ -218,8 +218,12 @@ class Runner:
     def _doubts(self, out: Outcome, tensors: Sequence[Tensor]) -> str:
         """Return why a kernel may not mean to take the inputs for which it is wrong, "" if not."""
         case, ops = out.case, () if out.oracle is None else out.oracle.ops.keys()
+        if out.oracle is not None and out.oracle.splits_unevenly:
+            return "the reference splits them into parts of two sizes"
         if case.values in OUTSIDE and INDEXING.intersection(ops):
             return "integers outside of the example's"
+        if case.way == PADDING:
+            return "lanes that a load without `other` masks off are undefined, and GPUs give 0"
         if out.wrong is None or out.wrong.kind != "wrong-value":
             return ""
         if case.values in SPECIAL_VALUES:

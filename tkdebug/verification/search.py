@@ -291,8 +291,10 @@ class Search:
         if not self.answer.covered.cases:
             return
         for branch in self.runner.watcher.unreached:
-            text = f"line {min(branch.lines)} ran in no call that was compared: its condition is "
-            text += f"`{branch.condition[:80]}`, and no input that was tried leads there"
+            what = f"line {min(branch.lines)} ran in no call that was compared: its condition is "
+            if branch.outcome is not None:
+                what = f"in no launch whose result was compared is it {branch.outcome} that "
+            text = f"{what}`{branch.condition[:80]}`, and no input that was tried leads there"
             file = self.runner.problem.file
             self.doubt(Finding("not-run", text, False, None, file, min(branch.tested)))
 
@@ -373,7 +375,7 @@ class Search:
         if out.status in ("right", "wrong"):
             covered.cases += 1
             if out.status == "right":
-                self.runner.watcher.reached(out.seen.lines)
+                self.runner.watcher.reached(out.seen.ran)
             covered.elements += out.elements
             if out.elements and not out.seen.launches:
                 self.bare.append(case)

@@ -3,15 +3,18 @@
 Inputs beside a kernel's own constants find what inputs of usual sizes and values do not: a block
 that is too short for a long row, a grid with too few programs, another formula from a value on.
 A branch of the host code that gives a result, or launches a kernel, has to run before anything is
-known of it. Nothing here decides what is right.
+known of it; and so has each outcome of a kernel's condition on its scalar arguments. Nothing here
+decides what is right.
 """
 
 from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 _FOLDED: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -96,7 +99,8 @@ def _number(node: ast.AST) -> int | float | None:
         left, right = _number(node.left), _number(node.right)
         if left is None or right is None or abs(left) > _MOST_NUMBER or abs(right) > 64 * 1024:
             return None
-        if isinstance(node.op, ast.LShift | ast.Pow) and not 0 <= right <= 20:
+        most = {ast.LShift: 40, ast.Pow: 20}.get(type(node.op))
+        if most is not None and not 0 <= right <= most:
             return None
         try:
             folded = _FOLDED[type(node.op)](left, right)
@@ -120,6 +124,34 @@ _PLAIN = frozenset(
     "new_empty zeros zeros_like print warn".split()
 )
 _MOST_BRANCHES = 64
+# Names of what changes how fast a kernel is.
+_TUNING = re.compile(r"block|warp|stage|tile|group|grid", re.IGNORECASE)
+# Below, numbers with which a kernel's argument is compared may be modes that it is not called with.
+_LEAST_SIZE = 1000
+
+# A line and a column.
+Spot = tuple[int, int]
+
+
+@dataclass
+class Ran:
+    """Places that ran.
+
+    Attributes:
+        lines: of the host code.
+        spots: beginnings of expressions in functions of it that have branches within lines.
+        outcomes: of conditions of kernels, by their beginnings.
+    """
+
+    lines: set[int] = field(default_factory=set)
+    spots: set[Spot] = field(default_factory=set)
+    outcomes: set[tuple[Spot, bool]] = field(default_factory=set)
+
+    def add(self, other: Ran) -> None:
+        """Add what ran in another call."""
+        self.lines |= other.lines
+        self.spots |= other.spots
+        self.outcomes |= other.outcomes
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +163,31 @@ class Branch:
         tested: lines of the condition.
         condition: as it is written.
         numbers: integers in the condition.
+        span: its beginning and end, where its lines have the condition, too.
+        outcome: of a kernel's condition, which begins at `span`; None for host code.
     """
 
     lines: frozenset[int]
     tested: frozenset[int]
     condition: str
     numbers: tuple[int, ...]
+    span: tuple[Spot, Spot] | None = None
+    outcome: bool | None = None
+
+    def is_asked(self, ran: Ran) -> bool:
+        """Whether its condition was asked."""
+        if self.outcome is None or self.span is None:
+            return bool(self.tested & ran.lines)
+        return (self.span[0], not self.outcome) in ran.outcomes
+
+    def has_run(self, ran: Ran) -> bool:
+        """Whether it ran."""
+        if self.span is None:
+            return bool(self.lines & ran.lines)
+        first, last = self.span
+        if self.outcome is not None:
+            return (first, self.outcome) in ran.outcomes
+        return any(first <= spot < last for spot in ran.spots)
 
 
 def branches_of(text: str) -> tuple[Branch, ...]:
@@ -149,9 +200,109 @@ def branches_of(text: str) -> tuple[Branch, ...]:
         branch
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and not _is_kernel(node)
-        for branch in _branches(node.body)
+        for branch in (*_branches(node.body), *_expressions(node))
     ]
     return tuple(found[:_MOST_BRANCHES])
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition of a kernel on its scalar arguments alone.
+
+    Attributes:
+        code: computes it.
+        names: of the arguments.
+        outcomes: its branches, for true and for false.
+    """
+
+    code: CodeType
+    names: frozenset[str]
+    outcomes: tuple[Branch, Branch]
+
+    def outcome(self, arguments: Mapping[str, Any]) -> tuple[Spot, bool] | None:
+        """Return where it is and what it is in a launch; None if that is not known."""
+        given = {name: arguments.get(name) for name in self.names}
+        span = self.outcomes[0].span
+        if span is None or not all(isinstance(n, int | float) for n in given.values()):
+            return None
+        try:
+            return span[0], bool(eval(self.code, {"__builtins__": {}}, given))
+        except (ArithmeticError, TypeError):
+            return None
+
+
+def conditions_of(text: str) -> dict[str, list[Condition]]:
+    """Return the conditions of a file's kernels on their scalar arguments, by kernels."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return {}
+    return {
+        node.name: list(_conditions(node))[:_MOST_BRANCHES]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and _is_kernel(node)
+    }
+
+
+_EVALUATED = (
+    *(ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Name, ast.Constant, ast.Load),
+    *(ast.cmpop, ast.boolop, ast.unaryop, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod),
+    ast.LShift,
+)
+
+
+def _conditions(kernel: ast.FunctionDef) -> Iterator[Condition]:
+    arguments = {one.arg for one in (*kernel.args.posonlyargs, *kernel.args.args)}
+    stored = {n.id for n in ast.walk(kernel) if isinstance(n, ast.Name) and _is_stored(n)}
+    for node in ast.walk(kernel):
+        test = node.test if isinstance(node, ast.If | ast.IfExp) else None
+        if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith("where"):
+            test = node.args[0]
+        if test is None or not all(isinstance(one, _EVALUATED) for one in ast.walk(test)):
+            continue
+        names = {one.id for one in ast.walk(test) if isinstance(one, ast.Name)}
+        numbers = [n for one in ast.walk(test) if isinstance(n := _number(one), int | float)]
+        if names and names <= arguments - stored and max(numbers, default=0) >= _LEAST_SIZE:
+            code = compile(ast.Expression(test), "<condition>", "eval")
+            made = [
+                _branch(test, test, span=_span(test), outcome=outcome) for outcome in (True, False)
+            ]
+            yield Condition(code, frozenset(names), (made[0], made[1]))
+
+
+def _is_stored(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Store)
+
+
+def _span(node: ast.expr | ast.stmt) -> tuple[Spot, Spot]:
+    end = (node.end_lineno or node.lineno, node.end_col_offset or 0)
+    return (node.lineno, node.col_offset), end
+
+
+def _expressions(function: ast.FunctionDef) -> Iterator[Branch]:
+    """Yield the branches of expressions: `a if test else b`, and `test and a or b`."""
+    is_choice = ast.IfExp | ast.BoolOp
+    tests = {
+        id(one)
+        for node in ast.walk(function)
+        if isinstance(node, ast.If | ast.While | ast.Assert | ast.IfExp | ast.comprehension)
+        for whole in (node.ifs if isinstance(node, ast.comprehension) else [node.test])
+        for one in ast.walk(whole)
+    }
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign | ast.keyword) and _is_of_tuning(node):
+            tests |= {id(one) for one in ast.walk(node.value)}
+        if not isinstance(node, is_choice) or id(node) in tests:
+            continue
+        test = node.test if isinstance(node, ast.IfExp) else node.values[0]
+        parts = [node.body, node.orelse] if isinstance(node, ast.IfExp) else node.values[1:]
+        if _may_vary(test):
+            yield from (_branch(test, part, span=_span(part)) for part in parts)
+
+
+def _is_of_tuning(node: ast.Assign | ast.keyword) -> bool:
+    names = [node.arg] if isinstance(node, ast.keyword) else map(ast.unparse, node.targets)
+    return all(_TUNING.search(name or "") for name in names)
 
 
 def _is_kernel(function: ast.FunctionDef) -> bool:
@@ -164,25 +315,35 @@ def _branches(suite: Sequence[ast.stmt]) -> Iterator[Branch]:
             after = suite[place + 1 :] if isinstance(statement.body[-1], ast.Return) else []
             for part in (statement.body, statement.orelse or after):
                 if part and _is_work(part):
-                    yield _branch(statement, part[0])
+                    is_within = part[0].lineno <= (statement.test.end_lineno or 0)
+                    span = _span(part[0]) if is_within else None
+                    yield _branch(statement.test, part[0], span=span)
         for name in ("body", "orelse", "finalbody"):
             inner = getattr(statement, name, None)
             if inner and not isinstance(statement, ast.FunctionDef | ast.ClassDef):
                 yield from _branches(inner)
 
 
-def _branch(statement: ast.If, first: ast.stmt) -> Branch:
+def _branch(
+    test: ast.expr,
+    first: ast.stmt | ast.expr,
+    *,
+    span: tuple[Spot, Spot] | None,
+    outcome: bool | None = None,
+) -> Branch:
     if isinstance(first, ast.If):  # its own parts may be short
         last = first.test.end_lineno
     else:
         last = first.end_lineno
-    numbers = [_number(node) for node in ast.walk(statement.test)]
+    numbers = [_number(node) for node in ast.walk(test)]
     whole = [n for n in numbers if isinstance(n, int) and 1 < n]
     return Branch(
         frozenset(range(first.lineno, (last or first.lineno) + 1)),
-        frozenset(range(statement.lineno, (statement.test.end_lineno or 0) + 1)),
-        " ".join(ast.unparse(statement.test).split()),
+        frozenset(range(test.lineno, (test.end_lineno or 0) + 1)),
+        " ".join(ast.unparse(test).split()),
         tuple(dict.fromkeys(sorted(whole, reverse=True))),
+        span,
+        outcome,
     )
 
 
@@ -217,6 +378,7 @@ def _is_work(part: Sequence[ast.stmt]) -> bool:
     return any(
         (isinstance(node, ast.Return) and node.value is not None)
         or (isinstance(node, ast.Call) and not _is_plain(node))
+        or (isinstance(node, ast.Assign) and _number(node.value) and not _is_of_tuning(node))
         for node in nodes
     )
 

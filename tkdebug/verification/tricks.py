@@ -247,7 +247,7 @@ def reach(search: Search, plan: Plan) -> None:
     for branch in list(search.runner.watcher.unreached):
         for case in plan.beside(branch.numbers):
             seen, _ = _skimmed(search, case)
-            if seen.lines & branch.lines:
+            if branch.has_run(seen.ran):
                 if search.is_over(case, _REACHED_SHARE):
                     return
                 break
