@@ -177,9 +177,14 @@ def test_inputs_that_are_not_meant_leave_it_undecided():
     assert (outside.verdict, kinds(outside)) == ("undecided", [])
     assert "integers outside of the example's" in outside.why
     rows = lambda: [torch.randn(4, 8)]  # noqa: E731
-    case = case_of((4, 9))
-    uneven = examine_with(rows, "products_of_halves", reference="products_of_halves", case=case)
-    assert (uneven.verdict, kinds(uneven)) == ("undecided", [])
+    case = case_of((4, 3))
+    by_one = examine_with(rows, "products_of_halves", reference="products_of_halves", case=case)
+    assert (by_one.covered.no_inputs, kinds(by_one)) == (1, [])
+    square = lambda: [torch.randn(8, 8)]  # noqa: E731
+    case = case_of((4, 8))
+    apart = examine_with(square, "halves_of_squares", reference="products_of_halves", case=case)
+    assert (apart.verdict, kinds(apart)) == ("undecided", [])
+    assert "sizes that are equal in the example differ" in apart.why
     case = json.dumps({**json.loads(case_of((4, 9))), "way": "padding poisoned"})
     padded = examine_with(rows, "sum_of_masked", reference="total", case=case)
     assert (padded.verdict, kinds(padded)) == ("undecided", [])

@@ -410,6 +410,10 @@ def products_of_halves(x):
     return o
 
 
+def halves_of_squares(x):
+    return products_of_halves(x[:, : x.shape[0]].contiguous())
+
+
 @triton.jit
 def masked_kernel(x, o, n, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)

@@ -118,7 +118,7 @@ class Oracle:
         has_special: whether an input has infinite ones or NaNs.
         aliases: whether a result is memory of an input.
         reads_numbers: whether it takes numbers out of tensors of integers.
-        splits_unevenly: whether it splits a size into parts of which the last is smaller.
+        leaves_one: whether it splits a size so that a part of one is left, which broadcasts.
     """
 
     expected: list[Expected]
@@ -132,7 +132,7 @@ class Oracle:
     has_special: bool = False
     aliases: bool = False
     reads_numbers: bool = False
-    splits_unevenly: bool = False
+    leaves_one: bool = False
 
     @property
     def makes_nans(self) -> bool:
@@ -233,8 +233,8 @@ def ask(
     has_empty = any(not t.numel() for t in before)
     has_inf = any(bool(t.isinf().any()) for t in before if t.is_floating_point())
     reads = "_local_scalar_dense" in exact_mode.ops or not exact_mode.takes_integers
-    uneven = exact_mode.splits_unevenly
-    has = (has_empty, has_inf, has_inf or has_nan, aliases, reads, uneven)
+    leaves_one = exact_mode.leaves_one
+    has = (has_empty, has_inf, has_inf or has_nan, aliases, reads, leaves_one)
     return Oracle(expected, changed, exact_mode.ops, longest, unit, text, *has)
 
 

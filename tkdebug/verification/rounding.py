@@ -196,8 +196,8 @@ class Lifted(Mode):  # type: ignore[no-untyped-call]
         self.takes_integers = False
         # Whether an op may be computed by way of numbers of size 1, however small its result is.
         self.has_functions = False
-        # Whether it splits a size into parts of which the last is smaller, as `chunk` does.
-        self.splits_unevenly = False
+        # Whether `chunk` or `split` leaves a last part of one, which broadcasts.
+        self.leaves_one = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -212,7 +212,7 @@ class Lifted(Mode):  # type: ignore[no-untyped-call]
         note_op(self.ops, name, args)
         if name == "split" and isinstance(args[1], int):
             axis = args[2] if len(args) > 2 else 0
-            self.splits_unevenly |= args[0].shape[axis] % max(args[1], 1) != 0
+            self.leaves_one |= args[0].shape[axis] % max(args[1], 1) == 1 < args[1]
         if not func.is_view:
             self.has_functions |= name.removesuffix("_") not in _ARITHMETIC
         if not (func.is_view or name == "_local_scalar_dense"):

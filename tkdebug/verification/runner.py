@@ -208,6 +208,8 @@ class Runner:
             exact = self._in_fp32(out, tensors, oracle)
             if exact.status == "right":
                 return exact if self.problem.takes_tf32 else self._doubt_tf32(exact, out)
+        if out.status == "wrong" and oracle.leaves_one:
+            return Outcome(case, "no-inputs", Seen(), text="parts of two sizes that broadcast")
         reason = self._doubts(out, tensors) if out.status == "wrong" else ""
         if reason and out.finding is not None:
             text = f"with {case.name} ({reason}): {out.finding.message}"
@@ -218,12 +220,14 @@ class Runner:
     def _doubts(self, out: Outcome, tensors: Sequence[Tensor]) -> str:
         """Return why a kernel may not mean to take the inputs for which it is wrong, "" if not."""
         case, ops = out.case, () if out.oracle is None else out.oracle.ops.keys()
-        if out.oracle is not None and out.oracle.splits_unevenly:
-            return "the reference splits them into parts of two sizes"
         if case.values in OUTSIDE and INDEXING.intersection(ops):
             return "integers outside of the example's"
         if case.way == PADDING:
             return "lanes that a load without `other` masks off are undefined, and GPUs give 0"
+        if out.finding is not None and out.finding.kind == "assert":
+            return "a `device_assert` of its own, which runs in debug builds alone"
+        if self._parts_sizes(case):
+            return "sizes that are equal in the example differ"
         if out.wrong is None or out.wrong.kind != "wrong-value":
             return ""
         if case.values in SPECIAL_VALUES:
@@ -231,6 +235,14 @@ class Runner:
         if case.values in LARGEST_VALUES and MULTIPLYING.intersection(ops):
             return "products of such numbers may overflow"
         return self._doubts_type(out, tensors)
+
+    def _parts_sizes(self, case: Case) -> bool:
+        """Whether sizes are different that are equal in the example, by intent or by chance."""
+        now: dict[int, set[int]] = {}
+        for given, shape in zip(self.problem.example.case().shapes, case.shapes, strict=True):
+            for size, other in zip(given, shape, strict=len(given) == len(shape)):
+                now.setdefault(size, set()).add(other)
+        return any(len(sizes) > 1 for sizes in now.values())
 
     def _doubts_type(self, out: Outcome, tensors: Sequence[Tensor]) -> str:
         """Return that arithmetic in another type than the example's explains what is wrong."""
@@ -328,7 +340,7 @@ class Runner:
         """
         out.status, out.text = "refused", text
         if out.case.dtypes == self.problem.example.case().dtypes:
-            text = f"with {out.case.name} it does not compile: {text}"
+            text = f"with {out.case.name} it cannot be launched: {text}"
             out.doubt = Finding("other-inputs", text, False, out.case, self.problem.file)
 
     def _raised(self, out: Outcome, error: Exception, fault: Fault | None) -> None:
@@ -344,6 +356,8 @@ class Runner:
         elif isinstance(error, UnsupportedError | GridError):
             out.status = "raises"
             out.finding = Finding("raises", text, False, out.case, file, line)
+        elif isinstance(error, CompileError | LaunchError) and not self._is_of_example(out.case):
+            self._not_compiled(out, text)
         elif isinstance(error, CompileError | LaunchError):
             out.status, out.finding = (
                 "wrong",
