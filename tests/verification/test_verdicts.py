@@ -185,6 +185,9 @@ def test_inputs_that_are_not_meant_leave_it_undecided():
     apart = examine_with(square, "halves_of_squares", reference="products_of_halves", case=case)
     assert (apart.verdict, kinds(apart)) == ("undecided", [])
     assert "sizes that are equal in the example differ" in apart.why
+    row = lambda: [torch.randn(200)]  # noqa: E731
+    unordered = examine_with(row, "turned", reference="turned", case=case_of((200,)))
+    assert (unordered.verdict, unordered.findings[0].kind) == ("undecided", "thread-order")
     case = json.dumps({**json.loads(case_of((4, 9))), "way": "padding poisoned"})
     padded = examine_with(rows, "sum_of_masked", reference="total", case=case)
     assert (padded.verdict, kinds(padded)) == ("undecided", [])

@@ -410,6 +410,20 @@ def products_of_halves(x):
     return o
 
 
+@triton.jit
+def turned_kernel(x, scratch, o, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(scratch + i, tl.load(x + i, mask=i < n), mask=i < n)
+    tl.store(o + i, tl.load(scratch + n - 1 - i, mask=i < n), mask=i < n)
+
+
+def turned(x):
+    assert x.dim() == 1
+    o = torch.empty_like(x)
+    turned_kernel[(1,)](x, torch.empty_like(x), o, len(x), BLOCK=256)
+    return o
+
+
 def halves_of_squares(x):
     return products_of_halves(x[:, : x.shape[0]].contiguous())
 

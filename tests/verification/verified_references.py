@@ -73,6 +73,10 @@ def relu(x):
     return x.relu()
 
 
+def turned(x):
+    return x.flip(0)
+
+
 def total(x):
     return x.sum()
 

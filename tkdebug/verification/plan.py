@@ -437,6 +437,9 @@ class Plan:
                 if size_elems(case) <= _MOST_ELEMENTS:
                     seed = self.seed + 100 * turn + number
                     yield case.renamed(f"size {size} in place of {group.size}", seed=seed)
+                    if size == max(SIZES):  # sums of both signs are near 0 there
+                        name = f"size {size} in place of {group.size}, values positive"
+                        yield case.renamed(name, values="positive", seed=seed)
 
     def _laid_out(self) -> Iterator[Case]:
         case, count = self.middle, len(self.example.tensors)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.causes.launches import RememberedLaunches
+from tkdebug.checks import THREAD_ORDER
 from tkdebug.errors import CompileError, LaunchError, TkError, UnsupportedError
 from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.knobs import KNOBS
@@ -326,6 +327,9 @@ class Runner:
             out.status, out.finding = "wrong", fault_finding(fault, case)
         else:
             self._judge(out, before)
+        unordered = next((f for f in seen.faults if f.kind == THREAD_ORDER and f.is_open), None)
+        if out.status == "right" and unordered is not None:
+            out.doubt = out.doubt or replace(fault_finding(unordered, case), is_wrong=False)
         return out
 
     def _is_of_example(self, case: Case) -> bool:

@@ -2,6 +2,12 @@
 
 Runs in the process of the candidate. The answer so far is handed out as it grows, so that a call
 that does not end loses nothing.
+
+Hypothesis does not search here. Which sizes there are is learned from the reference and from what
+the kernel refuses; what is tried next depends on branches and grids that were seen, and on what a
+case costs in the time that is left; a failing case becomes smaller by sizes, layouts, types and
+orders of programs. What is left for it, cases of a seed and shrinking, takes some 40 lines
+(`Plan.random`, `explain.smallest`), which keep a case one replayable record.
 """
 
 from __future__ import annotations

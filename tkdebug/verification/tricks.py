@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -486,15 +486,23 @@ def _look_at_modules(search: Search, plan: Plan) -> None:
         text = f"after `eval()` of its module: {out.finding.message}"
         search.doubt(Finding("eval-mode", text, False, case, problem.file))
     try:
-        for place, value in enumerate(problem.init):
-            if not isinstance(value, int | float):
-                continue
-            for other in other_numbers(value):
-                init = [*problem.init[:place], other, *problem.init[place + 1 :]]
-                if search.is_late() or _is_wrong_of(search, plan, init):
-                    return
+        for init in _with_other_numbers(problem.init):
+            if search.is_late() or _is_wrong_of(search, plan, init):
+                return
     finally:
         runner.problem = problem
+
+
+def _with_other_numbers(given: Sequence[Any]) -> Iterator[list[Any]]:
+    """Yield lists with one number changed, also in tuples such as sizes of a window."""
+    for place, value in enumerate(given):
+        others: Iterable[Any] = ()
+        if isinstance(value, int | float):
+            others = other_numbers(value)
+        elif isinstance(value, list | tuple):
+            others = map(type(value), _with_other_numbers(value))
+        for other in others:
+            yield [*given[:place], other, *given[place + 1 :]]
 
 
 def _is_wrong_of(search: Search, plan: Plan, init: Sequence[Any]) -> bool:
