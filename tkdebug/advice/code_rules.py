@@ -104,7 +104,8 @@ def _with_split_accesses(launch: Launch, finding: Finding) -> Finding:
         for a in launch.facts.accesses
         if a.is_divided and a.width_bytes < a.held_bytes
     ]
-    symptoms = {"narrow-access": frozenset(a.frame for a in split)}
+    divided = frozenset(a.frame for a in launch.facts.accesses if a.is_divided)
+    symptoms = {"narrow-access": divided}
     better = least(launch.work, finding.better, [launch.with_accesses(split)])
     return replace(finding, better=better, symptoms=symptoms)
 
@@ -244,6 +245,9 @@ def loads_again(launch: Launch) -> Iterator[Finding]:
         first = by_id.get(access.loaded_by) if access.loaded_by is not None else None
         if first is None or first is access or first.frame == access.frame:
             continue
+        # Rounds of a loop that go on elsewhere load only once what was loaded before it.
+        if _elements(first) < _MOSTLY * _elements(access):
+            continue
         # Loops of one round, as a test's shapes have them, do not say what larger ones could keep.
         once = access.in_loop and first.in_loop and access.executions <= launch.facts.programs
         if not once:
@@ -263,6 +267,11 @@ def loads_again(launch: Launch) -> Iterator[Finding]:
             "keep the tile, or compute what needs it in fewer passes"
         )
         yield Finding(load.frame, "redundant-load", message, work, 0.0, _of_loads(loads))
+
+
+def _elements(access: AccessFacts) -> int:
+    """Elements of all executions, masked ones included."""
+    return access.executions * access.tile_elems
 
 
 def loads_of_other_programs(launch: Launch) -> Iterator[Finding]:
@@ -298,6 +307,8 @@ def _of_loads(loads: list[AccessFacts]) -> Mapping[str, frozenset[Frame]]:
 
 
 _ALL = 1e9
+# The share of a load's elements that an earlier one has loaded.
+_MOSTLY = 0.9
 # Elements that a program may hold as one tile.
 _MOST_KEPT = 32 << 10
 

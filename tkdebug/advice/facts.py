@@ -63,6 +63,7 @@ class AccessFacts:
         odd: the arguments that keep addresses from being aligned, "" if others do or none.
         exact: whether counts are of all elements, not of a sample.
         axes: the axes of the grid that its addresses depend on.
+        kept: share of its sectors that the program's execution before touched, too.
     """
 
     op_id: int
@@ -102,6 +103,7 @@ class AccessFacts:
     odd: str = ""
     exact: bool = True
     axes: frozenset[int] = frozenset((0, 1, 2))
+    kept: float = 0.0
 
     @property
     def on_share(self) -> float:

@@ -241,9 +241,9 @@ def _remark(launch: Launch, finding: Finding, now: Times, launch_id: int) -> Rem
     least, machine = _LEAST_OF_KIND.get(finding.kind, LEAST_SPEEDUP), launch.machine
     better = Times(grid_s(finding.better, machine), steady_s(finding.better, machine))
     if not now.is_small:
-        # The grid's rounds are another matter.
-        now = Times(now.filled_s, now.filled_s)
-        better = Times(better.filled_s, better.filled_s)
+        # The grid's rounds are another matter, if it stays large.
+        better_s = better.launched_s if better.is_small else better.filled_s
+        now, better = Times(now.filled_s, now.filled_s), Times(better_s, better_s)
     launched, filled = now.launched_s / better.launched_s, now.filled_s / better.filled_s
     counts = not now.is_small or now.launched_s >= SHORT_LAUNCH_S
     if not counts and finding.kind in _OF_ROUNDS:

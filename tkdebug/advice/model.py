@@ -39,8 +39,6 @@ _LONE_SECTOR = 3
 _CACHED_BYTES = 20 << 20
 # The share of a load's latency in each execution: loads that wait less run ahead.
 _HIDDEN_SHARE = 0.05
-# The share of executions that repeat the reads of the same program.
-_OFTEN = 0.9
 _OF_MEMORY = ("load", "copy", "atomic")
 # Causes of a warp's waits on its multiprocessor.
 ON_CHIP = ("spill", "shared", "shuffle", "barrier", "special", "tensor", "dependency", "other")
@@ -188,7 +186,7 @@ def latency_s(access: AccessFacts, machine: Machine) -> float:
     """Return the latency of an access: memory that is read for the first time is not cached."""
     moved = access.executions * access.program_sectors * SECTOR_BYTES
     first = min(1.0, dram_bytes(access) / moved) if moved else 1.0
-    again_s = machine.l1_latency_s if access.repeated > _OFTEN else machine.l2_latency_s
+    again_s = access.kept * machine.l1_latency_s + (1 - access.kept) * machine.l2_latency_s
     return first * machine.memory_latency_s + (1 - first) * again_s
 
 

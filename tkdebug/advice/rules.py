@@ -154,17 +154,25 @@ def small_tiles(launch: Launch) -> Iterator[Finding]:
     rounds = max((a.executions for a in facts.accesses), default=0) / facts.programs
     if facts.programs * max(1.0, rounds) < _FEWEST_TOGETHER * times:
         return  # so little that there is nothing to put together
+    # Rounds that need each other stay one after the other.
+    is_split = rounds >= times and not any(map(_is_chain, facts.accesses))
+    is_split &= all(loop.needs_before is None for loop in facts.loops)
     better = replace(
         work,
         pipes={pipe: count / times for pipe, count in work.pipes.items()},
         l1_wavefronts=work.l1_wavefronts / times,
         request_s=work.request_s / times,
-        programs=work.programs if rounds >= times else max(1, round(work.programs / times)),
+        programs=work.programs if is_split else max(1, round(work.programs / times)),
     )
-    if rounds >= times:
+    warps = elements // _WARP
+    if is_split and warps:
+        # Programs of fewer warps, of which more fit.
+        most = facts.occupancy.limits.get("blocks", work.blocks)
+        blocks = max(work.blocks, min(most, round(work.blocks * times)))
+        better = replace(better, blocks=blocks, warps=blocks * warps)
+    elif is_split:
         better = without_waits(better, lambda _: 1 - 1 / times)
     holds = f"{elements} elements" if elements > 1 else "single values"
-    warps = elements // _WARP
     fewer = f", or num_warps={warps}," if warps else ""
     message = (
         f"a program has {holds} for its {threads} threads, so most of them repeat what others do "
@@ -172,6 +180,11 @@ def small_tiles(launch: Launch) -> Iterator[Finding]:
     )
     symptoms = ("narrow-access", "barriers", "reduction-in-loop", "not-pipelined")
     yield Finding(facts.frame, "small-tiles", message, better, 0.0, dict.fromkeys(symptoms))
+
+
+def _is_chain(access: AccessFacts) -> bool:
+    """Whether each round loads the address of the next one's load."""
+    return access.in_loop and access.op_id in access.address_loads
 
 
 def masked_off(launch: Launch) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from tkdebug.advice.findings import (
 )
 from tkdebug.advice.machines import Machine
 from tkdebug.advice.model import (
+    ON_CHIP,
     Work,
     atomic_seconds,
     dram_bytes,
@@ -35,6 +36,8 @@ _COPIES = 32
 _MEETING = 128
 # Rounds that loads of a loop run ahead where nothing else is asked for.
 _USUAL_AHEAD = 2
+# The fewest bytes of an asynchronous copy. Source: PTX ISA, "cp.async".
+_LEAST_COPY = 4
 _ONE_STAGE = "num_stages is 1"
 # Rounds of a serial loop that a tile of an associative scan has at once, and as many as make one
 # worth it.
@@ -60,7 +63,8 @@ def _waiting_loops(launch: Launch) -> Iterator[Finding]:
     facts = launch.facts
     together: dict[tuple[int, str], list[AccessFacts]] = {}
     for access in facts.accesses:
-        if not access.loop_depends and _is_waited_for(access) and _rounds(facts, access) >= 2:
+        may_run_ahead = not access.loop_depends and _runs(access) >= _LEAST_COPY
+        if may_run_ahead and _is_waited_for(access) and _rounds(facts, access) >= 2:
             loop = next((n for n, one in enumerate(facts.loops) if access.op_id in one.op_ids), -1)
             reason = facts.why_not_pipelined.get(access.op_id, _NOT_ASKED)
             together.setdefault((loop, reason), []).append(access)
@@ -78,6 +82,11 @@ def _waiting_loops(launch: Launch) -> Iterator[Finding]:
 _NOT_ASKED = (
     "only loads for tl.dot run ahead by themselves; tl.range(…, num_stages=3) asks for others"
 )
+
+
+def _runs(access: AccessFacts) -> int:
+    """Return the bytes that a thread's copy could have: those that follow each other in memory."""
+    return max(access.width_bytes, access.thread_bytes)
 
 
 def _rounds(facts: KernelFacts, access: AccessFacts) -> float:
@@ -193,8 +202,8 @@ def _stages_fit(facts: KernelFacts, loads: list[AccessFacts]) -> bool:
 
 
 def _widened(work: Work, access: AccessFacts, machine: Machine) -> Work:
-    """Copies that run ahead are wide, too."""
-    if access.width_bytes >= 4:
+    """Copies that run ahead are wide, too, if elements follow each other in memory."""
+    if access.width_bytes >= _LEAST_COPY or _runs(access) < _LEAST_COPY:
         return work
     fewer = access.requests * access.executions * (1 - access.width_bytes / 16)
     removed = {"lsu": fewer, "issue": 4 * fewer, "alu": 2 * fewer}
@@ -247,12 +256,17 @@ def occupancy(launch: Launch) -> Iterator[Finding]:
         return
     per_block = fits.warps // max(1, fits.blocks)
     work = replace(launch.work, blocks=blocks, warps=blocks * per_block)
+    is_of_registers = by[0] == "registers"
+    if is_of_registers:
+        # Parts of a tile are programs of their own, which have less to do and wait as often.
+        parts = blocks / max(1, fits.blocks)
+        work = without_waits(work, lambda w: 1 - 1 / parts if w.cause in ON_CHIP else 0.0)
+        work = replace(work, programs=round(work.programs * parts))
     what = (
         f"{facts.registers} registers a thread"
-        if by[0] == "registers"
+        if is_of_registers
         else f"{facts.shared_bytes} bytes of shared memory a block"
     )
-    is_of_registers = by[0] == "registers"
     if is_of_registers and facts.spill_bytes:
         return  # one cause, which the remark on spills names
     if facts.dots:

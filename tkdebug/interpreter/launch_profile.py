@@ -42,6 +42,8 @@ class AccessProfile:
         samples: single executions, on the CPU: byte addresses (n,) and positions in the tile (n,).
         compared: executions that were compared with the one before of the same program.
         repeated: the executions that had the same addresses as an earlier one.
+        sectors: the sectors of those that were compared.
+        kept_sectors: the sectors of these that the execution before touched, too.
     """
 
     op: Operation
@@ -54,6 +56,8 @@ class AccessProfile:
     samples: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     compared: int = 0
     repeated: int = 0
+    sectors: int = 0
+    kept_sectors: int = 0
     calls: int = 0
     exact: bool = True
     last: dict[int, tuple[int, Tensor]] = field(default_factory=dict)
@@ -236,7 +240,11 @@ class LaunchProfile(Observer):
         last, storage = profile.last.get(program), access.buffer.storage_key
         if last is not None and profile.calls <= 4:
             profile.compared += 1
-            profile.repeated += last[0] == storage and torch.equal(last[1], addresses)
+            is_same = last[0] == storage
+            profile.repeated += is_same and torch.equal(last[1], addresses)
+            before, now = (torch.unique(one // _SECTOR_BYTES) for one in (last[1], addresses))
+            profile.sectors += now.numel()
+            profile.kept_sectors += is_same and int(torch.isin(now, before).sum())
         profile.last[program] = storage, addresses
         profile.samples.append((addresses, touched.lanes.cpu()))
 

@@ -246,6 +246,7 @@ def _facts(
         again=repeated.rounds(op),
         address_loads=tuple(dict.fromkeys(o.id for o in _slice(op) if tt.Load.matches(o))),
         axes=_axes(op),
+        kept=_kept(access),
         loaded_by=_loaded_by(access, profile),
         same_address=int(most.max()) if most is not None and most.numel() else 1,
         same_sector=_most_per_sector(most, access.itemsize),
@@ -257,6 +258,16 @@ def _facts(
         odd=form.odd,
         exact=access.exact,
     )
+
+
+def _kept(access: AccessProfile) -> float:
+    """Return the share of a tile's sectors that the program's execution before touched, too.
+
+    A scalar's is seldom read again before what a round loads besides has replaced it.
+    """
+    if not access.shape:
+        return access.repeated / access.compared if access.compared else 0.0
+    return access.kept_sectors / access.sectors if access.sectors else 0.0
 
 
 def _most_per_sector(counted: Tensor | None, itemsize: int) -> int:

@@ -175,7 +175,7 @@ class _Spread:
         inner = [item for item in nest if isinstance(item, CodeLoop)]
         alike: dict[int, list[tuple[float, CodeLoop, Operation]]] = {}
         for one in inner:
-            loop = self._loop_of(one)
+            loop = self._unrolled_around(one, self._loop_of(one), around)
             if loop is None or loop is around:
                 self._found[one] = None, 1.0
                 continue
@@ -187,6 +187,20 @@ class _Spread:
             self._share_out(found, around)
         for one in inner:
             self._divide(one.body, self._found[one][0] or around)
+
+    def _unrolled_around(
+        self, one: CodeLoop, loop: Operation | None, around: Operation | None
+    ) -> Operation | None:
+        """Return the loop around one of which the code has all rounds one after the other."""
+        while loop is not None:
+            own = sum(self._loops[at] is loop for at in indices_of(one.body))
+            outer = loop.block.parent_op if loop.block is not None else None
+            if outer is None or outer is around or not scf.Loop.matches(outer):
+                return loop
+            if self._rounds(loop) > self._copies(loop.id, own) + _SOME:
+                return loop
+            loop = outer
+        return None
 
     def _share_out(
         self, found: list[tuple[float, CodeLoop, Operation]], around: Operation | None
