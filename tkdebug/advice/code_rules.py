@@ -104,8 +104,7 @@ def _with_split_accesses(launch: Launch, finding: Finding) -> Finding:
         for a in launch.facts.accesses
         if a.is_divided and a.width_bytes < a.held_bytes
     ]
-    divided = frozenset(a.frame for a in launch.facts.accesses if a.is_divided)
-    symptoms = {"narrow-access": divided}
+    symptoms = {"narrow-access": frozenset(a.frame for a in split)}
     better = least(launch.work, finding.better, [launch.with_accesses(split)])
     return replace(finding, better=better, symptoms=symptoms)
 

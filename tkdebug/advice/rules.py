@@ -106,7 +106,8 @@ def narrow_accesses(launch: Launch) -> Iterator[Finding]:
         )
 
     def is_small(access: AccessFacts) -> bool:
-        return access.width_bytes < min(4, access.possible_bytes)
+        # Rows that quotients and remainders lead to begin and end anywhere.
+        return not access.is_divided and access.width_bytes < min(4, access.possible_bytes)
 
     def is_dense(access: AccessFacts) -> bool:
         return access.sectors <= 1.5 * access.needed_sectors + access.requests
