@@ -118,3 +118,39 @@ def test_columns_of_which_masks_leave_unlike_shares_are_one_remark():
     shorter = replace(column, op_id=3, frame=STORE, sectors=1021.0)
     found = [kind for kind, _ in kinds(replace(facts, accesses=(column, shorter)))]
     assert found.count("uncoalesced") == 1
+
+
+def test_a_load_that_only_the_first_of_many_rounds_repeats_is_not_made_again():
+    facts = streaming(2640)
+    load = replace(facts.accesses[0], footprint_bytes=2640 * 4096 * 4)
+    first = replace(load, op_id=7, frame=STORE, executions=2640, in_loop=False)
+    once = replace(facts, accesses=(first, replace(load, loaded_by=7)))
+    assert "redundant-load" not in dict(kinds(once))
+    always = replace(first, executions=load.executions)
+    assert dict(kinds(replace(once, accesses=(always, once.accesses[1]))))["redundant-load"]
+
+
+def test_lists_that_are_followed_do_not_become_shorter_by_larger_tiles():
+    facts = streaming(2640)
+    (load,) = facts.accesses
+    single = replace(load, tile_elems=1, tile_axes=0, loop_depends=True, address_loads=(1,))
+    followed = replace(facts, widest_tile=1, accesses=(single,))
+    found = [kind for kind, _ in kinds(followed)]
+    assert found[0] == "dependent-loads"
+    assert "small-tiles" not in found[:1]
+
+
+@pytest.mark.parametrize(("thread_bytes", "is_named"), [(8, True), (2, False)])
+def test_only_loads_of_which_a_copy_could_be_made_may_run_ahead(thread_bytes, is_named):
+    facts = streaming(2640)
+    (load,) = facts.accesses
+    halves = replace(load, element_bytes=2, width_bytes=2, thread_bytes=thread_bytes)
+    assert ("not-pipelined" in dict(kinds(replace(facts, accesses=(halves,))))) is is_named
+
+
+def test_parts_of_a_tile_wait_as_often_as_the_whole():
+    facts = streaming(1056)
+    patient = replace(facts, waits=tuple(w for w in facts.waits if w.cause == "load"))
+    remarks = {r.kind: r for r in judge(facts, H100, 1).remarks}
+    assert remarks["low-occupancy-registers"].predicted_ns > 0
+    assert "low-occupancy-registers" not in dict(kinds(patient))
