@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -67,6 +68,21 @@ def test_packed_launch_has_all_that_a_record_has(path):
     assert values_of(one) == {"x_ptr": "a tensor", "n": "-3", "scale": "1e-30", "BLOCK": "64"}
     assert (one.arguments[0].shape, one.arguments[0].strides) == ((4, 8), (8, 1))
     assert abs(one.start_ns - time.time_ns()) < 60e9
+
+
+def test_script_with_many_open_files_has_a_recording_process(path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("this system lets no process open as many files")
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+        for _ in range(1100):
+            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        recorder = start(path)
+        note(recorder, KERNEL)
+        recorder.stop(0)
+    assert len(launches_of(path)) == 1
 
 
 def test_launches_of_the_year_2426_are_packed(path, monkeypatch):

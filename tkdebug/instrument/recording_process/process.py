@@ -65,6 +65,10 @@ class RecordingEnd:
         self._unstored: list[Event] = []
         self._locked_since_s: float | None = None
         self._has_told_lock = False
+        # Not `select`, which refuses numbers from 1024 on: a script may have many files open.
+        self._poll = select.poll()
+        self._poll.register(self._channel.fileno(), select.POLLIN)
+        self._poll.register(self._watched, select.POLLIN)
         self._await_begin()
         if not self._lock.share(BUSY_TIMEOUT_S):
             raise self._lock.in_use()
@@ -73,19 +77,16 @@ class RecordingEnd:
 
     def _await_begin(self) -> None:
         """Wait until this process is needed, and end it if the script ends before."""
-        select.select((self._channel.fileno(), self._watched), (), ())
+        self._poll.poll()
         if not self._received():
             os._exit(0)
 
     def run(self) -> None:
         """Record until the script's process is done."""
         self._ask("ready", os.getpid())
-        poll = select.poll()
-        poll.register(self._channel.fileno(), select.POLLIN)
-        poll.register(self._watched, select.POLLIN)
         is_busy = False
         while not (self._is_ended or self._is_gone):
-            found = poll.poll(1000 * (ROUND_S if is_busy else IDLE_S))
+            found = self._poll.poll(1000 * (ROUND_S if is_busy else IDLE_S))
             self._is_gone = any(descriptor == self._watched for descriptor, _ in found)
             is_busy = self._round()
             self._checkpoint()
