@@ -1,4 +1,6 @@
 import linecache
+import runpy
+import sys
 
 import pytest
 import torch
@@ -543,3 +545,16 @@ def test_arguments_that_do_not_fit_are_reported_without_the_binder_s_own_error(x
     with pytest.raises(ArgumentTypeError) as raised:
         scale.interpret[(1,)](x, 128)
     assert raised.value.__context__ is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are not bytes there")
+def test_kernel_of_a_file_whose_name_is_no_utf8(tmp_path, x):
+    path = tmp_path / "kernel\udcff.py"
+    path.write_text(
+        "import tkdebug, tkdebug.language as tl\n"
+        "@tkdebug.jit\n"
+        "def one(x_ptr):\n"
+        "    tl.store(x_ptr, 1.0)\n"
+    )
+    runpy.run_path(str(path))["one"].interpret[(1,)](x)
+    assert x.tolist()[:2] == [1.0, 0.0]

@@ -14,6 +14,7 @@ from tkdebug import knobs
 from tkdebug.compiler.sites.checks import BOUNDS_KINDS
 from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import AccessTests
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.checked import checked_launches
 from tkdebug.runtime.checked.builds import Build
 from tkdebug.runtime.checked.checked_launch import CheckedLaunch
@@ -61,6 +62,19 @@ def test_launch_with_other_ends_gets_a_build_for_any(printer, copy):
         copy(*sizes)
     assert known_ends(printer) == [{"x", "out"}, set()]
     assert printer.is_checked == [True] * 4
+
+
+def test_what_belongs_to_it_is_not_taken_for_another_builds(printer, copy):
+    compiled = []
+    hook = Hook(compiled=compiled.append)
+    HOOKS.add(hook)
+    try:
+        copy(ALIGNED, ALIGNED)
+        copy(ODD, ALIGNED)
+    finally:
+        HOOKS.remove(hook)
+    hashes = [one.hash for one in compiled]
+    assert len(set(hashes)) == len(hashes) >= 2
 
 
 def test_its_accesses_are_counted_once(printer, copy, monkeypatch):

@@ -94,6 +94,8 @@ class Specialization:
             parts += self.checks.instrumentations
             parts += () if self.checks.timeline is None else ("timeline", self.checks.timeline)
             parts += ("lasting",) if self.checks.is_lasting else ()
+            ends = sorted(self.checks.aligned_ends)
+            parts += ("ends", *ends) if ends else ()
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def describe(self) -> str:

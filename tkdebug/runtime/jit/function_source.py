@@ -179,7 +179,7 @@ def content_key(fn: FunctionType, source: KernelSource) -> str:
     line = source.definition.lineno
     # From `def` on, as an edited source has no decorators.
     text = "".join(source.text.splitlines(keepends=True)[line - source.first_line :])
-    hasher = hashlib.sha256(f"{source.file}:{line}\n{text}".encode())
+    hasher = hashlib.sha256(f"{source.file}:{line}\n{text}".encode(errors="surrogatepass"))
     for name, value in references(fn, source):
         if hasattr(value, "cache_key"):
             hasher.update(f"{name}={value.cache_key}{getattr(value, 'noinline', '')}".encode())
