@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.cli.command import Command
@@ -22,6 +25,10 @@ if TYPE_CHECKING:
 
 # For a script to end after `terminate`, and for a client to disconnect.
 _LONGEST_ENDING_S = 5.0
+_CHUNK_BYTES = 1 << 16
+_NAMES = {1: "stdout", 2: "stderr"}
+# Children of the script may hold the pipes open after it has ended.
+_LONGEST_WAIT_S = 2.0
 
 
 class DapCommand(Command):
@@ -100,10 +107,9 @@ def _listen(port: int, serve: Callable[[Connection, Request], None]) -> None:
 def _run(launch: _Launch, adapter: Adapter) -> int:
     from tkdebug import compat
     from tkdebug.cli.script.execution import run_program
-    from tkdebug.debugger.dap.output import ForwardedOutput
     from tkdebug.fault_printing.processes import printing_faults
 
-    with ForwardedOutput(adapter.output):
+    with _ForwardedOutput(adapter.output):
         with compat.install(mode="interpret"), printing_faults():
             status = run_program(launch.program).exit_status
     adapter.ended(status)
@@ -122,6 +128,53 @@ def _on_stdio() -> Connection:
     os.dup2(2, 1)
     os.close(nothing)
     return Connection(reader, writer)
+
+
+class _ForwardedOutput(AbstractContextManager["_ForwardedOutput"]):
+    """Forwards a script's output: stdout and stderr are the protocol's, or nobody's.
+
+    Args:
+        forward: called with a piece of text and "stdout" or "stderr", in threads of its own.
+    """
+
+    def __init__(self, forward: Callable[[str, str], None]) -> None:
+        self._forward = forward
+        self._saved: dict[int, int] = {}
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> _ForwardedOutput:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, name in _NAMES.items():
+            self._saved[number] = os.dup(number)
+            reading, writing = os.pipe()
+            os.dup2(writing, number)
+            os.close(writing)
+            thread = threading.Thread(target=self._read, args=(reading, name), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, saved in self._saved.items():
+            os.dup2(saved, number)
+            os.close(saved)
+        for thread in self._threads:
+            thread.join(_LONGEST_WAIT_S)
+
+    def _read(self, pipe: int, name: str) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        while data := os.read(pipe, _CHUNK_BYTES):
+            if text := decoder.decode(data):
+                self._forward(text, name)
+        os.close(pipe)
 
 
 class _Launch:
