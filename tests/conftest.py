@@ -127,3 +127,18 @@ def on_a_gpu(monkeypatch):
     yield
     monkeypatch.undo()
     in_place.uninstall()
+
+
+@pytest.fixture
+def many_open_files():
+    """Descriptors that are opened in the test have numbers from 1100 on."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < 2048:
+        pytest.skip("this system lets no process open as many files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    yield
+    for descriptor in descriptors:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -199,6 +199,14 @@ def test_launches_that_follow_each_other_are_no_hang(tmp_path, stuck, faults, mo
     assert (driver.asked, faults) == ([], [])
 
 
+@pytest.mark.usefixtures("many_open_files")
+def test_script_with_many_open_files_is_watched(monkeypatch):
+    failures = []
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+    HangWatch(failures.append).stop()
+    assert failures == []
+
+
 def test_driver_without_a_pipe_is_said(tmp_path, stuck, capsys):
     watch = HangWatch(HangDumps(str(tmp_path / "none"), list, nullcontext).look, timeout_s=0.05)
     said, ends_s = "", time.monotonic() + 60

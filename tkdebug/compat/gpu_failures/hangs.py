@@ -168,7 +168,10 @@ class HangWatch:
 
     def _next_signals(self) -> bytes:
         wait_s = None if self._timeout_s is None else min(self._timeout_s / 4, _SLOWEST_LOOK_S)
-        ready, _, _ = select.select((self._read,), (), (), wait_s)
+        # Not `select`, which refuses numbers from 1024 on: a script may have many files open.
+        poll = select.poll()
+        poll.register(self._read, select.POLLIN)
+        ready = poll.poll(None if wait_s is None else 1000 * wait_s)
         return os.read(self._read, 64) if ready else b""
 
     def _is_stuck(self) -> bool:
