@@ -133,6 +133,10 @@ async def test_home_says_why_a_session_cannot_be_read(session, monkeypatch):
     async with app.run_test(size=(80, 24)) as pilot:
         said = "the recording cannot be read: run.tkd: damaged"
         await until(pilot, lambda: said in screen_text(app), "the sentence")
+        monkeypatch.undo()
+        await pilot.press("1", "0")
+        await until(pilot, lambda: "Next" in screen_text(app), "the model")
+        assert "cannot be read" not in screen_text(app)
 
 
 async def test_palette_themes_and_the_way_back(session):

@@ -25,7 +25,7 @@ class SnapshotTaken(Message):
 
 
 class SessionFailed(Message):
-    """The session cannot be read (for now)."""
+    """The session cannot be read for now; with no reason, it can again."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason

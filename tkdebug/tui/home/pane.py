@@ -225,9 +225,11 @@ class HomePane(Pane):
             self.is_reading = False
             rest_s = max(_LEAST_REST_S, _REST * (event.took_s or 0.0))
             self._due_s = time.monotonic() + rest_s
+        if self._failure != event.failure:
+            self.app.post_message(SessionFailed(event.failure))
         self._failure = event.failure
         if event.index is None:
-            self.app.post_message(SessionFailed(event.failure))
+            self._seen = ()  # read again when the pane comes in sight again
             if self._index is None:
                 self._view.show_empty()
             return
