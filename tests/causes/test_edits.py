@@ -51,6 +51,12 @@ def results(*body, line=None):
         ("x += m", "x = m"),
         ("x = x * m", "x = (x * m) + unused"),
         ("x = tl.zeros((4,), dtype=tl.float16)", "x = tl.zeros((4,), dtype=tl.float32)"),
+        ("o_ptr = tl.advance(o_ptr, (0, n))", "o_ptr = tl.advance(o_ptr, (n, 0))"),
+        ("m = (i < n) + tl.histogram(i, 4)", "m = (i < n) + tl.histogram(i, 4, mask=i < n)"),
+        ("i = (i - n) % sm", "i = (i - n + sm) % sm"),
+        ("i = (i - n) % sm", "i = (i - n) // sm"),
+        ("sn = tl.where(x > m, sn, sm)", "sn = tl.where(x > m, sn + n, sm)"),
+        ("i = tl.load(x_ptr, mask=m, other=1)", "i = tl.load(x_ptr, mask=m, other=-2147483648)"),
     ],
 )
 def test_a_mistake_has_its_edit(old, new):
@@ -65,6 +71,50 @@ def test_an_edit_changes_its_line_and_no_other():
         lines = edit.lines(given)
         assert lines[2] == given.lines[2] or len(lines) != len(given.lines)
         assert lines != list(given.lines)
+
+
+@pytest.mark.parametrize(
+    ("body", "new"),
+    [
+        (("tl.store(o_ptr + i, x)",), "tl.atomic_add(o_ptr + i, x)"),
+        (("tl.store(o_ptr + i, tl.load(o_ptr + i) + x)",), "tl.atomic_add(o_ptr + i, x)"),
+        (
+            ("x = tl.load(o_ptr + i)", "tl.store(o_ptr + i, tl.maximum(m, x))"),
+            "tl.atomic_max(o_ptr + i, m)",
+        ),
+        (
+            ("x = tl.load(o_ptr + i)", "x += m * 2", "tl.store(o_ptr + i, x)"),
+            "tl.atomic_add(o_ptr + i, m * 2)",
+        ),
+        (("x = tl.load(o_ptr + i)", "tl.store(o_ptr + i, x * m)"), None),
+        (("x = tl.load(o_ptr + i)", "m = x - m", "tl.store(o_ptr + i, m)"), None),
+    ],
+)
+def test_an_atomic_combines_what_a_store_adds_to_its_own_memory(body, new):
+    """An atomic of the sum itself would count what is in memory twice."""
+    atomics = {after for _, after in results(*body) if after.startswith("tl.atomic_")}
+    assert new in atomics if new else not atomics
+
+
+def test_an_index_that_may_be_negative_gets_a_mask_from_zero_on():
+    load = "x = tl.load(x_ptr + i, mask={})"
+    shifted, given = "i = tl.arange(0, BLOCK) - 1", load.format("i < n")
+    assert (given, load.format("(i < n) & (i >= 0)")) in results(shifted, given)
+    assert not any("i >= 0" in after for _, after in results("i = tl.arange(0, BLOCK)", given))
+
+
+def test_a_division_that_rounds_up_comes_before_a_remainder():
+    """Both may give enough tiles."""
+    found = results("n = n // BLOCK")
+    up, rest = (found["n = n // BLOCK", f"n = {new}"] for new in ("tl.cdiv(n, BLOCK)", "n % BLOCK"))
+    assert up.order < rest.order
+
+
+def test_a_scalar_beside_a_tile_gets_a_tile_as_its_factor():
+    kinds = {**KINDS, "carry": Kind("float")}
+    given = source("carry = 0.0", "m = unused = x", "x = m + carry")
+    after = {edit.plain(given).diff(given)[1] for edit in edits_of(given, {}, kinds)}
+    assert ("x = m + carry * unused",) in after
 
 
 def test_statements_that_do_not_lead_to_a_store_are_left_alone():

@@ -8,6 +8,7 @@ import torch
 from differential import run
 from marked_lines import line_of, only
 
+from tkdebug.interpreter.checks.coverage.rules import times_read
 from tkdebug.knobs import scope
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 
@@ -366,3 +367,9 @@ def test_tensor_that_the_kernel_writes():
 @pytest.mark.parametrize("n", [40, 36, 48])
 def test_chunks_that_some_rounds_need(n):
     assert not run(kernels.states_before_pairs, (1,), torch.ones(n), zeros(8), n, BLOCK=16)
+
+
+def test_reads_of_each_index_are_not_counted_along_huge_dimensions():
+    """The counts would take many times the memory of the tensor."""
+    assert times_read([], [(1 << 50, 4), (1, 1 << 50)]) is None
+    assert times_read([], [(1 << 20, 4), (1, 1 << 20)]) is not None

@@ -314,6 +314,18 @@ def test_half_of_a_square_that_is_read_and_dropped(reported, dtype):
     assert not reported
 
 
+@pytest.mark.parametrize("is_read_later", [False, True])
+def test_workspace_that_the_kernel_itself_reads(reported, is_read_later):
+    """The first program does not need its part."""
+    workspace, out = torch.empty(4, 16), torch.empty(4, 16)
+    kernels.through_workspace.interpret[(4,)](ones(4, 16), workspace, out, BLOCK=16)
+    assert float(out.sum()) == 4 * 16
+    if is_read_later:
+        workspace.sum()
+    HELD_GAPS.end()
+    assert [fault.count for fault in reported] == [16] * is_read_later
+
+
 def test_kernel_that_copies_a_gap(reported):
     out, copy = double(50, 3), torch.empty(50)
     kernels.copy.interpret[(1,)](out, copy, 50, BLOCK=64)

@@ -63,6 +63,16 @@ def store_lower_half(a_ptr, n, BLOCK: tl.constexpr):
 
 
 @tkdebug.jit
+def through_workspace(x_ptr, work_ptr, out_ptr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i)
+    if tl.program_id(0) > 0:
+        tl.store(work_ptr + i, x)
+        x = tl.load(work_ptr + i)
+    tl.store(out_ptr + i, x)
+
+
+@tkdebug.jit
 def copy(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)

@@ -60,6 +60,13 @@ _UNARY = ("trans", "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sigmoi
 _TYPES = ("float32", "float16", "bfloat16", "float64")
 LOG2_E = "1.4426950408889634"
 _INFINITY = 'float("-inf")'
+# What a load gives outside of its mask, the likeliest first.
+_OTHERS = {
+    "float": ("0.0", _INFINITY, 'float("inf")', "1.0"),
+    "int": ("0", "-1", str(-(2**31)), str(2**31 - 1), "1"),
+}
+# Functions that take blocks' shapes, strides and offsets, a number for each dimension.
+_OF_BLOCKS = ("make_block_ptr", "advance", "make_tensor_descriptor", "load", "store")
 
 
 @cache
@@ -107,6 +114,8 @@ class ExpressionEdits:
                         yield self._edit("type", 0.0, node, text)
             elif isinstance(node, ast.IfExp):
                 yield self._exchanged(node.body, node.orelse)
+            elif isinstance(node, ast.Tuple | ast.List) and self._is_of_block(node):
+                yield self._exchanged(node.elts[0], node.elts[1], 0.0)
         for name in self._text.loads:
             yield from self._name(name)
 
@@ -127,6 +136,14 @@ class ExpressionEdits:
             self._text.change(second, self._text.operand(first)),
         )
         return Edit("exchange", first.lineno, changes, rank)
+
+    def _is_of_block(self, node: ast.Tuple | ast.List) -> bool:
+        """Whether two numbers are for the dimensions of a block."""
+        parent = self._text.parents.get(node)
+        if isinstance(parent, ast.keyword):
+            parent = self._text.parents.get(parent)
+        is_argument = isinstance(parent, ast.Call) and callee(parent) in _OF_BLOCKS
+        return is_argument and len(node.elts) == 2
 
     # Numbers and operators
 
@@ -203,15 +220,32 @@ class ExpressionEdits:
         for at, operator in enumerate(others):
             if operator == "/" and is_int:
                 continue
-            yield self._edit("operator", 0.5 * at, node, f"{left} {operator} {right}")
+            rank = 0.5 * at + (0.3 if own == "//" else 0.0)
+            yield self._edit("operator", rank, node, self._with_operator(node, own, operator))
         if own == "//":
             yield self._edit("operator", 0.0, node, f"tl.cdiv({left}, {right})")
+        if own == "%" and is_int:
+            is_sum = isinstance(node.left, ast.BinOp) and isinstance(
+                node.left.op, ast.Add | ast.Sub
+            )
+            first = left if is_sum else self._text.operand(node.left)
+            divisor = self._text.operand(node.right)
+            yield self._edit("operator", 0.2, node, f"({first} + {divisor}) % {divisor}")
         if own in ("-", "/", "//", "%"):
             yield self._exchanged(node.left, node.right, 1.5 if is_int else 0.5)
         for kept, other in ((left, node.right), (right, node.left)):
             # One that a statement needs no more is gone with it.
             rank = 0.3 if isinstance(other, ast.Constant | ast.Name) else 0.6
             yield self._edit("operand", rank, node, kept)
+
+    def _with_operator(self, node: ast.BinOp, own: str, other: str) -> str:
+        """Return the text of an operation with another operator, and with its parentheses."""
+        start, end = span(node)
+        gap = Change(span(node.left)[1], span(node.right)[0], "")
+        before, after = Change(start, gap.start, ""), Change(gap.end, end, "")
+        text = self._text.piece(gap).replace(own, other, 1)
+        text = self._text.piece(before) + text + self._text.piece(after)
+        return " ".join(line.strip() for line in text.split("\n"))
 
     def _comparison(self, node: ast.Compare) -> Iterator[Edit]:
         left, right = self._text.text(node.left), self._text.text(node.comparators[0])
@@ -283,7 +317,7 @@ class ExpressionEdits:
 
     def _call(self, node: ast.Call) -> Iterator[Edit]:
         name, arguments = callee(node), node.args
-        for group in _TWINS:
+        for group in _TWINS if name != "store" else ():
             if name in group and isinstance(node.func, ast.Attribute):
                 for at, other in enumerate(o for o in group if o != name):
                     text = f"{self._text.text(node.func.value)}.{other}"
@@ -304,7 +338,7 @@ class ExpressionEdits:
             yield from self._dot(node)
         if name in (*REDUCTIONS, *SCANS) and arguments:
             yield from self._reduction(node)
-        if name in ACCESSES:
+        if name in (*ACCESSES, "histogram"):
             yield from self._access(node, name)
         if name == "load" and not isinstance(self._text.parents.get(node), ast.Attribute):
             yield self._edit("type", 0.4, node, f"{self._text.text(node)}.to(tl.float32)")
@@ -354,8 +388,11 @@ class ExpressionEdits:
                     both = f"{self._text.operand(mask)} & ({condition})"
                     yield self._edit("mask", rank, mask, both)
         if mask is not None and name == "load":
-            other = keywords.get("other")
-            for at, text in enumerate(("0.0", _INFINITY, 'float("inf")', "1.0")):
+            other, statement = keywords.get("other"), self._text.parents.get(node)
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+            kind = self._text.kinds.get(name_of(target) or "")
+            is_int = kind is not None and kind.element == "int"
+            for at, text in enumerate(_OTHERS["int" if is_int else "float"]):
                 if other is None:
                     yield self._appended("other", 0.2 * at, node, f"other={text}")
                 elif text != self._text.text(other):
@@ -433,6 +470,8 @@ class ExpressionEdits:
                 # Of a variable it is rather what the variable is that is wrong.
                 rank += 0.5 * (text.sources(node) != {node.id})
                 yield self._edit("bound", rank, node, f"{node.id} {sign} 1")
+        if isinstance(parent, ast.Call) and callee(parent) in ("where", "maximum", "minimum"):
+            yield from self._index_of_whole(node)
         if not isinstance(parent, ast.BinOp | ast.Assign) or text.is_constant(node.id):
             return
         if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.FloorDiv | ast.Mod):
@@ -444,6 +483,16 @@ class ExpressionEdits:
                 known = (BY_SIGN[operator], False, False) in text.roles.get(name, ())
                 rank = 0.3 if known or name in text.unused else 1.5
                 yield self._edit("index", rank, node, f"{node.id} {operator} {name}")
+
+    def _index_of_whole(self, node: ast.Name) -> Iterator[Edit]:
+        """An index of the whole in place of one within a block, as of a maximum."""
+        text, loop = self._text, self._text.loop_of(node)
+        target = name_of(loop.target) if isinstance(loop, ast.For) else None
+        for name in text.scalars():
+            is_other = not name.isupper() and name not in text.sources(node)
+            if name != node.id and (name == target or is_other):
+                rank = 0.2 if name == target else 0.8
+                yield self._edit("offset", rank, node, f"{node.id} + {name}")
 
     def _address_terms(self, node: ast.Name, kind: Kind) -> Iterator[Edit]:
         """A stride or an offset that is not there."""

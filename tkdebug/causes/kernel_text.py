@@ -253,7 +253,22 @@ class KernelText:
                 for old, new in (("[:, None]", "[None, :]"), ("[None, :]", "[:, None]")):
                     if old in text and new not in text:
                         found.setdefault(text.replace(old, new), found[text])
+        for node in self.nodes:
+            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt | ast.LtE):
+                names = self.names_in(node.left)
+                if names & self._lessened():
+                    found.setdefault(f"{self.text(node.left)} >= 0", names)
         return found
+
+    def _lessened(self) -> set[str]:
+        """Return the integers that something is subtracted from: they may be negative."""
+        return {
+            name
+            for node in self.statements()
+            if isinstance(node, ast.Assign) and (name := name_of(node.targets[0]))
+            if self.kinds.get(name, Kind("float")).element == "int"
+            if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub) for n in ast.walk(node))
+        }
 
     # The kinds of names and expressions
 

@@ -22,6 +22,8 @@ from tkdebug.causes.kernel_text import (
 # Functions that are forgotten.
 _FUNCTIONS = ("exp", "log", "sqrt", "abs")
 _EXPONENTIALS = ("exp2", "exp")
+# Atomics, and how they combine a value with what is in memory.
+_ATOMICS = {"atomic_add": "+", "atomic_max": "maximum", "atomic_min": "minimum"}
 _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 
 
@@ -60,13 +62,14 @@ class StatementEdits:
             kind = self._text.kinds.get(name.id)
             if kind is not None and kind.element == "float":
                 if isinstance(parent, ast.BinOp | ast.Call):
-                    for edit in self._terms(name, ast.Name(name.id, ast.Store())):
+                    for edit in self._terms(name, ast.Name(name.id, ast.Store()), parent):
                         yield replace(edit, rank=edit.rank + 0.4)
 
     def _call(self, node: ast.Call) -> Iterator[Edit]:
         name = callee(node)
         if name == "store" and len(node.args) > 1:
             yield from self._terms(node.args[1])
+            yield from self._atomics(node)
         if name in (*REDUCTIONS, "dot") and node.args:
             for argument in node.args[:2] if name == "dot" else node.args[:1]:
                 if not isinstance(argument, ast.Name):
@@ -261,9 +264,75 @@ class StatementEdits:
                 rank = distance(first, second)
                 yield Edit("exchange", node.lineno, tuple(changes), rank)
 
+    # Stores that several programs make
+
+    def _atomics(self, store: ast.Call) -> Iterator[Edit]:
+        """An atomic in place of a store: of what the kernel itself combines with its memory."""
+        text, function = self._text, store.func
+        if not isinstance(function, ast.Attribute):
+            return
+        pointer, value = text.text(store.args[0]), store.args[1]
+        is_combined = self._loads(value, pointer)
+        for at, (atomic, how) in enumerate(_ATOMICS.items()):
+            change = text.change(function, f"{text.text(function.value)}.{atomic}")
+            if not is_combined:
+                yield Edit("function", store.lineno, (change,), 0.2 * at)
+                continue
+            for sides in self._combined(value, how):
+                for own, added in (sides, sides[::-1]):
+                    if self._is_load(own, pointer) and not self._loads(added, pointer):
+                        changes = (change, text.change(value, text.text(added)))
+                        yield Edit("function", store.lineno, changes, 0.2 * at)
+
+    def _is_load(self, node: ast.expr, pointer: str) -> bool:
+        """Whether a value is what a load from an address gives, and nothing else."""
+        values = self._assigned(node.id) if isinstance(node, ast.Name) else [node]
+        return any(
+            isinstance(value, ast.Call)
+            and callee(value) == "load"
+            and bool(value.args)
+            and self._text.text(value.args[0]) == pointer
+            for value in values
+        )
+
+    def _assigned(self, name: str) -> list[ast.expr]:
+        """Return the values that a name is assigned."""
+        return [
+            node.value
+            for node in self._text.statements()
+            if isinstance(node, ast.Assign) and name_of(node.targets[0]) == name
+        ]
+
+    def _loads(self, node: ast.expr, pointer: str) -> bool:
+        """Whether a value depends on what is loaded from an address, over any statements."""
+        names = self._text.sources(node) | self._text.names_in(node)
+        values = [node, *(value for name in names for value in self._assigned(name))]
+        values += [
+            statement.value
+            for statement in self._text.statements()
+            if isinstance(statement, ast.AugAssign) and name_of(statement.target) in names
+        ]
+        calls = (n for value in values for n in ast.walk(value) if isinstance(n, ast.Call))
+        return any(self._is_load(call, pointer) for call in calls)
+
+    def _combined(self, value: ast.expr, how: str) -> Iterator[tuple[ast.expr, ast.expr]]:
+        """Yield the two sides of a value that is a sum, or the larger or smaller one of two."""
+        name = name_of(value)
+        for one in [value] if name is None else self._assigned(name):
+            if isinstance(one, ast.BinOp) and BY_SIGN.get(how) is type(one.op):
+                yield one.left, one.right
+            elif isinstance(one, ast.Call) and callee(one) == how and len(one.args) == 2:
+                yield one.args[0], one.args[1]
+        for node in self._text.statements():
+            if isinstance(node, ast.AugAssign) and BY_SIGN.get(how) is type(node.op):
+                if name is not None and name_of(node.target) == name:
+                    yield value, node.value
+
     # Terms
 
-    def _terms(self, node: ast.expr, target: ast.expr | None = None) -> Iterator[Edit]:
+    def _terms(
+        self, node: ast.expr, target: ast.expr | None = None, within: ast.AST | None = None
+    ) -> Iterator[Edit]:
         """One factor, term or mask more, from the kernel's own expressions."""
         text = self._text
         if not text.is_float(node, target):
@@ -271,6 +340,8 @@ class StatementEdits:
         # What is loaded is as it should be more often than what is computed.
         later = 1.0 if isinstance(node, ast.Call) and callee(node) == "load" else 0.0
         own, shape = text.operand(node), text.shape(node, target)
+        if shape == () and isinstance(within, ast.BinOp):
+            shape = text.shape(within)  # a scalar beside a tile has room for one, too
         for name, kind in text.kinds.items():
             if kind.element not in ("float", "int") or (kind.element == "int" and kind.rank):
                 continue

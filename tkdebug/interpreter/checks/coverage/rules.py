@@ -160,7 +160,9 @@ class Coverage:
 
 
 def times_read(reads: list[Read], dims: Dimensions) -> list[Tensor] | None:
-    """Count the reads of each index along each dimension; None if they are not known."""
+    """Count the reads of each index along each dimension; None if not known, or too many."""
+    if any(size > _LARGEST_DIMENSION for _, size in dims):
+        return None
     times = [torch.zeros(size, dtype=torch.int64) for _, size in dims]
     for read in reads:
         ranges = read.ranges(dims)
@@ -181,6 +183,8 @@ Rule = Literal["tail", "mask", "part", "overlap", "block", "repeated"]
 _SMALLEST_BLOCK = 8
 # Smaller dimensions have parts of their own, and a part of one is no less than one of so many.
 _SMALLEST_DIMENSION, _LEAST_SHARE = 4, 4
+# Indices along a dimension up to which each one's reads are counted: numbers of 8 bytes.
+_LARGEST_DIMENSION = 1 << 25
 # Parts times indices up to which a split is looked at.
 _LARGEST_SPLIT = 1 << 24
 

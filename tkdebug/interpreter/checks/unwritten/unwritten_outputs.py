@@ -5,7 +5,7 @@ Whether gaps are read shows later: `gaps` holds the fault back until then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import Effects, accessed
@@ -71,7 +71,8 @@ class UnwrittenOutputs(Observer):
         """Hold on to tensors that were stored to in part only, or not at all.
 
         A tensor that was not stored to at all is a fault only if somebody reads it: a launch may
-        have nothing to store. A grid without programs is usually a mistake.
+        have nothing to store. So is a workspace, from which the kernel itself loads. A grid without
+        programs is usually a mistake.
         """
         for buffer, reader in self._read.items():
             if self._is_used(buffer):
@@ -80,7 +81,11 @@ class UnwrittenOutputs(Observer):
             return  # what was stored may be copies of gaps
         no_programs = 0 in self._faults.grid
         for buffer, stored_by in self._fresh.items():
-            op = self._module.function if no_programs else stored_by or self._store_to(buffer)
+            op = (
+                self._module.function
+                if no_programs
+                else stored_by or next(self._accesses_to(buffer, Effects.WRITE), None)
+            )
             where = None if op is None else marked(buffer.tensor)
             if op is None or where is None or not bool(where.any()):
                 continue
@@ -89,21 +94,24 @@ class UnwrittenOutputs(Observer):
             # Whether it is a fault shows when something reads the gaps.
             if self._faults.is_reported:
                 text = self._text(buffer, first, count)
-                has_to_be_read = not no_programs and count == where.numel()
+                is_workspace = any(self._accesses_to(buffer, Effects.READ, Effects.WRITE))
+                has_to_be_read = is_workspace or (not no_programs and count == where.numel())
                 fault = self._faults.fault(op, text, None, count)
                 HELD_GAPS.hold(buffer.tensor, fault, has_to_be_read)
 
-    def _store_to(self, buffer: Buffer) -> Operation | None:
-        """The first op that could have stored to a tensor to which the launch did not store."""
+    def _accesses_to(
+        self, buffer: Buffer, effect: Effects, but: Effects = Effects.PURE
+    ) -> Iterator[Operation]:
+        """Yield the ops with an effect, and without another, on an argument's memory."""
         names = tt.Func(self._module.function).arg_names
         if buffer.name not in names:
-            return None
+            return
         place, origins = names.index(buffer.name), pointer_origins(self._module)
         for op in self._module.walk():
-            if Effects.WRITE in OPS[op.name].effects and op.operands:
+            effects = OPS[op.name].effects
+            if effect in effects and not effects & but and op.operands:
                 if place in origins.get(accessed(op), frozenset()):
-                    return op
-        return None
+                    yield op
 
     def _text(self, buffer: Buffer, first: int, count: int) -> FaultText:
         return FaultText(
