@@ -157,3 +157,14 @@ def test_script_without_a_fault_is_refused(tmp_path, run_main):
 def test_output_that_is_no_script_is_refused(tmp_path, run_main, name):
     status, _, err = run_main("reproduce", "-o", tmp_path / name, tmp_path / "a.py")
     assert (status, "expected a file that ends in .py" in err) == (2, True)
+
+
+def test_tensors_that_are_there_already_are_kept(tmp_path, run_main):
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"weights")
+    script = tmp_path / "a.py"
+    script.write_text("")
+    status, _, err = run_main("reproduce", "-o", tmp_path / "model.py", script)
+    assert status == 2
+    assert f"would replace {weights}, which is there already" in err
+    assert weights.read_bytes() == b"weights"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from tkdebug.checks import CHECK_CHOICES
@@ -88,6 +89,7 @@ class ReproduceCommand(Command):
         from tkdebug.cli.runs.reproduced_run import reproduced
         from tkdebug.errors import UsageError
         from tkdebug.reproduction.reproducing import reproduction_json, reproduction_text
+        from tkdebug.reproduction.script import DATA_SUFFIX
 
         check_stdout()
         path = options.output or _FILE
@@ -97,10 +99,17 @@ class ReproduceCommand(Command):
             )
         if options.output is None and path.exists():
             raise UsageError(f"{path}: is there already; give another name: -o FILE")
+        data = path.with_suffix(DATA_SUFFIX)
+        if data.exists() and not path.exists():
+            # It may be anything, such as the weights of a model.
+            raise UsageError(
+                f"-o {path}: its tensors would replace {data}, which is there already; give "
+                "another name"
+            )
         check_writable("-o", path, {"what is reproduced": options.script.file})
         made, words = reproduced(options)
         files = made.write(path)
-        command = " ".join(["tkdebug", "run", *words, str(path)])
+        command = shlex.join(["tkdebug", "run", *words, str(path)])
         show = reproduction_json if options.format == "json" else reproduction_text
         put_out([show(made, files, command)])
         return 0
