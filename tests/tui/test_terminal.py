@@ -1,9 +1,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from textual.app import App
 
 from tkdebug.terminal.text import visible_line
+from tkdebug.tui.output import OutputView
 from tkdebug.tui.script import terminal
-from tkdebug.tui.script.terminal import Terminal
+from tkdebug.tui.script.terminal import Line, OutputSnapshot, Terminal
 
 
 def lines(*chunks: str, rows: int = 24) -> list[str]:
@@ -113,3 +115,15 @@ def test_terminal_snapshot_tells_what_changed():
 def test_terminal_sequence_cut_off_by_ctrl_c_swallows_nothing():
     assert lines("y\x1b", "^Cstopped\n")[0].endswith("Cstopped")
     assert lines("y\x1b]0;", "^C\r\nstopped\n") == ["y", "stopped"]
+
+
+async def test_found_line_stays_marked_where_older_lines_are_dropped():
+    async with App().run_test() as pilot:
+        view = OutputView()
+        await pilot.app.mount(view)
+        view.show(OutputSnapshot((Line("a"), Line("b"), Line("c"))))
+        view.move_cursor(view.find("c", 0))
+        view.show(OutputSnapshot((Line("b"), Line("c")), first=1, changed_from=3))
+        assert view.find("c", 0) == view.cursor == 1
+        view.show(OutputSnapshot((Line("d"),), first=3, changed_from=3))
+        assert view.cursor == -1

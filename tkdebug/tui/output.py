@@ -49,6 +49,8 @@ class OutputView(ScrollView, OwnRows, can_focus=True):
     def show(self, output: OutputSnapshot) -> None:
         """Show the script's output so far."""
         at_end = self.scroll_offset.y >= self.max_scroll_y - 1
+        # The marked line stays so where older ones are dropped.
+        self.cursor = max(-1, self.cursor - (output.first - self._output.first))
         self._output = output
         self._wrap(output.changed_from)
         if at_end:
