@@ -323,7 +323,7 @@ def test_variables_of_loops_that_have_ended_have_their_last_values(run, rows):
 
 def test_a_line_beyond_the_file_is_refused_with_its_length(run, rows):
     _, out, _ = run(rows, typed="b 999\nq\n")
-    assert "rows.py:999: the file has 16 lines" in out
+    assert "rows.py:999: the last line is 16" in out
     assert "End of file" not in out
 
 

@@ -60,7 +60,7 @@ def test_displayed_values_are_shown_at_each_stop_of_their_function(run, script):
         ("b 3", "no code is at this line; the nearest one with code is 2"),
         ("b 9", "no code is at this line; the nearest one with code is 11"),
         ("b 5", "no statement of a function begins at this line; the nearest one with code is 6"),
-        ("b lines.py:99", "the file has 17 lines"),
+        ("b lines.py:99", "the last line is 17"),
     ],
 )
 def test_a_line_without_code_offers_the_nearest(run, script, command, problem):

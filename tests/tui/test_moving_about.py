@@ -136,6 +136,9 @@ async def test_colon_asks_for_a_line(session, pane):
         await pilot.press(pane, "colon")
         bars = [bar for bar in app.query(FindBar) if bar.has_focus]
         assert [bar.value for bar in bars] == [":"]
+        bars[0].value = ":" + "9" * 5000
+        await until(pilot, lambda: bars[0].has_class("-nothing"), "no such line")
+        bars[0].value = ":"
         if pane == "3":
             await pilot.press("9", "enter")
             assert app.query_one("#source", CodeView).line == 9

@@ -130,7 +130,7 @@ def checked_line(file: str, line: int) -> int:
         return line
     count = len(source_lines(file))
     if line > count:
-        raise UsageError(f"{file}:{line}: the file has {count} lines")
+        raise UsageError(f"{file}:{line}: the last line is {count}")
     near = min(known, key=lambda each: (abs(each - line), each < line), default=None)
     offer = (
         "; no function has a line with code there"

@@ -133,7 +133,7 @@ class HostBreakpoints(HostValues):
         """Check a line as pdb does, and say which line is near that has code."""
         lines = source_lines(filename)
         if lineno > len(lines):
-            self.error(f"{filename}:{lineno}: the file has {len(lines)} lines")
+            self.error(f"{filename}:{lineno}: the last line is {len(lines)}")
             return 0
         text = lines[lineno - 1].strip() if lineno > 0 else ""
         if not text or text.startswith("#"):

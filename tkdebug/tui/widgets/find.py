@@ -11,6 +11,9 @@ from textual.widgets import Input
 
 from tkdebug.tui.widgets.typing_keys import take_keys
 
+# `:` and the digits of a line; `int` refuses thousands of them.
+_LONGEST_LINE = 20
+
 
 class Searched(Protocol):
     """A widget with a cursor, whose lines are searched; `LineList` is one."""
@@ -99,7 +102,8 @@ class FindBar(Input):
         if searched is None or not wanted:
             return
         if wanted.startswith(":"):
-            index = searched.index_of_line(int(wanted[1:])) if wanted[1:].isdecimal() else None
+            is_line = wanted[1:].isdecimal() and len(wanted) <= _LONGEST_LINE
+            index = searched.index_of_line(int(wanted[1:])) if is_line else None
         else:
             index = searched.find(wanted, begin, step)
         self.set_class(index is None and wanted != ":", "-nothing")
