@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.causes.launches import RememberedLaunches
-from tkdebug.checks import CHECK_NAMES
+from tkdebug.checks import CHECK_NAMES, THREAD_ORDER
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.launch import run_programs
 from tkdebug.interpreter.memory.host_views import host_view
@@ -54,9 +54,11 @@ _NO_SEED = 0x5EED_0FF_7C0DE
 WRONG_FAULTS = frozenset(
     (
         *("oob-load", "oob-store", "oob-atomic", "race", "uninitialised-read", "offset-overflow"),
-        *("assert", "assumption", "compile-error", "illegal-address", "misaligned", "trap"),
+        *("assert", "compile-error", "illegal-address", "misaligned", "trap"),
     )
 )
+# Faults after which it is not known what a GPU gives.
+_DOUBTFUL_FAULTS = (THREAD_ORDER, "assumption")
 
 
 @dataclass
@@ -101,6 +103,11 @@ class Seen:
         return next(
             (f for f in self.faults if f.kind in WRONG_FAULTS and f.fails and f.is_open), None
         )
+
+    @property
+    def doubtful_fault(self) -> Fault | None:
+        """The first fault by which it is not known whether the kernel is right."""
+        return next((f for f in self.faults if f.kind in _DOUBTFUL_FAULTS and f.is_open), None)
 
 
 # Events of Python by which processes start.

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from tkdebug.causes.launches import RememberedLaunches
-from tkdebug.checks import THREAD_ORDER
 from tkdebug.errors import CompileError, LaunchError, TkError, UnsupportedError
 from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.knobs import KNOBS
 from tkdebug.records.events import Fault
 from tkdebug.runtime.errors import GridError
 from tkdebug.verification.inputs import (
+    INDEX_VALUES,
     LARGEST_VALUES,
     OUTSIDE,
     SPECIAL_VALUES,
@@ -229,6 +229,12 @@ class Runner:
             return "a `device_assert` of its own, which runs in debug builds alone"
         if self._parts_sizes(case):
             return "sizes that are equal in the example differ"
+        if self._exceeds_sizes(case, tensors):
+            return "integers are larger than a size that is larger in the example"
+        if out.oracle is not None and out.oracle.reads_numbers and self._has_other_places(case):
+            return "lengths or offsets of other inputs"
+        if self._has_idle_numbers(case, tensors, out.oracle):
+            return "a number on which the reference does not depend"
         if out.wrong is None or out.wrong.kind != "wrong-value":
             return ""
         if case.values in SPECIAL_VALUES:
@@ -244,6 +250,39 @@ class Runner:
             for size, other in zip(given, shape, strict=len(given) == len(shape)):
                 now.setdefault(size, set()).add(other)
         return any(len(sizes) > 1 for sizes in now.values())
+
+    def _exceeds_sizes(self, case: Case, tensors: Sequence[Tensor]) -> bool:
+        """Whether integers, such as lengths, no longer fit into a size into which they fitted."""
+        given = self.problem.example
+        for before, now in zip(given.tensors, tensors, strict=True):
+            if before.is_floating_point() or before.dtype is torch.bool or not before.numel():
+                continue
+            if not now.numel():
+                continue
+            most, largest = int(before.max()), int(now.max())
+            pairs = zip(given.case().shapes, case.shapes, strict=True)
+            sizes = [pair for shapes in pairs for pair in zip(*shapes, strict=False)]
+            if any(size >= most and other < largest for size, other in sizes):
+                return True
+        return False
+
+    def _has_other_places(self, case: Case) -> bool:
+        """Whether sizes or integers are not the example's."""
+        return case.shapes != self.problem.example.case().shapes or case.values in INDEX_VALUES
+
+    def _has_idle_numbers(
+        self, case: Case, tensors: Sequence[Tensor], oracle: Oracle | None
+    ) -> bool:
+        """Whether numbers are not the example's, and the reference gives the same for these."""
+        numbers = self.problem.example.case().numbers
+        if oracle is None or case.numbers == numbers:
+            return False
+        try:
+            other = self.oracle(replace(case, numbers=numbers), tensors, runs=0)
+        except NotRunnableError:
+            return False
+        pairs = list(zip(oracle.expected, other.expected, strict=False))
+        return all(torch.equal(a.exact.nan_to_num(), b.exact.nan_to_num()) for a, b in pairs)
 
     def _doubts_type(self, out: Outcome, tensors: Sequence[Tensor]) -> str:
         """Return that arithmetic in another type than the example's explains what is wrong."""
@@ -327,9 +366,9 @@ class Runner:
             out.status, out.finding = "wrong", fault_finding(fault, case)
         else:
             self._judge(out, before)
-        unordered = next((f for f in seen.faults if f.kind == THREAD_ORDER and f.is_open), None)
-        if out.status == "right" and unordered is not None:
-            out.doubt = out.doubt or replace(fault_finding(unordered, case), is_wrong=False)
+        if out.status == "right" and seen.doubtful_fault is not None:
+            finding = replace(fault_finding(seen.doubtful_fault, case), is_wrong=False)
+            out.doubt = out.doubt or finding
         return out
 
     def _is_of_example(self, case: Case) -> bool:
