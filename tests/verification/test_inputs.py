@@ -9,6 +9,7 @@ from tkdebug.verification.inputs import (
     LIMITS_OF_INTEGERS,
     Example,
     dense_values,
+    has_lost_places,
     has_other_signs,
     placed,
     values_of,
@@ -111,3 +112,23 @@ def test_limits_of_integers_are_both_limits():
     )
     info = torch.iinfo(torch.int64)
     assert {info.min, info.max} <= set(made.tolist())
+
+
+def test_values_keep_the_structure_that_an_example_has():
+    rng = torch.Generator().manual_seed(0)
+
+    def made(example, *shape):
+        return values_of(example, shape or example.shape, "normal", rng)
+
+    few, ordered = torch.tensor([0.0, 1.0]).repeat(8), torch.linspace(0, 9, 20)
+    assert set(made(few, 40).tolist()) == {0.0, 1.0}
+    assert bool((made(ordered, 33).diff() >= 0).all())
+    square = torch.randn(5, 5, generator=rng)
+    assert torch.equal(made(square.tril(), 7, 7).triu(1), torch.zeros(7, 7))
+    assert torch.equal(made(square.triu(), 7, 7).tril(-1), torch.zeros(7, 7))
+    symmetric = made(square + square.T, 6, 6)
+    assert torch.equal(symmetric, symmetric.T)
+    assert int((made(square, 7, 7) != 0).sum()) == 49
+    places = torch.randperm(30, generator=rng)[:12]
+    assert len(made(places, 20).unique()) == 20
+    assert has_lost_places(places, made(places, 31))

@@ -185,6 +185,16 @@ def test_inputs_that_are_not_meant_leave_it_undecided():
     apart = examine_with(square, "halves_of_squares", reference="products_of_halves", case=case)
     assert (apart.verdict, kinds(apart)) == ("undecided", [])
     assert "sizes that are equal in the example differ" in apart.why
+    parts = lambda: [torch.randn(4, 9), torch.tensor([3, 5, 0, 2]), 6]  # noqa: E731
+    for shape, number, reason in (
+        ((4, 2), 6, "integers are larger than a size that is larger in the example"),
+        ((4, 9), 1, "a number on which the reference does not depend"),
+    ):
+        case = json.loads(case_of(shape, (4,), dtypes=["float32", "int64"]))
+        case = json.dumps({**case, "numbers": [number]})
+        part = examine_with(parts, "sums_of_parts", reference="sums_of_parts", case=case)
+        assert (part.verdict, kinds(part)) == ("undecided", [])
+        assert reason in part.why
     row = lambda: [torch.randn(200)]  # noqa: E731
     unordered = examine_with(row, "turned", reference="turned", case=case_of((200,)))
     assert (unordered.verdict, unordered.findings[0].kind) == ("undecided", "thread-order")

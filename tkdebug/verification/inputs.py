@@ -18,6 +18,9 @@ from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.verification.records import Case
 
 NARROW_FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+# Elements of a tensor that has a structure, and values of one that has few.
+_LEAST_STRUCTURED = 9
+_MOST_DISTINCT = 4
 # Elements of a call's inputs, all together.
 MOST_ELEMENTS = 1 << 22
 
@@ -215,6 +218,7 @@ VALUES: Mapping[str, Callable[..., Tensor]] = {
 SIGNED = "signed"
 _NEGATIVE = (SIGNED, "negative", "low", "equal and negative")
 LARGEST_VALUES = ("huge", "low")
+LEAST_VALUES = ("tiny", "denormal")
 SPECIAL_VALUES = ("nan", "inf", "rows of -inf")
 
 
@@ -338,7 +342,44 @@ def values_of(
     made = _made_by(kind)(normal, example, rng)
     if kind not in _NEGATIVE and _is_unsigned(example):
         made = made.abs()
-    return made.to(example.dtype)
+    return structured(made, example, rng).to(example.dtype)
+
+
+def structured(made: Tensor, example: Tensor, rng: torch.Generator) -> Tensor:
+    """Return numbers in the structure that an example has, on which a kernel may rely.
+
+    Few different values, such as 0 and 1, ascending rows, triangles, symmetry.
+    """
+    if not made.numel() or example.numel() < _LEAST_STRUCTURED or not made.dim():
+        return made
+    wide = example.float()
+    ordered = wide.reshape(-1).sort().values
+    values = torch.cat([ordered[:1], ordered[1:][ordered[1:] != ordered[:-1]]])
+    if 1 < len(values) <= _MOST_DISTINCT and bool(values.isfinite().all()):
+        return values[torch.randint(len(values), tuple(made.shape), generator=rng)]
+    if bool((wide.diff(dim=-1) >= 0).all()) and wide.shape[-1] > _MOST_DISTINCT:
+        return made.sort(-1).values
+    if example.dim() < 2 or min(example.shape[-2:]) < 3:
+        return made
+    for triangle in (torch.Tensor.tril, torch.Tensor.triu):
+        if torch.equal(wide, triangle(wide)):
+            return triangle(made)
+    is_square = made.shape[-1] == made.shape[-2]
+    if is_square and wide.shape[-1] == wide.shape[-2] and torch.equal(wide, wide.mT):
+        return made.tril() + made.tril(-1).mT
+    return made
+
+
+def _are_different(tensor: Tensor) -> bool:
+    ordered = tensor.reshape(-1).sort().values
+    return bool((ordered[1:] != ordered[:-1]).all())
+
+
+def has_lost_places(example: Tensor, now: Tensor) -> bool:
+    """Whether integers, such as places of writes, are all different in an example and not now."""
+    if example.is_floating_point() or example.dtype is torch.bool or example.numel() < 2:
+        return False
+    return _are_different(example) and not _are_different(now)
 
 
 def _is_unsigned(example: Tensor) -> bool:
@@ -369,7 +410,10 @@ def _integers(example: Tensor, shape: Sequence[int], rng: torch.Generator, most:
     if most >= 0:
         high = min(high, most)
         low = low if low <= high // 2 else min(low, 0)
-    drawn = torch.randint(low, high + 1, (count,), generator=rng)
+    if _are_different(flat) and high + 1 - low >= count:
+        drawn = low + torch.randperm(high + 1 - low, generator=rng)[:count]  # places of writes
+    else:
+        drawn = torch.randint(low, high + 1, (count,), generator=rng)
     return drawn.reshape(tuple(shape)).to(example.dtype)
 
 

@@ -118,6 +118,7 @@ class Oracle:
         has_special: whether an input has infinite ones or NaNs.
         aliases: whether a result is memory of an input.
         reads_numbers: whether it takes numbers out of tensors of integers.
+        has_epsilon: whether a number such as 1e-8 keeps something in it from 0.
         leaves_one: whether it splits a size so that a part of one is left, which broadcasts.
     """
 
@@ -133,6 +134,7 @@ class Oracle:
     aliases: bool = False
     reads_numbers: bool = False
     leaves_one: bool = False
+    has_epsilon: bool = False
 
     @property
     def makes_nans(self) -> bool:
@@ -233,8 +235,8 @@ def ask(
     has_empty = any(not t.numel() for t in before)
     has_inf = any(bool(t.isinf().any()) for t in before if t.is_floating_point())
     reads = "_local_scalar_dense" in exact_mode.ops or not exact_mode.takes_integers
-    leaves_one = exact_mode.leaves_one
-    has = (has_empty, has_inf, has_inf or has_nan, aliases, reads, leaves_one)
+    small = exact_mode.leaves_one, exact_mode.has_epsilon
+    has = (has_empty, has_inf, has_inf or has_nan, aliases, reads, *small)
     return Oracle(expected, changed, exact_mode.ops, longest, unit, text, *has)
 
 

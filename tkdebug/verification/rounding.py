@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _MOST_BY_NUMBER = 1000.0
+_MOST_EPSILON = 1e-4
 # Elements of a result of one of the reference's ops.
 _MOST_WITHIN = 1 << 24
 _NARROW = (torch.float16, torch.bfloat16, torch.float32)
@@ -198,6 +199,8 @@ class Lifted(Mode):  # type: ignore[no-untyped-call]
         self.has_functions = False
         # Whether `chunk` or `split` leaves a last part of one, which broadcasts.
         self.leaves_one = False
+        # Whether a number such as 1e-8 keeps something from 0.
+        self.has_epsilon = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -210,6 +213,8 @@ class Lifted(Mode):  # type: ignore[no-untyped-call]
             kwargs["device"] = torch.device("cpu")
         name = func.overloadpacket.__name__
         note_op(self.ops, name, args)
+        numbers = [n for n in (*args, *kwargs.values()) if isinstance(n, float)]
+        self.has_epsilon |= any(0.0 < n <= _MOST_EPSILON for n in numbers)
         if name == "split" and isinstance(args[1], int):
             axis = args[2] if len(args) > 2 else 0
             self.leaves_one |= args[0].shape[axis] % max(args[1], 1) == 1 < args[1]

@@ -19,9 +19,11 @@ from tkdebug.runtime.errors import GridError
 from tkdebug.verification.inputs import (
     INDEX_VALUES,
     LARGEST_VALUES,
+    LEAST_VALUES,
     OUTSIDE,
     SPECIAL_VALUES,
     dense_values,
+    has_lost_places,
     has_other_signs,
     placed,
     size_elems,
@@ -229,6 +231,9 @@ class Runner:
             return "a `device_assert` of its own, which runs in debug builds alone"
         if self._parts_sizes(case):
             return "sizes that are equal in the example differ"
+        pairs = zip(self.problem.example.tensors, tensors, strict=True)
+        if any(has_lost_places(given, now) for given, now in pairs):
+            return "integers that are all different in the example are not"
         if self._exceeds_sizes(case, tensors):
             return "integers are larger than a size that is larger in the example"
         if out.oracle is not None and out.oracle.reads_numbers and self._has_other_places(case):
@@ -241,6 +246,8 @@ class Runner:
             return "numbers that are not finite"
         if case.values in LARGEST_VALUES and MULTIPLYING.intersection(ops):
             return "products of such numbers may overflow"
+        if case.values in LEAST_VALUES and out.oracle is not None and out.oracle.has_epsilon:
+            return "a number in the reference such as 1e-8 is larger"
         return self._doubts_type(out, tensors)
 
     def _parts_sizes(self, case: Case) -> bool:
@@ -267,7 +274,10 @@ class Runner:
         return False
 
     def _has_other_places(self, case: Case) -> bool:
-        """Whether sizes or integers are not the example's."""
+        """Whether there are integers, and they or the sizes are not the example's."""
+        tensors = self.problem.example.tensors
+        if all(t.is_floating_point() or t.dtype is torch.bool for t in tensors):
+            return False
         return case.shapes != self.problem.example.case().shapes or case.values in INDEX_VALUES
 
     def _has_idle_numbers(

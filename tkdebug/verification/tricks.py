@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.runtime.errors import GridError
-from tkdebug.verification.inputs import dense_values, placed
+from tkdebug.verification.inputs import dense_values, placed, structured
 from tkdebug.verification.launches import Seen
 from tkdebug.verification.plan import other_numbers
 from tkdebug.verification.records import Case, Finding
@@ -185,7 +185,11 @@ def _called_in_place(
     """Call again with other values in the memory of a call's inputs."""
     runner, case = search.runner, before.case
     tensors = [host_view(t.detach()).cpu().clone() for t in before.given]
-    changed = [change(t) if t.is_floating_point() else t for t in tensors]
+    rng = torch.Generator().manual_seed(92)
+    changed = [
+        structured(change(t), example, rng).to(t.dtype) if t.is_floating_point() else t
+        for t, example in zip(tensors, runner.problem.example.tensors, strict=True)
+    ]
     try:
         oracle = runner.oracle(case, changed)
     except NotRunnableError:
