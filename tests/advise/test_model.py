@@ -208,3 +208,13 @@ def test_what_no_cache_keeps_until_a_later_axis_of_the_grid_comes_from_memory_ag
 def test_what_a_cache_keeps_is_read_once(grid, axes):
     facts = sweeping(grid, axes)
     assert swept_bytes(facts.accesses[0], facts, H100) == 0
+
+
+@pytest.mark.parametrize(("programs", "is_named"), [(21120, True), (132, False)])
+def test_few_blocks_of_short_programs_are_named_if_the_launch_is_long(programs, is_named):
+    facts = streaming(programs, rounds=1)
+    assert program_time(work_of(facts, H100), H100).total < 2e-6
+    limits = {"shared memory": 1, "warps": 16}
+    fits = replace(facts.occupancy, limits=limits, limited_by=("shared memory",))
+    found = remarks_on(replace(facts, occupancy=fits, shared_bytes=200_000))
+    assert ("low-occupancy-shared" in found) is is_named

@@ -22,9 +22,9 @@ from tkdebug.advice.model import (
     Work,
     atomic_seconds,
     dram_bytes,
+    grid_s,
     l2_bytes,
     meeting,
-    program_time,
     steady_s,
     without_waits,
 )
@@ -248,7 +248,7 @@ def occupancy(launch: Launch) -> Iterator[Finding]:
     """Registers or shared memory that keep blocks out."""
     facts, fits = launch.facts, launch.facts.occupancy
     by = [name for name in fits.limited_by if name in ("registers", "shared memory")]
-    if not by or fits.percent > 40 or program_time(launch.work, launch.machine).total < _SHORT_S:
+    if not by or fits.percent > 40 or grid_s(launch.work, launch.machine) < _SHORT_S:
         return
     others = min(n for name, n in fits.limits.items() if name not in by)
     blocks = min(others, max(2 * fits.blocks, 1))
