@@ -35,6 +35,16 @@ def right_softmax(x_ptr, y_ptr, N, BLOCK: tl.constexpr):
 
 
 @tkdebug.jit
+def momentum(p_ptr, g_ptr, b_ptr, rate, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    p = tl.load(p_ptr + i, mask=i < n)
+    b = tl.load(b_ptr + i, mask=i < n)
+    new = 0.5 * b + tl.load(g_ptr + i, mask=i < n)
+    tl.store(b_ptr + i, new, mask=i < n)
+    tl.store(p_ptr + i, p - rate * b, mask=i < n)  # WRONG step
+
+
+@tkdebug.jit
 def doubled(x):
     return x + x + x  # WRONG callee
 

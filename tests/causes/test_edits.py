@@ -55,6 +55,13 @@ def results(*body, line=None):
         ("m = (i < n) + tl.histogram(i, 4)", "m = (i < n) + tl.histogram(i, 4, mask=i < n)"),
         ("i = (i - n) % sm", "i = (i - n + sm) % sm"),
         ("i = (i - n) % sm", "i = (i - n) // sm"),
+        ("i = i % sm", "i = i // (n // sm)"),
+        ("x = tl.where(i >= n, x, m)", "x = tl.where(i + sm - sn >= n, x, m)"),
+        ("x = tl.associative_scan(x, 0, f)", "x = tl.associative_scan(x, 0, f, reverse=True)"),
+        (
+            "x = tl.load(x_ptr + i) + tl.load(o_ptr + n + i)",
+            "x = tl.load(x_ptr + n + i) + tl.load(o_ptr + n + i)",
+        ),
         ("sn = tl.where(x > m, sn, sm)", "sn = tl.where(x > m, sn + n, sm)"),
         ("i = tl.load(x_ptr, mask=m, other=1)", "i = tl.load(x_ptr, mask=m, other=-2147483648)"),
     ],
@@ -156,6 +163,11 @@ def test_a_name_that_nothing_reads_comes_before_one_that_is_read():
     given = source("m = unused = x", "x = m * m / x")
     orders = {e.diff(given)[1]: e.order for e in edits_of(given, {}, KINDS)}
     assert orders[("x = unused * m / x",)] < orders[("x = x * m / x",)]
+
+
+def test_the_taps_of_a_loop_are_turned_around():
+    body = ("for k in range(sm):", "    x += tl.load(x_ptr + k)")
+    assert ("x += tl.load(x_ptr + k)", "x += tl.load(x_ptr + (sm - 1 - k))") in results(*body)
 
 
 def test_a_loop_that_ends_early_gets_a_round_more():

@@ -187,6 +187,20 @@ def test_launches_that_wrote_what_the_last_one_read_are_searched_too(faults):
     assert mismatch(faults).line == line("WRONG first")
 
 
+def test_an_edit_is_made_in_all_launches_that_work_in_place(faults):
+    p, b = torch.randn(20), torch.zeros(20)
+    expected, sums = p.clone(), b.clone()
+    for g in torch.randn(3, 20):
+        kernels.momentum[(1,)](p, g, b, 0.25, 20, BLOCK=32)
+        sums = 0.5 * sums + g
+        expected = expected - 0.25 * sums
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(p, expected)
+    fault = mismatch(faults)
+    assert (fault.line, fault.cause.verdict) == (line("WRONG step"), "fixes")
+    assert "p - rate * new" in fault.cause.edits[0].after[0]
+
+
 @pytest.fixture
 def large(monkeypatch):
     """Arguments of any size count as too large to be copied."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
+from itertools import permutations
 
 from tkdebug.causes.kernel_text import (
     ACCESSES,
@@ -231,6 +232,13 @@ class ExpressionEdits:
             first = left if is_sum else self._text.operand(node.left)
             divisor = self._text.operand(node.right)
             yield self._edit("operator", 0.2, node, f"({first} + {divisor}) % {divisor}")
+        if own in ("//", "%") and is_int and isinstance(node.right, ast.Name):
+            # Which group of several an index is in, such as a head of keys that queries share.
+            for name in self._text.scalars():
+                if name != node.right.id and not self._text.is_constant(name):
+                    rank = 0.3 if name in self._text.unused else 2.5
+                    group = f"{self._text.operand(node.left)} // ({name} // {right})"
+                    yield self._edit("operator", rank, node, group)
         if own in ("-", "/", "//", "%"):
             yield self._exchanged(node.left, node.right, 1.5 if is_int else 0.5)
         for kept, other in ((left, node.right), (right, node.left)):
@@ -268,6 +276,8 @@ class ExpressionEdits:
                 for name in filter(self._text.is_constant, self._text.scalars()):
                     text = f"{target} * {name} + {left} {own} {right}"
                     yield self._edit("bound", 0.3 + (kind == ()), node, text)
+            if kind != ():
+                yield from self._aligned_at_end(node, own)
             for name in self._text.scalars():
                 if name not in self._text.names_in(node):
                     near = name == target
@@ -275,6 +285,16 @@ class ExpressionEdits:
                         text = f"{self._text.operand(node.left)} {operator} {name} {own} {right}"
                         rank = (0.2 if near else 1.0) + (0.2 if operator == "-" else 0.0)
                         yield self._edit("bound", rank + (kind == ()), node, text)
+
+    def _aligned_at_end(self, node: ast.Compare, own: str) -> Iterator[Edit]:
+        """Indices along two axes of different lengths that end, and do not begin, together."""
+        text, names = self._text, self._text.names_in(node)
+        lengths = [n for n in text.scalars() if n not in names and not text.is_constant(n)]
+        left, right = text.operand(node.left), text.text(node.comparators[0])
+        for first, second in permutations(lengths, 2):
+            if distance(first, second) <= 0.5:
+                edited = f"{left} + {first} - {second} {own} {right}"
+                yield self._edit("bound", 0.8, node, edited)
 
     def _turned(self, axis: ast.Constant) -> list[Change]:
         """Return what a reduction along the other axis of two has changed in what takes it.
@@ -365,6 +385,8 @@ class ExpressionEdits:
         if axis_of(node) is None and (shape is None or len(shape) > 1):
             for axis in (0, 1):
                 yield self._appended("axis", 0.3, node, f"axis={axis}")
+        if callee(node) in SCANS and all(keyword.arg != "reverse" for keyword in node.keywords):
+            yield self._appended("axis", 0.4, node, "reverse=True")
         text = self._text.text(node.args[0])
         wide = f"{self._text.operand(node.args[0])}.to(tl.float32)"
         yield self._edit("type", 0.3, node.args[0], wide)
@@ -377,6 +399,7 @@ class ExpressionEdits:
         mask = keywords.get("mask")
         indices = self._text.names_in(node.args[0]) if node.args else set()
         has = set() if mask is None else self._text.names_in(mask)
+        yield from self._other_offsets(node)
         for condition, names in self._text.conditions.items():
             # A bound of an index that the address has and the mask has not.
             rank = 0.0 if names & indices and names & indices - has else 1.0
@@ -397,6 +420,22 @@ class ExpressionEdits:
                     yield self._appended("other", 0.2 * at, node, f"other={text}")
                 elif text != self._text.text(other):
                     yield self._edit("other", 0.2 * at, other, text)
+
+    def _other_offsets(self, node: ast.Call) -> Iterator[Edit]:
+        """The offset of another access in place of an access's own."""
+        pointer, own = self._address(node)
+        calls = [n for n in self._text.nodes if isinstance(n, ast.Call) and callee(n) in ACCESSES]
+        offsets = dict.fromkeys(self._address(call)[1] for call in calls if call is not node)
+        for offset in offsets:
+            if pointer and offset not in ("", own):
+                yield self._edit("index", 0.5, node.args[0], f"{pointer} + {offset}")
+
+    def _address(self, node: ast.Call) -> tuple[str, str]:
+        """Return the pointer and the offset of an address that is their sum, or "" for both."""
+        if not node.args or not self._text.is_address(node.args[0]):
+            return "", ""
+        pointer, plus, offset = self._text.text(node.args[0]).partition(" + ")
+        return (pointer, offset) if plus and pointer.isidentifier() else ("", "")
 
     def _range(self, node: ast.Call) -> Iterator[Edit]:
         texts = [self._text.text(argument) for argument in node.args]
@@ -472,6 +511,7 @@ class ExpressionEdits:
                 yield self._edit("bound", rank, node, f"{node.id} {sign} 1")
         if isinstance(parent, ast.Call) and callee(parent) in ("where", "maximum", "minimum"):
             yield from self._index_of_whole(node)
+        yield from self._from_the_end(node)
         if not isinstance(parent, ast.BinOp | ast.Assign) or text.is_constant(node.id):
             return
         if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.FloorDiv | ast.Mod):
@@ -483,6 +523,15 @@ class ExpressionEdits:
                 known = (BY_SIGN[operator], False, False) in text.roles.get(name, ())
                 rank = 0.3 if known or name in text.unused else 1.5
                 yield self._edit("index", rank, node, f"{node.id} {operator} {name}")
+
+    def _from_the_end(self, node: ast.Name) -> Iterator[Edit]:
+        """The rounds of a loop counted from its end, as for a kernel that is turned around."""
+        loop = self._text.loop_of(node)
+        if not isinstance(loop, ast.For) or name_of(loop.target) != node.id:
+            return
+        if isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 1:
+            stop = self._text.operand(loop.iter.args[0])
+            yield self._edit("index", 0.4, node, f"{stop} - 1 - {node.id}")
 
     def _index_of_whole(self, node: ast.Name) -> Iterator[Edit]:
         """An index of the whole in place of one within a block, as of a maximum."""

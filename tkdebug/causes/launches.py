@@ -152,19 +152,26 @@ class Launched:
 
     def stored_storages(self) -> frozenset[int]:
         """Return the addresses of the allocations that it may have written, which are there."""
-        from tkdebug.compiler.dialects import tt
         from tkdebug.interpreter.plan import Prepared
 
-        module = self.kernel.module
-        written = Prepared.of(module).written
-        names = tt.Func(module.function).arg_names
-        stored = {
-            name.partition(".")[0]
-            for place, name in enumerate(names)
-            if written is None or place in written
-        }
+        return self._storages(Prepared.of(self.kernel.module).written)
+
+    def needed_storages(self) -> frozenset[int]:
+        """Return the addresses of those that are read only, or loaded from before a store."""
+        from tkdebug.interpreter.memory_usage import updated_arguments
+
+        given = frozenset(address_of(tensor) for _, tensor in self.tensors())
+        updated = self._storages(updated_arguments(self.kernel.module))
+        return (given - self.stored_storages()) | updated
+
+    def _storages(self, chosen: frozenset[int] | None) -> frozenset[int]:
+        """The addresses of the allocations of some parameters, None for all."""
+        from tkdebug.compiler.dialects import tt
+
+        names = [name.partition(".")[0] for name in tt.Func(self.kernel.module.function).arg_names]
+        those = {name for place, name in enumerate(names) if chosen is None or place in chosen}
         found = ((name.partition(".")[0], tensor) for name, tensor in self.tensors())
-        return frozenset(address_of(tensor) for name, tensor in found if name in stored)
+        return frozenset(address_of(tensor) for name, tensor in found if name in those)
 
 
 class RememberedLaunches:

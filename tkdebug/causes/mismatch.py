@@ -27,7 +27,7 @@ from torch import Tensor
 from tkdebug.causes.comparison import Comparison, Written, written
 from tkdebug.causes.dependence import facts
 from tkdebug.causes.fp64 import NotLiftableError, rounding_lines
-from tkdebug.causes.launches import GoneError, Launched, RememberedLaunches, address_of
+from tkdebug.causes.launches import GoneError, Launched, RememberedLaunches
 from tkdebug.causes.rerun import Budget, OutOfTimeError, Rerun, Store, on_one_thread
 from tkdebug.causes.search import NOTHING_TRIED, Search, Tried
 from tkdebug.errors import Frame, UsageError
@@ -225,13 +225,16 @@ class Mismatches:
     def _writer_before(self, chain: Sequence[Launched]) -> Launched | None:
         """The last launch before a chain that wrote an input of the chain."""
         first = chain[0]
-        given = {address_of(t) for launched in chain for _, t in launched.tensors()}
-        own = frozenset().union(*(launched.stored_storages() for launched in chain))
+        needed: frozenset[int] = frozenset()
+        own: frozenset[int] = frozenset()
+        for launched in chain:
+            needed |= launched.needed_storages() - own
+            own |= launched.stored_storages()
         is_before = False
         for launched in self._launches.newest_first():
             if launched is first:
                 is_before = True
-            elif is_before and launched.stored_storages() & (given - own):
+            elif is_before and launched.stored_storages() & needed:
                 return launched
         return None
 

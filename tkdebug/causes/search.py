@@ -227,6 +227,8 @@ class Search:
         end = 1.0
         # It computes in other types than launches do.
         screening = self._screened() if rules is None else None
+        # Edits of these change what the last launch is given, which the screening does not see.
+        earlier = self._functions(self._rerun.launches[:-1])
         for function, source, edit in self._candidates():
             if rules is not None and edit.rule not in rules:
                 continue
@@ -234,7 +236,7 @@ class Search:
             if len(fixes) >= _MOST or used >= end:
                 return Tried(_ranked(fixes), tried, bool(fixes), screening)
             tried += 1
-            if screening is not None and not edit.makes_atomic:
+            if screening is not None and not edit.makes_atomic and function not in earlier:
                 if not screening.may_fix(function, edit):
                     continue
             agrees = self._agreement(function, source, edit, may_round=rules is None)

@@ -91,6 +91,21 @@ def written_arguments(module: Module) -> frozenset[int] | None:
     return None if -1 in written else frozenset(written)
 
 
+def updated_arguments(module: Module) -> frozenset[int]:
+    """Positions of the parameters that are written through after a load by them."""
+    origin = pointer_origins(module)
+    first: dict[int, Operation] = {}
+    written: set[int] = set()
+    for op in module.function.walk():
+        effects = OPS[op.name].effects & (Effects.READ | Effects.WRITE)
+        for place in origin.get(accessed(op), ELSEWHERE) if effects and op.operands else ():
+            first.setdefault(place, op)
+            if Effects.WRITE in effects:
+                written.add(place)
+    loads = {place for place, op in first.items() if Effects.WRITE not in OPS[op.name].effects}
+    return frozenset(loads & written)
+
+
 def pointer_origins(module: Module) -> dict[Value, frozenset[int]]:
     """Return the positions of the parameters that each pointer may come from; -1 for elsewhere."""
     analysis = _PointerOrigins()
