@@ -154,6 +154,17 @@ def test_gap_that_an_atomic_reads(reported):
     assert only(reported).index == 48
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
+def test_fresh_tensor_that_atomics_add_to(reported, dtype):
+    x = ones(40, dtype=dtype)
+    kernels.add_into.interpret[(1,)](x, torch.zeros(50, dtype=dtype), 40, BLOCK=64)
+    assert not reported
+    kernels.add_into.interpret[(1,)](x, torch.empty(50, dtype=dtype), 40, BLOCK=64)
+    fault = only(reported)
+    assert (fault.line, fault.tensor, fault.count) == (line("GAP add_into"), "out_ptr", 40)
+    assert "atomics compute with 40 of the 50 elements of `out_ptr`" in fault.message
+
+
 def test_partial_sums_whose_rest_is_added_up(reported):
     out = torch.empty(4)
     parts = torch.empty(4, 16)

@@ -44,7 +44,8 @@ def add_parts(parts_ptr, out_ptr, n, part, width, ALL: tl.constexpr, BLOCK: tl.c
 @tkdebug.jit
 def add_into(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
-    tl.atomic_add(out_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.atomic_add(out_ptr + offs, x, mask=offs < n)  # GAP add_into
 
 
 @tkdebug.jit

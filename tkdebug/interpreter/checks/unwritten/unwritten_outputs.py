@@ -81,6 +81,9 @@ class UnwrittenOutputs(Observer):
             return  # what was stored may be copies of gaps
         no_programs = 0 in self._faults.grid
         for buffer, stored_by in self._fresh.items():
+            if stored_by is not None and self._is_added_to(buffer):
+                self._report_added_to(buffer, stored_by)
+                continue
             op = (
                 self._module.function
                 if no_programs
@@ -98,6 +101,28 @@ class UnwrittenOutputs(Observer):
                 has_to_be_read = is_workspace or (not no_programs and count == where.numel())
                 fault = self._faults.fault(op, text, None, count)
                 HELD_GAPS.hold(buffer.tensor, fault, has_to_be_read)
+
+    def _is_added_to(self, buffer: Buffer) -> bool:
+        """Whether all that is done to a tensor computes with what is in it already."""
+        is_alone = [one.storage_key for one in self._stored].count(buffer.storage_key) == 1
+        writers = list(self._accesses_to(buffer, Effects.WRITE)) if is_alone else []
+        return bool(writers) and all(
+            tt.Atomic.matches(op) and not tt.is_exchange(op) for op in writers
+        )
+
+    def _report_added_to(self, buffer: Buffer, atomic: Operation) -> None:
+        where = marked(buffer.tensor)
+        count = buffer.tensor.numel() - (0 if where is None else int(where.sum()))
+        if count:
+            text = FaultText(
+                "unwritten-output",
+                f"atomics compute with {count} of the {counted(buffer.tensor.numel())} of "
+                f"{named(buffer.name)}, which nothing has written since torch.empty made it",
+                "warning",
+                buffer.name,
+                hint="make it by torch.zeros or the like",
+            )
+            self._faults.record(atomic, text, count=count)
 
     def _accesses_to(
         self, buffer: Buffer, effect: Effects, but: Effects = Effects.PURE
