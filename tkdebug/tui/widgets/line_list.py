@@ -302,6 +302,11 @@ class LineList(ScrollView, OwnRows, can_focus=True):
             self.content_changed()
         self.reveal()
 
+    def watch_show_vertical_scrollbar(self, is_shown: bool) -> None:
+        """Put a new bar where the list was scrolled to before it had one."""
+        if is_shown:
+            self.vertical_scrollbar.position = self.scroll_y
+
     def on_focus(self) -> None:
         """Show the cursor as the one that keys move."""
         self.refresh_lines_at((self.cursor,))
