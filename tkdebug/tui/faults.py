@@ -224,6 +224,7 @@ class FaultsPane(FilteredPane):
         self._snapshot: Snapshot | None = None
         self._session: Session | None = None
         self._shown: FaultGroup | None = None
+        self._launch: Launch | None = None
         self._text = Text("")
         self._width = 0
 
@@ -381,12 +382,13 @@ class FaultsPane(FilteredPane):
         other = group is None or self._shown is None or group.key != self._shown.key
         self._shown = group
         detail = self.query_one("#fault-text", Static)
-        self._text = Text("")
+        self._text, self._launch = Text(""), None
         if group is not None and self._session is not None:
             width = self._width = self.query_one("#fault-detail").scrollable_content_region.width
             try:
-                launch = self._launch_of(group, self._session)
-                self._text = fault_text(group, self._session, self._kernels, width, launch)
+                first = group.first
+                self._launch = self._session.launch_of(first.process, first.event.launch_id)
+                self._text = fault_text(group, self._session, self._kernels, width, self._launch)
             except SessionError as error:
                 self._text = Text(display.shown(str(error)))
         detail.update(self._text)
@@ -396,22 +398,11 @@ class FaultsPane(FilteredPane):
     def on_line_list_chosen(self, event: Table.Chosen) -> None:
         """Go to the line in the kernel."""
         event.stop()
-        if self._shown is None or self._snapshot is None:
+        if self._shown is None:
             return
         fault = self._shown.first.event
-        row = self._row_of(self._shown)
-        kernel_hash = row.kernel_hash if row is not None else None
+        kernel_hash = self._launch.kernel_hash if self._launch is not None else None
         self.post_message(OpenKernel(kernel_hash, fault.kernel, fault.file, fault.line))
-
-    def _row_of(self, group: FaultGroup) -> Launch | None:
-        """The first launch that had the fault, if it is among the latest."""
-        key = (group.first.process, group.first.event.launch_id)
-        rows = self._snapshot.rows if self._snapshot is not None else ()
-        return next((row for row in rows if row.key == key), None)
-
-    def _launch_of(self, group: FaultGroup, session: Session) -> Launch | None:
-        row = self._row_of(group)
-        return session.launch(row.seq) if row is not None else None
 
 
 def _searched(group: FaultGroup) -> str:
