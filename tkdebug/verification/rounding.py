@@ -119,7 +119,8 @@ def limited(seconds: float) -> Iterator[None]:
         raise _OverError
 
     before = signal.signal(signal.SIGVTALRM, over)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    # Again and again: Python ignores what is raised in a finaliser or a callback.
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, max(seconds, 0.05))
     try:
         yield
     except _OverError:
