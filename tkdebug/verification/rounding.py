@@ -119,8 +119,8 @@ def limited(seconds: float) -> Iterator[None]:
         raise _OverError
 
     before = signal.signal(signal.SIGVTALRM, over)
-    # Again and again: Python ignores what is raised in a finaliser or a callback.
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, max(seconds, 0.05))
+    # It is raised again in case Python ignored it, as in a finaliser; not while cleaning up.
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, max(seconds, 1.0))
     try:
         yield
     except _OverError:
