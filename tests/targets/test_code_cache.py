@@ -266,6 +266,19 @@ def test_trim_removes_what_was_used_longest_ago(code: NativeCode) -> None:
     assert kept == [keys[0], *keys[-3:]]
 
 
+def test_trim_removes_what_killed_processes_left(code: NativeCode) -> None:
+    code_cache.store("ab" * 32, "k", code)
+    (kept,) = files()
+    abandoned, being_written = kept.parent / ".new-abandoned", kept.parent / ".new-now"
+    abandoned.write_bytes(b"half")
+    os.utime(abandoned, (0, 0))
+    being_written.write_bytes(b"half")
+    disk_cache.trim(disk_cache.directory(), 1 << 30)
+    assert not abandoned.exists()
+    assert being_written.exists()
+    assert kept.exists()
+
+
 def test_files_are_looked_at_once_in_a_while(
     code: NativeCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

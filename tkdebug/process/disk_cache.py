@@ -37,6 +37,9 @@ SUFFIX = ".tkc"
 _STORES_BETWEEN_TRIMS = 64
 # To look at 16,000 files takes 0.2 s.
 _BETWEEN_TRIMS_S = 600.0
+_NEW = ".new-"
+# A file that is written takes far less; its process was killed.
+_ABANDONED_S = 3600.0
 _TRIM_TO = 0.8
 # The stores of this process, counted: it trims at the first, and now and then.
 _STORES = count()
@@ -167,7 +170,7 @@ def write_entry(path: Path, encode: Callable[[], bytes]) -> None:
         # Where the umask lets a group write, files of the folder would not be used.
         path.parent.mkdir(mode=0o755, exist_ok=True)
         check_folder(path.parent)
-        handle, beside = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+        handle, beside = tempfile.mkstemp(prefix=_NEW, dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -198,7 +201,14 @@ def _trim_now_and_then() -> None:
 
 
 def trim(folder: Path, limit_bytes: int) -> None:
-    """Remove the least recently used files until the rest is well under `limit_bytes`."""
+    """Remove the least recently used files until the rest is well under `limit_bytes`.
+
+    Files that killed processes left half-written go, too.
+    """
+    for path in folder.glob(f"*/{_NEW}*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > _ABANDONED_S:
+                path.unlink()
     entries = []
     for path in folder.glob(f"*/*{SUFFIX}"):
         with suppress(OSError):  # another process may be trimming, too
