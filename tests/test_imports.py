@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-HEAVY = ("torch", "numpy", "llvmlite", "cuda", "textual", "rich", "elftools")
+HEAVY = ("torch", "numpy", "llvmlite", "cuda", "textual", "rich", "elftools", "hypothesis")
 # One is enough: on a loaded machine, processes share caches and cores.
 ATTEMPTS = 7
 

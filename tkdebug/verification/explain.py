@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,18 +17,20 @@ from tkdebug.knobs import KNOBS
 from tkdebug.records.events import Fault
 from tkdebug.verification.inputs import dense_values
 from tkdebug.verification.oracle import compare
-from tkdebug.verification.plan import size_of, with_size
+from tkdebug.verification.plan import first_of, size_of, with_size
 from tkdebug.verification.records import Case, Finding
 from tkdebug.verification.rounding import NotRunnableError
 
 if TYPE_CHECKING:
-    from tkdebug.verification.plan import Plan, Sizes
+    from hypothesis.strategies import SearchStrategy
+
+    from tkdebug.verification.plan import Plan
     from tkdebug.verification.runner import Outcome
     from tkdebug.verification.search import Search
 
 _OF_VALUES = ("wrong-value", "wrong-shape")
 _CAUSE_SECONDS = 6.0
-_MOST_SHRINKS = 60
+_MOST_DRAWN = 40
 # Findings of one call alone, which a smaller case may show, too.
 SHRINKABLE = frozenset(
     (
@@ -48,52 +50,58 @@ def smallest(search: Search, finding: Finding, plan: Plan, limit: float) -> Find
         plan: has the sizes that may change.
         limit: the share of the time until which cases are tried.
     """
-    case = finding.case
-    assert case is not None
-    is_smaller = True
-    while is_smaller:
-        is_smaller = False
-        for simpler in itertools.islice(_simpler(case, plan.given, plan.sizes), _MOST_SHRINKS):
+    assert finding.case is not None
+    known: dict[Case, Finding | None] = {finding.case: finding}
+
+    def shows(case: Case) -> bool:
+        if case not in known:
             if search.share() > limit:
-                break
-            out = search.runner.run(simpler)
-            if out.status == "wrong" and out.finding is not None and _is_same(out.finding, finding):
-                case, finding, is_smaller = simpler, out.finding, True
-                break
-    return finding
+                return False
+            out = search.runner.run(case)
+            found = out.finding if out.status == "wrong" else None
+            known[case] = found if found is not None and _is_same(found, finding) else None
+        return known[case] is not None
+
+    seed = str(search.request.seed)
+    case = first_of(_simpler(finding.case, plan), shows, _MOST_DRAWN, seed)
+    return finding if case is None else known[case] or finding
 
 
-def _simpler(case: Case, given: Case, sizes: Sizes) -> Iterator[Case]:
-    """Yield cases that are simpler than one, the simplest first.
+def _simpler(case: Case, plan: Plan) -> SearchStrategy[Case]:
+    """Return what draws cases whose parts are plain or as in one, with no size larger."""
+    from hypothesis import strategies as st
 
-    Args:
-        case: one that fails.
-        given: the case of the example.
-        sizes: those that may change.
-    """
-    count = len(case.layouts)
-    plain = ("contiguous",) * count
-    if case.way != "checked":
-        yield case.renamed(case.name, way="checked")
-    if case.layouts != plain:
-        yield case.renamed(case.name, layouts=plain)
-        for place, layout in enumerate(case.layouts):
-            if layout != "contiguous":
-                layouts = (*case.layouts[:place], "contiguous", *case.layouts[place + 1 :])
-                yield case.renamed(case.name, layouts=layouts)
-    if case.dtypes != given.dtypes:
-        yield case.renamed(case.name, dtypes=given.dtypes)
-    if case.values not in ("normal", "integers"):
-        yield case.renamed(case.name, values="normal")
-    if case.weights != "given":
-        yield case.renamed(case.name, weights="given")
-    for group in sizes.units:
-        now = size_of(case, group)
-        for size in dict.fromkeys((1, 2, 3, 4, now // 4, now // 2, 3 * now // 4, now - 1)):
-            if 0 < size < now:
-                yield with_size(case, group, size)
-    if case.values == "normal":
-        yield case.renamed(case.name, values="integers")
+    tied = {place for group in plan.sizes.apart for place in group.numbers}
+
+    @st.composite
+    def cases(draw: Callable[[Any], Any]) -> Case:
+        # Every second draw is the case itself, which Hypothesis then makes smaller.
+        is_same = draw(st.booleans())
+
+        def part(plain: Sequence[Any], failing: Any) -> Any:
+            options = [*itertools.takewhile(lambda one: one != failing, plain), failing]
+            last = len(options) - 1
+            return options[draw(st.integers(last if is_same else 0, last))]
+
+        made = case.renamed(
+            case.name,
+            way=part(["checked"], case.way),
+            layouts=tuple(part(["contiguous"], one) for one in case.layouts),
+            dtypes=part([plan.given.dtypes], case.dtypes),
+            weights=part(["given"], case.weights),
+            values=part(["integers", "normal"], case.values),
+            numbers=tuple(
+                number if place in tied else part([plan.given.numbers[place]], number)
+                for place, number in enumerate(case.numbers)
+            ),
+        )
+        for group in plan.sizes.apart:
+            now = size_of(case, group)
+            size = draw(st.integers(now if is_same else min(now, 1), now))
+            made = made if size == now else with_size(made, group, size)
+        return made
+
+    return cases()
 
 
 def _is_same(found: Finding, wanted: Finding) -> bool:

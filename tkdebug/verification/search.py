@@ -3,11 +3,10 @@
 Runs in the process of the candidate. The answer so far is handed out as it grows, so that a call
 that does not end loses nothing.
 
-Hypothesis does not search here. Which sizes there are is learned from the reference and from what
-the kernel refuses; what is tried next depends on branches and grids that were seen, and on what a
-case costs in the time that is left; a failing case becomes smaller by sizes, layouts, types and
-orders of programs. What is left for it, cases of a seed and shrinking, takes some 40 lines
-(`Plan.random`, `explain.smallest`), which keep a case one replayable record.
+Planned cases come first: which sizes there are is learned from the reference and from what the
+kernel refuses, and what is tried depends on branches and grids that were seen, and on costs.
+Hypothesis draws the random cases after them (`Plan.drawn`), and makes any failing case smaller
+(`explain.smallest`); each case stays one replayable record.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tkdebug.verification.oracle import (
     compare,
     tensors_in,
 )
-from tkdebug.verification.plan import Plan, Sizes
+from tkdebug.verification.plan import Plan, Sizes, first_of
 from tkdebug.verification.problem import (
     references,
 )
@@ -271,13 +270,17 @@ class Search:
             tricks.reach(self, plan)
         if self._is_wrong():
             return
-        left = most - len(planned)
-        for case in itertools.islice(plan.random(), number - 1, max(left, 0), count):
-            if self.share() > _SEARCH_SHARE:
-                return
-            if self._predicted_s(case) <= self.request.seconds * _DEAR_SHARE:
-                if self.is_over(case):
-                    return
+
+        def ends(case: Case) -> bool:
+            """Run a case, and return whether no more are needed: from then on, none is run."""
+            if self._is_wrong() or self.share() > _SEARCH_SHARE:
+                return True
+            is_dear = self._predicted_s(case) > self.request.seconds * _DEAR_SHARE
+            return not is_dear and self.is_over(case)
+
+        own_random = len(range(len(planned), most)[number - 1 :: count])
+        if own_random:
+            first_of(plan.drawn(), ends, own_random, f"{self.request.seed} {number}/{count}")
 
     def is_over(self, case: Case, share: float = _REFERENCE_SHARE) -> bool:
         """Run a case if there is time, and return whether the kernel is wrong by it.
