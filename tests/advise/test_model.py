@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from made_facts import FACTS, LOAD, streaming
+from made_facts import FACTS, LOAD, STORE, streaming
 
 from tkdebug.advice.facts import LineCode, LoopFacts, WaitFacts
 from tkdebug.advice.judging import judge
@@ -47,6 +47,16 @@ def test_a_grid_that_leaves_multiprocessors_idle_is_named(programs):
     # As many times as fast as multiprocessors are idle, less what memory and combining take.
     assert 1.3 < small.predicted_ns / small.better_ns < H100.sms / programs
     assert judge(streaming(programs), H100, 1).remarks[0].kind == "small-grid"
+
+
+@pytest.mark.parametrize(("line", "is_split"), [(LOAD, True), (STORE, False)])
+def test_waits_of_no_op_are_split_with_the_loop_in_whose_lines_they_are(line, is_split):
+    facts = streaming(22)
+    (loop,) = facts.loops
+    loops = (replace(loop, frames=frozenset({LOAD})),)
+    waits = (*facts.waits, WaitFacts("dependency", line, None, 128 * 2000.0))
+    small = remarks_on(replace(facts, loops=loops, waits=waits)).get("small-grid")
+    assert (small is not None and small.predicted_ns > 2 * small.better_ns) is is_split
 
 
 def test_rounds_that_need_each_other_are_not_split_over_programs():

@@ -199,12 +199,13 @@ class LoopFacts:
 
     Attributes:
         frame: its line.
-        op_ids: the ids of all Tile IR ops in it.
+        op_ids: the ids of all Tile IR ops in it, and its own.
         entries: how often programs come to it.
         rounds: the number of iterations each time.
-        is_counted: whether the number of rounds is known when the loop begins.
         needs_before: the place where an iteration computes a value that the next one needs, other
             than sums and extremes; None if iterations may be made in any order.
+        is_counted: whether the number of rounds is known when the loop begins.
+        frames: the lines of its ops.
     """
 
     frame: Frame
@@ -213,6 +214,11 @@ class LoopFacts:
     rounds: float
     needs_before: Frame | None
     is_counted: bool = True
+    frames: frozenset[Frame] = frozenset()
+
+    def has(self, wait: WaitFacts) -> bool:
+        """Whether a wait is of the loop; the line decides for an instruction of no op."""
+        return wait.op_id in self.op_ids or (wait.op_id is None and wait.frame in self.frames)
 
 
 # The kind of access to shared memory at the indices of a tl.gather.

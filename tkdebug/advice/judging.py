@@ -90,8 +90,9 @@ def _split(launch: Launch, parts: float) -> Work:
     loops = [loop for loop in launch.facts.loops if loop.needs_before is None]
     most = max((loop.rounds for loop in loops), default=1.0)
     parts = max(1.0, min(parts, most))
-    ids = frozenset().union(*(loop.op_ids for loop in loops))
-    work = without_waits(launch.work, lambda w: 1 - 1 / parts if w.op_id in ids else 0.0)
+    work = without_waits(
+        launch.work, lambda w: 1 - 1 / parts if any(loop.has(w) for loop in loops) else 0.0
+    )
     return replace(work, programs=max(1, round(work.programs * parts)))
 
 

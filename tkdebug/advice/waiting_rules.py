@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tkdebug.advice.facts import AccessFacts, KernelFacts, WaitFacts
+from tkdebug.advice.facts import AccessFacts, KernelFacts
 from tkdebug.advice.findings import (
     Finding,
     Launch,
@@ -222,16 +222,13 @@ def serial_loops(launch: Launch) -> Iterator[Finding]:
         if loop.needs_before is None or loop.rounds < _FEWEST_ROUNDS or facts.dots:
             continue
 
-        def of_loop(wait: WaitFacts) -> bool:
-            return wait.op_id in loop.op_ids  # noqa: B023
-
         gone = 1 - 1 / min(_AT_ONCE, loop.rounds)
         loads = [a for a in facts.accesses if a.op_id in loop.op_ids and a.kind == "load"]
         work = without_waits(
             _ahead(launch, loads, gone),
-            lambda w: gone if of_loop(w) and w.cause != "load" else 0.0,  # noqa: B023
+            lambda w: gone if loop.has(w) and w.cause != "load" else 0.0,  # noqa: B023
         )
-        cycles = sum(wait.cycles for wait in facts.waits if of_loop(wait)) * facts.programs
+        cycles = sum(wait.cycles for wait in facts.waits if loop.has(wait)) * facts.programs
         each_ns = cycles / (loop.rounds * loop.entries) / machine.clock_hz * 1e9
         message = (
             f"each of {loop.rounds:.4g} rounds of the loop needs what the one before has computed "

@@ -143,11 +143,12 @@ def loops(tile: Module, executions: Executions) -> Iterator[LoopFacts]:
             continue
         yield LoopFacts(
             frame=loop.location.frames[-1],
-            op_ids=frozenset(op.id for op in loop.walk() if op is not loop),
+            op_ids=frozenset(op.id for op in loop.walk()),
             entries=entered,
             rounds=executions.rounds_of_tile(loop) / entered,
             needs_before=_needs_before(loop),
             is_counted=scf.For.matches(loop),
+            frames=frozenset(op.location.frames[-1] for op in loop.walk() if op.location.frames),
         )
 
 
