@@ -59,6 +59,21 @@ def test_waits_of_no_op_are_split_with_the_loop_in_whose_lines_they_are(line, is
     assert (small is not None and small.predicted_ns > 2 * small.better_ns) is is_split
 
 
+def test_masks_that_a_test_leaves_are_none_in_a_grid_that_fills_the_gpu():
+    facts = streaming(16, rounds=1, blocks=8)
+    (load,) = facts.accesses
+    slow = {"issue": 70_000.0, "fp32": 70_000.0}
+    code = (LineCode(STORE, slow, {"slow-function": slow}, {"slow-function": 20.0}),)
+    half = replace(load, elements=load.elements // 2, footprint_bytes=load.footprint_bytes // 2)
+    whole = replace(facts, accesses=(load,), code=code)
+    masked = replace(facts, accesses=(half,), code=code, read_bytes=facts.read_bytes // 2)
+    gains = [
+        one.filled_ns / one.filled_better_ns
+        for one in (remarks_on(whole)["slow-function"], remarks_on(masked)["slow-function"])
+    ]
+    assert gains[1] == pytest.approx(gains[0], rel=0.1)
+
+
 def test_rounds_that_need_each_other_are_not_split_over_programs():
     facts = streaming(22)
     (loop,) = facts.loops

@@ -40,7 +40,7 @@ from tkdebug.advice.records import (
     Remark,
     ranked,
 )
-from tkdebug.advice.rules import RULES, look_at
+from tkdebug.advice.rules import MASKED_SHARE, RULES, look_at, widest_access
 
 # Launching alone takes a good part of a launch that is shorter.
 _SHORT_LAUNCH_S = 12e-6
@@ -241,7 +241,11 @@ def _remark(launch: Launch, finding: Finding, now: Times, launch_id: int) -> Rem
     """The remark on a finding, or None if it promises too little on this grid and on a full one."""
     least, machine = _LEAST_OF_KIND.get(finding.kind, LEAST_SPEEDUP), launch.machine
     better = Times(grid_s(finding.better, machine), steady_s(finding.better, machine))
-    if not now.is_small:
+    if now.is_small:
+        whole = [_of_whole_tiles(work, launch.facts) for work in (launch.work, finding.better)]
+        now_s, better_s = (steady_s(work, machine) for work in whole)
+        now, better = replace(now, filled_s=now_s), replace(better, filled_s=better_s)
+    else:
         # The grid's rounds are another matter, if it stays large.
         better_s = better.launched_s if better.is_small else better.filled_s
         now, better = Times(now.filled_s, now.filled_s), Times(better_s, better_s)
@@ -254,6 +258,25 @@ def _remark(launch: Launch, finding: Finding, now: Times, launch_id: int) -> Rem
         return None
     judged = LAUNCH if not now.is_small or (counts and launched >= filled) else FILLED
     return _made(launch, finding, now, better, judged, launch_id)
+
+
+def _of_whole_tiles(work: Work, facts: KernelFacts) -> Work:
+    """Return the work if masks let whole tiles through: a test's data do not fill them.
+
+    Instructions are those of whole tiles already. What leaves less than half is a remark's matter.
+    """
+    tile = widest_access(facts)
+    share = 1.0 if tile is None else tile.on_share
+    if not MASKED_SHARE <= share < 1:
+        return work
+    return replace(
+        work,
+        dram_bytes=work.dram_bytes / share,
+        l2_bytes=work.l2_bytes / share,
+        awaited_dram_bytes=work.awaited_dram_bytes / share,
+        awaited_l2_bytes=work.awaited_l2_bytes / share,
+        request_s=work.request_s / share,
+    )
 
 
 def _of_grid(

@@ -35,7 +35,7 @@ from tkdebug.advice.product_rules import broadcasting, small_products, tensor_co
 from tkdebug.advice.waiting_rules import atomics, barriers, occupancy, pipelining, serial_loops
 
 # A next power of two may leave up to half of a tile masked off.
-_MASKED_SHARE = 0.5
+MASKED_SHARE = 0.5
 _WARP = 32
 # Sectors of an access that masks leave next to nothing of.
 _ANY = 1e-9
@@ -188,14 +188,19 @@ def _is_chain(access: AccessFacts) -> bool:
     return access.in_loop and access.op_id in access.address_loads
 
 
+def widest_access(facts: KernelFacts) -> AccessFacts | None:
+    """Return the access with most elements, masked ones included; None if none is known."""
+    known = [a for a in facts.accesses if a.tile_elems > 1 and a.exact]
+    return max(known, key=lambda a: a.executions * a.tile_elems, default=None)
+
+
 def masked_off(launch: Launch) -> Iterator[Finding]:
     """Tiles that are mostly masked off, and products that are discarded."""
     facts, work = launch.facts, launch.work
-    known = [a for a in facts.accesses if a.tile_elems > 1 and a.exact]
-    if known:
-        widest = max(known, key=lambda a: a.executions * a.tile_elems)
+    widest = widest_access(facts)
+    if widest is not None:
         share = widest.on_share
-        if share < _MASKED_SHARE:
+        if share < MASKED_SHARE:
             kept = min(1.0, 2 * share)
             less = without_waits(work, lambda w: 1 - kept if w.cause in ON_CHIP else 0.0)
             less = replace(
