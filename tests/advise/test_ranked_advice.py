@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tkdebug.advice.judging import machine_of
 from tkdebug.advice.records import FILLED, LAUNCH, LaunchCost, Remark, ranked
 from tkdebug.instrument.analyses.advice import (
     AT_THE_ROOF,
@@ -18,12 +19,15 @@ from tkdebug.instrument.analyses.advice import (
     advice_of,
     compiled_by,
     launch_costs,
+    times_of,
     what_bounds,
 )
+from tkdebug.instrument.device_records import GpuState
 from tkdebug.instrument.home.model import model_of
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers.advice_formats import advice_json, advice_text
 from tkdebug.instrument.session import Session
+from tkdebug.knobs import KNOBS
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.tui.home.kernels import finding_row, next_steps
 from tkdebug.tui.home.sheet import RunIndex
@@ -110,6 +114,28 @@ def test_the_measured_time_has_to_be_at_the_roof_too(recorded, measured_ns, is_a
     for one in found:
         assert "87 % of the 55 us that Triton's code took" in one.message
         assert one.times == TRITON
+
+
+@pytest.mark.parametrize(
+    ("names", "machine"),
+    [
+        (("NVIDIA H200",), "H200 SXM"),
+        (("NVIDIA H200", "NVIDIA H100 PCIe"), "H100 SXM"),
+        ((), "H100 SXM"),
+        (("NVIDIA of tomorrow",), "H100 SXM"),
+    ],
+)
+def test_predictions_are_for_the_gpu_whose_times_weigh_kernels(recorded, names, machine):
+    states = [
+        GpuState(f"GPU-{n}", name, False, 1980, 3201, 0, 0, 41, 128_158)
+        for n, name in enumerate(names)
+    ]
+    with (
+        Session.open(recorded(COST, *states)) as session,
+        KNOBS.scope(advise_gpu=times_of(session).gpu),
+    ):
+        assert machine_of("sm_90a").name == machine
+        assert machine_of("sm_89").name == "L40S"
 
 
 def test_a_share_has_one_wording_and_one_order_in_all_places(recorded):

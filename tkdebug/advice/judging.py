@@ -11,6 +11,7 @@ from tkdebug.advice.findings import Finding, Launch, without_symptoms
 from tkdebug.advice.machines import (
     MACHINES,
     MEMORY_SHARE,
+    NAMED,
     Machine,
     fp32_flops_per_s,
     measured_machine,
@@ -41,6 +42,7 @@ from tkdebug.advice.records import (
     ranked,
 )
 from tkdebug.advice.rules import MASKED_SHARE, RULES, look_at, widest_access
+from tkdebug.knobs import KNOBS
 
 # Launching alone takes a good part of a launch that is shorter.
 _SHORT_LAUNCH_S = 12e-6
@@ -161,12 +163,15 @@ class RemarkPlugin:
 
 
 def machine_of(target: str) -> Machine | None:
-    """The GPU that predictions for an architecture are made for.
+    """Return the GPU that predictions for an architecture are made for, or None if unknown.
 
-    It is one whose ceilings were measured here, else one of that architecture by its data sheet.
+    It is the one that `advise_gpu` names; else one whose ceilings were measured here, else one of
+    that architecture by its data sheet.
     """
-    machine = MACHINES.get(target)
-    measured = None if machine is None else newest(target)
+    gpu = KNOBS.advise_gpu
+    machine = None if gpu is None else NAMED.get((target, gpu))
+    machine = machine or MACHINES.get(target)
+    measured = None if machine is None else newest(target, gpu)
     return machine if machine is None or measured is None else measured_machine(machine, measured)
 
 

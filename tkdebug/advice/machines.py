@@ -1,4 +1,4 @@
-"""The GPUs that predictions are made for: one for each architecture, by its data sheet or measured.
+"""The GPUs that predictions are made for: of each architecture one by default, or one by its name.
 
 Sources: NVIDIA's data sheets and white papers of the A100, A10, L40S and H100 (SXM); throughput of
 instructions: CUDA C++ Programming Guide, "Arithmetic Instructions" (results a cycle and
@@ -101,6 +101,24 @@ MACHINES: Mapping[str, Machine] = {
         {8: 1979e12, 16: 989e12, TF32_BITS: 494e12, 64: 67e12}, 0.62, _HOPPER, 256 << 10, 50 << 20,
     ),
 }  # fmt: skip
+# Others of these architectures, by the names that NVML gives them. Sources: NVIDIA's data sheets of
+# the H200 (SXM), H100 (PCIe) and A100 (40 GB).
+_A100_40GB = replace(MACHINES["sm_80"], name="A100 40 GB", dram_bytes_per_s=1.555e12)
+NAMED: Mapping[tuple[str, str], Machine] = {
+    ("sm_90a", "NVIDIA H200"): replace(
+        MACHINES["sm_90a"], name="H200 SXM", dram_bytes_per_s=4.8e12
+    ),
+    ("sm_90a", "NVIDIA H100 PCIe"): replace(
+        MACHINES["sm_90a"],
+        name="H100 PCIe",
+        sms=114,
+        dram_bytes_per_s=2.0e12,
+        l2_bytes_per_s=12e12,
+        tensor_flops={8: 1513e12, 16: 756e12, TF32_BITS: 378e12, 64: 51e12},
+    ),
+    ("sm_80", "NVIDIA A100-SXM4-40GB"): _A100_40GB,
+    ("sm_80", "NVIDIA A100-PCIE-40GB"): _A100_40GB,
+}
 
 
 FORMAT = 1
@@ -217,9 +235,14 @@ def read(path: Path) -> Ceilings:
     return found
 
 
-def newest(target: str) -> Ceilings | None:
-    """The newest measured ceilings of an architecture, or None if there are none."""
-    found = [ceilings for ceilings in _all() if ceilings.target == target]
+def newest(target: str, gpu: str | None = None) -> Ceilings | None:
+    """Return the newest measured ceilings of an architecture, or None if there are none.
+
+    Args:
+        target: the architecture.
+        gpu: the only name of a GPU that counts; None for all.
+    """
+    found = [one for one in _all() if one.target == target and gpu in (None, one.name)]
     return max(found, key=lambda one: one.date, default=None)
 
 

@@ -371,6 +371,12 @@ class Knobs(KnobSet):
         bool,
         "with cross_compile: interpreted launches are looked at for what would make them faster",
     )
+    advise_gpu = Knob["str | None"](
+        {"TKDEBUG_ADVISE_GPU": parse_target},
+        None,
+        (str, type(None)),
+        "with advise: the name of the GPU that predictions are made for, such as NVIDIA H200",
+    )
     override_arch = Knob["str | None"](
         {"TKDEBUG_OVERRIDE_ARCH": parse_target, "TRITON_OVERRIDE_ARCH": parse_target},
         None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,10 @@ class AdviseCommand(Command):
         check_answer(options.output, options.script.file)
         format_name = options.format or format_by_name(options.output, ANSWERS)
         times = None if options.times is None else _times(options.times)
-        with compiled_run(AskedRun.of(options, needs_code=True, advises=True)) as run:
+        asked = AskedRun.of(options, needs_code=True, advises=True)
+        if times is not None and times.gpu is not None:
+            asked = replace(asked, given={**asked.given, "advise_gpu": times.gpu})
+        with compiled_run(asked) as run:
             if options.kernel is not None:
                 run.session.narrow(run.session.kernel_names(options.kernel))
             advice = advice_of(run.session, times)

@@ -19,6 +19,7 @@ from tkdebug.advice.records import (
     Remark,
     ranked,
 )
+from tkdebug.instrument.device_records import GpuState
 from tkdebug.instrument.session import Session
 
 AT_THE_ROOF = "at-the-roof"
@@ -118,10 +119,12 @@ class Times:
     Attributes:
         by_kernel_ns: mean time of a launch by kernel.
         code: the compiler whose code was measured, by kernel.
+        gpu: the name of the GPU; None if it is unknown, or they were several.
     """
 
     by_kernel_ns: Mapping[str, float]
     code: Mapping[str, str]
+    gpu: str | None = None
 
 
 def advice_of(session: Session, times: Times | None = None) -> tuple[Advice, ...]:
@@ -164,9 +167,11 @@ def measured_ns(session: Session) -> dict[tuple[str, tuple[int, int, int]], floa
 def times_of(session: Session) -> Times:
     """Return the times of a run on a GPU, and whose code took them."""
     summaries = [one for one in session.kernel_summaries() if one.finished]
+    names = {recorded.event.name for recorded in session.records(GpuState)}
     return Times(
         {one.kernel: one.total_ns / one.finished for one in summaries},
         {kernel.name: compiled_by(kernel.stages) for kernel in session.kernels()},
+        names.pop() if len(names) == 1 else None,
     )
 
 
