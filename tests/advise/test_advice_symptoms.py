@@ -99,6 +99,17 @@ def test_rows_that_the_cache_does_not_hold_are_read_from_memory_again(rounds, is
     assert reread_bytes(load, facts, H100) == 0
 
 
+@pytest.mark.parametrize(("tensor", "is_kept"), [("x", True), ("y", False)])
+def test_what_programs_write_takes_room_from_what_they_read_again(tensor, is_kept):
+    facts = streaming(2640, rounds=2, blocks=8)
+    (load,) = facts.accesses
+    again = replace(load, op_id=5, frame=STORE, loaded_by=1)
+    # 33 MB are read by the programs that run, as much is written: in place, or beside them.
+    store = replace(load, op_id=6, kind="store", tensor=tensor)
+    facts = replace(facts, accesses=(load, again, store))
+    assert (reread_bytes(again, facts, H100) == 0) == is_kept
+
+
 def test_tiles_of_one_form_with_gaps_are_one_remark():
     facts = streaming(2640, blocks=8)
     (load,) = facts.accesses

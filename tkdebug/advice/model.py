@@ -150,13 +150,20 @@ def dram_bytes(access: AccessFacts) -> float:
 def reread_bytes(access: AccessFacts, facts: KernelFacts, machine: Machine) -> float:
     """Return the bytes that an access reads from memory again, since no cache has kept them.
 
-    Programs that run at the same time keep in the second-level cache what each has read before.
+    Programs that run at the same time keep in the second-level cache what each has read before, as
+    far as there is room beside all else that they read and write.
     """
     first = next((a for a in facts.accesses if a.op_id == access.loaded_by), None)
     if first is None or first is access:
         return 0.0
     running = min(facts.programs, machine.sms * max(1, facts.occupancy.blocks))
-    kept = running * first.footprint_bytes / facts.programs
+    read = {a.tensor for a in facts.accesses if a.kind == "load"}
+    touched = sum(
+        a.footprint_bytes
+        for a in facts.accesses
+        if a.loaded_by is None and (a.kind == "load" or a.tensor not in read)
+    )
+    kept = running * touched / facts.programs
     if kept <= machine.l2_bytes:
         return 0.0
     moved = access.executions * access.program_sectors * SECTOR_BYTES
