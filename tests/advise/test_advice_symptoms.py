@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from made_facts import DEF, LOAD, STORE, streaming
 
-from tkdebug.advice.facts import LineCode
+from tkdebug.advice.facts import DotFacts, LineCode
 from tkdebug.advice.findings import Finding, Launch, least, without_symptoms
 from tkdebug.advice.judging import judge
 from tkdebug.advice.machines import MACHINES
@@ -108,6 +108,27 @@ def test_what_programs_write_takes_room_from_what_they_read_again(tensor, is_kep
     store = replace(load, op_id=6, kind="store", tensor=tensor)
     facts = replace(facts, accesses=(load, again, store))
     assert (reread_bytes(again, facts, H100) == 0) == is_kept
+
+
+@pytest.mark.parametrize("width_bytes", [8, 16])
+def test_loads_that_are_split_for_a_product_rank_after_the_one_stage_that_keeps_them(width_bytes):
+    facts = streaming(2640)
+    (load,) = facts.accesses
+    dot = DotFacts(2, STORE, 1 << 30, "wgmma", 16, "f16", "", 1, (64, 64, 64), (1, None))
+    parts = replace(
+        load,
+        held_bytes=32,
+        sectors=2 * load.sectors,
+        lines=8 * load.lines,
+        width_bytes=width_bytes,
+    )
+    one_stage = replace(
+        facts, accesses=(parts,), dots=(dot,), why_not_pipelined={1: "num_stages is 1"}
+    )
+    found = kinds(one_stage)
+    assert found[0] == ("not-pipelined", LOAD.line)
+    # There is no wider access than 16 bytes.
+    assert ("narrow-access" in dict(found)) is (width_bytes == 8)
 
 
 def test_tiles_of_one_form_with_gaps_are_one_remark():

@@ -102,6 +102,7 @@ def narrow_accesses(launch: Launch) -> Iterator[Finding]:
             access.path == "registers"
             and access.kind != "atomic"
             and access.tile_elems >= 128
+            and access.width_bytes < access.possible_bytes
             and (access.is_split or (is_small(access) and is_dense(access)))
         )
 

@@ -16,7 +16,7 @@ from tkdebug.advice.findings import (
     share_of_program,
     without,
 )
-from tkdebug.advice.machines import Machine
+from tkdebug.advice.machines import LINE_BYTES, SECTOR_BYTES, Machine
 from tkdebug.advice.model import (
     ON_CHIP,
     Work,
@@ -39,6 +39,7 @@ _USUAL_AHEAD = 2
 # The fewest bytes of an asynchronous copy. Source: PTX ISA, "cp.async".
 _LEAST_COPY = 4
 _ONE_STAGE = "num_stages is 1"
+_SECTORS_OF_LINE = LINE_BYTES / SECTOR_BYTES
 # Rounds of a serial loop that a tile of an associative scan has at once, and as many as make one
 # worth it.
 _AT_ONCE, _FEWEST_ROUNDS = 16, 8
@@ -162,7 +163,8 @@ def _waiting_products(launch: Launch) -> Iterator[Finding]:
             f"load{of_tensors(*alike)}: each round of the loop waits for it before its product "
             f"begins, because {reason}{help_ if reason == _ONE_STAGE else _odd(alike)}"
         )
-        yield Finding(alike[0].frame, "not-pipelined", message, work)
+        symptoms = {"narrow-access": frozenset(a.frame for a in alike if a.is_split)}
+        yield Finding(alike[0].frame, "not-pipelined", message, work, 0.0, symptoms)
 
 
 def _why_waited_for(facts: KernelFacts, access: AccessFacts) -> str:
@@ -202,7 +204,14 @@ def _stages_fit(facts: KernelFacts, loads: list[AccessFacts]) -> bool:
 
 
 def _widened(work: Work, access: AccessFacts, machine: Machine) -> Work:
-    """Copies that run ahead are wide, too, if elements follow each other in memory."""
+    """Copies that run ahead are wide, too, if elements follow each other in memory.
+
+    Their threads need not hold what a product's operands do: each request fills its lines.
+    """
+    if access.is_split and access.width_bytes >= _LEAST_COPY:
+        again = max(0.0, access.lines - access.needed_sectors / _SECTORS_OF_LINE)
+        wavefronts = max(0.0, work.l1_wavefronts - again * access.executions)
+        return replace(work, l1_wavefronts=wavefronts)
     if access.width_bytes >= _LEAST_COPY or _runs(access) < _LEAST_COPY:
         return work
     fewer = access.requests * access.executions * (1 - access.width_bytes / 16)
