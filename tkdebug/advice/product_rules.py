@@ -32,7 +32,7 @@ def tensor_cores(launch: Launch) -> Iterator[Finding]:
             continue
         flops = sum(d.flops * d.passes for d in dots)
         bits = dot.bits if dot.bits <= 16 else 19
-        if dot.operands == "f64":
+        if dot.operands == "f64" or _has_few_rows(launch.facts, dot):
             continue
         peak = machine.tensor_flops.get(bits, machine.tensor_flops[16])
         best = flops / (peak * TENSOR_SHARE)
@@ -65,6 +65,15 @@ def tensor_cores(launch: Launch) -> Iterator[Finding]:
             l1_wavefronts=max(0.0, launch.work.l1_wavefronts - shared - loads),
         )
         yield Finding(frame, kind, message, work)
+
+
+def _has_few_rows(facts: KernelFacts, dot: DotFacts) -> bool:
+    """Whether the whole product has fewer rows than wgmma takes: no tile has more."""
+    columns = next((a for a in facts.accesses if a.op_id == dot.loads[1]), None)
+    if dot.unit != "mma" or columns is None or dot.tile[0] >= _WGMMA_ROWS:
+        return False
+    tiles = _read_again({columns.op_id: columns}, columns.op_id)
+    return dot.tile[0] * tiles < _WGMMA_ROWS
 
 
 def _operand_frames(facts: KernelFacts, dots: list[DotFacts]) -> set[Frame]:
