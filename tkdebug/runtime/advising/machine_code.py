@@ -27,7 +27,7 @@ from tkdebug.errors import Frame
 from tkdebug.linemap.code_flow import CodeLoop, Nest, indices_of, nest_of
 from tkdebug.linemap.line_table import Instruction, LineTable
 from tkdebug.linemap.warp_waits import Cause, Rounds, Step, Way, executed, waits
-from tkdebug.runtime.advising.executions import Executions
+from tkdebug.runtime.advising.executions import Executions, loops_around
 from tkdebug.runtime.advising.loops import RepeatedWork
 
 # The reduction of large arguments is most of their code, and seldom runs.
@@ -42,6 +42,8 @@ _SOME = 0.5
 INTEGER_DIVISION, FP64, SLOW_FUNCTION = "integer-division", "fp64", "slow-function"
 INT64, REPEATED, REDUCTION = "int64-arithmetic", "repeated-work", "reduction-in-loop"
 _PRECISE = names_of(tt.PreciseDivF, tt.PreciseSqrt, arith.RemF)
+# Functions that no special-function unit computes and no shorter form replaces at their precision.
+_ONE_FORM = frozenset(("erf", "erfc"))
 _LOCAL = ("local-load", "local-store")
 
 
@@ -395,12 +397,18 @@ def _held(op: Operation | None) -> int:
 def _slow(op: Operation) -> str:
     """Return the slow kind of an op; "" for none."""
     if arith.IntegerDivision.matches(op):
-        return INTEGER_DIVISION
+        return INTEGER_DIVISION if _is_repeated(op) else ""
     if _is_double(op):
         return FP64
     if _is_function(op):
         return SLOW_FUNCTION
     return INT64 if _is_wide_index(op) else ""
+
+
+def _is_repeated(op: Operation) -> bool:
+    """Whether an op is done more than once in a program: on a tile, or in a loop."""
+    is_tile = any(isinstance(value.type, TensorType) for value in op.results)
+    return is_tile or bool(loops_around(op))
 
 
 def _is_double(op: Operation) -> bool:
@@ -411,7 +419,11 @@ def _is_double(op: Operation) -> bool:
 
 
 def _is_function(op: Operation) -> bool:
-    return tt.ExternElementwise.matches(op) or op.name.startswith("math.") or op.name in _PRECISE
+    """Whether it computes a function that may have a cheaper form."""
+    extern = tt.ExternElementwise.cast(op)
+    if math.Erf.matches(op) or (extern is not None and extern.function in _ONE_FORM):
+        return False
+    return extern is not None or op.name.startswith("math.") or op.name in _PRECISE
 
 
 def _is_wide_index(op: Operation) -> bool:
