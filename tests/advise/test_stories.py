@@ -11,7 +11,10 @@ SOME = (
     *("outer_products", "first_of_eight", "tile_product", "windowed"),
 )
 PUBLISHED = ("low_ranks", "cumulatives")
-GOOD = ("log_softmax", "rope", "store_kv", "lookups", "layer_norm_grad", "matmul", "attention")
+GOOD = (
+    *("gelu", "bias_of_heads", "wide_attention", "log_softmax", "rope", "store_kv", "lookups"),
+    *("layer_norm_grad", "matmul", "attention"),
+)
 SMALL, REAL = 256, 4096
 
 pytestmark = pytest.mark.skipif(
@@ -78,3 +81,8 @@ def test_the_same_place_of_another_tensor_is_no_load_again_and_128_programs_no_s
     assert "redundant-load" not in kinds
     assert kinds[0] == "dependent-loads"
     assert "small-grid" in kinds
+
+
+def test_no_larger_tile_is_advised_for_a_product_of_16_rows():
+    told = corpus.run(corpus.SMALL_STORIES, "steps", SMALL)
+    assert [remark.kind for remark in told.remarks] == ["small-grid"]

@@ -279,7 +279,50 @@ def log_softmaxes(size):
     return lambda: log_softmax[(rows,)](x, out, cols, BLOCK=block, num_warps=warps)
 
 
+# Rows that fill three fifths of a block.
+@triton.jit
+def gelu(x, out, cols, BLOCK: tl.constexpr):
+    row, c = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    v = tl.load(x + row * cols + c, mask=c < cols, other=0.0).to(tl.float32)
+    y = 0.5 * v * (1 + tl.erf(v * 0.7071067811865476))
+    tl.store(out + row * cols + c, y.to(tl.float16), mask=c < cols)
+
+
+def gelus(size):
+    rows, cols, block = (size, 4096, 4096) if size > 1024 else (8, 640, 1024)
+    x, out = _halves(rows, cols), _halves(rows, cols)
+    return lambda: gelu[(rows,)](x, out, cols, BLOCK=block)
+
+
+# A program finds its token and head by a division, once.
+@triton.jit
+def bias_of_heads(x, bias, out, tokens, heads, D: tl.constexpr):
+    head, token = tl.program_id(0) % heads, tl.program_id(0) // heads
+    d = tl.arange(0, D)
+    v = tl.load(x + (token * heads + head) * D + d) + tl.load(bias + head * D + d)
+    tl.store(out + (head * tokens + token) * D + d, v)
+
+
+def head_biases(size):
+    tokens, heads = (size, 32) if size > 1024 else (32, 4)
+    x, out = _ones(tokens, heads, 128), _ones(heads, tokens, 128)
+    bias = _ones(heads, 128)
+    return lambda: bias_of_heads[(tokens * heads,)](x, bias, out, tokens, heads, D=128)
+
+
+# Heads of 256 whose two warpgroups share what is loaded: one computes while the other multiplies.
+def wide_attentions(size):
+    tokens, heads = (size // 4, 24) if size > 1024 else (256, 2)
+    q, k, v, out = (_halves(heads, tokens, 256) for _ in range(4))
+    return lambda: attention[(tokens // 128, heads)](
+        q, k, v, out, tokens, 0.09, BQ=128, BK=32, D=256, num_warps=8, num_stages=3
+    )
+
+
 CASES = {
+    "gelu": gelus,
+    "bias_of_heads": head_biases,
+    "wide_attention": wide_attentions,
     "log_softmax": log_softmaxes,
     "adamw": steps,
     "rope": ropes,

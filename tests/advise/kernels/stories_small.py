@@ -160,6 +160,51 @@ def conv_by_taps(
     tl.store(out + t[:, None] * cols + c[None, :], acc)
 
 
+# A step of a decoder: 16 rows times a matrix, whose long sums a few programs make.
+@triton.jit
+def decoder_step(x, w, out, n, k, M: tl.constexpr, N: tl.constexpr):  # <- small-grid
+    K: tl.constexpr = 128
+    m, c, d = tl.arange(0, M), tl.program_id(0) * N + tl.arange(0, N), tl.arange(0, K)
+    acc = tl.zeros((M, N), tl.float32)
+    for first in range(0, k, K):
+        a = tl.load(x + m[:, None] * k + (first + d)[None, :])
+        acc = tl.dot(a, tl.load(w + (first + d)[:, None] * n + c[None, :]), acc)
+    tl.store(out + m[:, None] * n + c[None, :], acc.to(tl.float16))
+
+
+# Weights of a byte that are cast before their product.
+@triton.jit
+def weights_of_a_byte(x, w, scale, out, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m, c = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
+    d = tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for first in range(0, k, BK):
+        a = tl.load(x + m[:, None] * k + (first + d)[None, :])  # <- not-pipelined
+        b = tl.load(w + (first + d)[:, None] * n + c[None, :])
+        acc = tl.dot(a, b.to(tl.float16), acc)
+    acc *= tl.load(scale + c)[None, :]
+    tl.store(out + m[:, None] * n + c[None, :], acc.to(tl.float16))
+
+
+# Attention of which one block of one warpgroup fits on a multiprocessor.
+@triton.jit
+def lone_warpgroup(q, k, v, o, n, M: tl.constexpr, N: tl.constexpr):  # <- low-occupancy-shared
+    D: tl.constexpr = 256
+    r, c, d = tl.program_id(0) * M + tl.arange(0, M), tl.arange(0, N), tl.arange(0, D)
+    base = tl.program_id(1) * n * D
+    x = tl.load(q + base + r[:, None] * D + d[None, :])
+    top, total = tl.full((M,), -float("inf"), tl.float32), tl.zeros((M,), tl.float32)
+    acc = tl.zeros((M, D), tl.float32)
+    for first in range(0, n, N):
+        s = tl.dot(x, tl.load(k + base + (first + c)[None, :] * D + d[:, None])) * 0.09
+        new = tl.maximum(top, tl.max(s, 1))
+        p, e = tl.exp2(s - new[:, None]), tl.exp2(top - new)
+        z = tl.load(v + base + (first + c)[:, None] * D + d[None, :])
+        acc = tl.dot(p.to(tl.float16), z, acc * e[:, None])
+        total, top = total * e + tl.sum(p, 1), new
+    tl.store(o + base + r[:, None] * D + d[None, :], (acc / total[:, None]).to(tl.float16))
+
+
 def _ones(*shape, dtype=torch.float32):
     return torch.ones(shape, dtype=dtype, device=DEVICE)
 
@@ -257,7 +302,33 @@ def taps(form, size):
     return lambda: conv_by_taps[grid](x, w, out, length, channels, cols, K=3, BL=128, BC=64)
 
 
+def steps(form, size):
+    n, k = 1024, 16384 if size > 1024 else 8192
+    x, w, out = _halves(16, k), _halves(k, n), _halves(16, n)
+    return lambda: decoder_step[(n // 64,)](x, w, out, n, k, M=16, N=64, num_warps=4, num_stages=3)
+
+
+def byte_weights(form, size):
+    n = 2048 if size > 1024 else 512
+    x, out, scale = _halves(n, n), _halves(n, n), _ones(n)
+    w = _ones(n, n, dtype=torch.int8)
+    return lambda: weights_of_a_byte[(n // 64, n // 64)](
+        x, w, scale, out, n, n, BM=64, BN=64, BK=64, num_warps=4, num_stages=1
+    )
+
+
+def warpgroups(form, size):
+    n, heads = (1024, 24) if size > 1024 else (256, 4)
+    q, k, v, o = (_halves(heads, n, 256) for _ in "qkvo")
+    return lambda: lone_warpgroup[(n // 64, heads)](
+        q, k, v, o, n, M=64, N=64, num_warps=4, num_stages=3
+    )
+
+
 CASES = {
+    "steps": steps,
+    "byte_weights": byte_weights,
+    "warpgroups": warpgroups,
     "taps": taps,
     "deltas": deltas,
     "causal_sums": causal_sums,
