@@ -145,6 +145,73 @@ def scale(x, s):
     assert "torch.testing.assert_close(o[" in text
 
 
+OVERLAPPING = (
+    HEAD
+    + """@triton.jit
+def shifted(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.store(out_ptr + offs, x + 1, mask=offs < n)
+
+
+numbers = torch.arange(1001, dtype=torch.float32, device="cuda")
+shifted[(8,)](numbers[:1000], numbers[1:], 1000, BLOCK=128)
+"""
+)
+UNWRITTEN = (
+    HEAD
+    + """@triton.jit
+def filled(out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, 1.0, mask=offs < n)
+
+
+@triton.jit
+def other(out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, 2.0, mask=offs < n)
+
+
+out, second = torch.empty(100, device="cuda"), torch.empty(100, device="cuda")
+filled[(1,)](out, 80, BLOCK=128)
+other[(1,)](second, 100, BLOCK=128)
+print(float(out.sum()))
+"""
+)
+NO_PROGRAMS = (
+    HEAD
+    + """@triton.jit
+def filled(out_ptr, BLOCK: tl.constexpr):
+    tl.store(out_ptr + tl.arange(0, BLOCK), 1.0)
+
+
+out = torch.empty(64, device="cuda")
+filled[(64 // 128,)](out, BLOCK=64)
+"""
+)
+
+
+def test_order_of_threads_is_looked_for_in_the_short_script(tmp_path):
+    answer, text = reproduced(tmp_path, "overlapping", OVERLAPPING)
+    assert (answer["kind"], answer["to"]["grid"]) == ("thread-order", [1, 1, 1])
+    assert "as_strided" in text
+
+
+def test_fault_that_is_found_after_another_launch_is_of_its_own_launch(tmp_path, capsys):
+    answer, text = reproduced(tmp_path, "unwritten", UNWRITTEN)
+    assert (answer["kind"], answer["kernel"]) == ("unwritten-output", "filled")
+    assert "def other" not in text
+    assert "<reproduction" not in capsys.readouterr().err
+
+
+def test_launch_without_programs_is_refused_by_that_reason(tmp_path, run_main):
+    script = tmp_path / "none.py"
+    script.write_text(NO_PROGRAMS)
+    status, _, err = run_main("reproduce", "-o", tmp_path / "short.py", script)
+    assert status == 2
+    assert "unwritten-output in filled: its launch has no programs" in err
+
+
 def test_script_without_a_fault_is_refused(tmp_path, run_main):
     script = tmp_path / "right.py"
     script.write_text(BOUND.replace("offs <= n", "offs < n"))

@@ -48,3 +48,17 @@ def test_what_follows_an_extent_changes_with_it():
     assert [launch.arguments[name] for name in ("n", "rows", "stride", "BLOCK")] == [24, 2, 12, 2]
     assert first.views["t0"] == View("a", (2, 12), (12, 1))
     assert torch.equal(first.memories["a"].data, torch.arange(24.0))
+
+
+def test_number_that_is_a_size_and_a_stride_changes_as_either():
+    memory = Memory("a", torch.float32, 8192, "saved", torch.arange(8192.0))
+    rows_of_a_slice = script(memory, shapes=[((64, 2), (128, 1))], number=128)
+    found = {one.launches[0].arguments["number"] for one in resized(rows_of_a_slice, 64, 2)}
+    assert found == {4, 128}
+
+
+def test_extent_of_an_expanded_tensor_is_resized():
+    memory = Memory("a", torch.float32, 12, "saved", torch.arange(12.0))
+    first, *_ = resized(script(memory, shapes=[((8, 12), (0, 1))]), 8, 2)
+    assert first.views["t0"] == View("a", (2, 12), (0, 1))
+    assert torch.equal(first.memories["a"].data, memory.data)

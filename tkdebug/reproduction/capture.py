@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from tkdebug.records.events import LaunchRecord
     from tkdebug.runtime.launch.requests import Grid
 
-# Inputs of one launch.
+# Launches whose inputs are kept, and their bytes.
+_MOST_KEPT = 16
 _MOST_BYTES = 2 << 30
 _COMPARISONS = ("assert_close", "allclose", "equal", "expect")
 # Launches of one chain: each wrote what the next one reads.
@@ -38,6 +39,10 @@ _MOST_LAUNCHES = 4
 
 class EnoughError(BaseException):
     """The launch was caught: the script need not go on."""
+
+
+class _NotCaughtError(Exception):
+    """The launches of a fault are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +98,27 @@ class Catcher:
 
     Args:
         is_wanted: whether a fault is the one.
+
+    Attributes:
+        caught: the fault; None before it was found.
+        spare: the first warning, for a script without errors.
+        seen: the other faults.
+        failure: why the launch of the fault could not be caught; "" if it was.
+        spare_failure: the same of the first warning.
     """
 
     def __init__(self, is_wanted: Callable[[Fault], bool]) -> None:
         self.caught: Caught | None = None
-        # Of the first warning, for a script without errors.
         self.spare: Caught | None = None
         self.seen: list[Fault] = []
         self.failure = ""
+        self.spare_failure = ""
         self._is_wanted = is_wanted
-        self._now: KeptLaunch | None = None
-        self._hook = Hook(fault=self._fault)
+        # By their ids, the oldest first: some faults are found when later launches have run.
+        self._kept: dict[int, KeptLaunch] = {}
+        self._too_large: set[int] = set()
+        # With `enter`, launches have ids.
+        self._hook = Hook(enter=lambda kernel, record: None, fault=self._fault)
 
     def __enter__(self) -> Catcher:
         self._before, HOOKS.debugger = HOOKS.debugger, self
@@ -113,7 +128,7 @@ class Catcher:
     def __exit__(self, *_: object) -> None:
         HOOKS.remove(self._hook)
         HOOKS.debugger = self._before
-        self._now = None
+        self._kept.clear()
 
     def launch(
         self, kernel: object, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None
@@ -123,7 +138,15 @@ class Catcher:
             raise EnoughError
         keeper = LaunchKeeper(None, _MOST_BYTES)
         keeper.launch(kernel, grid, values, record)
-        self._now = keeper.kept[0] if keeper.kept else None
+        number = 0 if record is None else record.id
+        if not keeper.kept:
+            self._too_large.add(number)
+            return False
+        self._kept[number] = keeper.kept[0]
+        while sum(one.size_bytes for one in self._kept.values()) > _MOST_BYTES or (
+            len(self._kept) > _MOST_KEPT
+        ):
+            del self._kept[next(iter(self._kept))]
         return False
 
     def _fault(self, fault: Fault) -> None:
@@ -131,29 +154,44 @@ class Catcher:
             return
         if not self._is_wanted(fault):
             self.seen.append(fault)
-            if self.spare is None and fault.is_open:
-                self.spare = self._caught(fault)
+            if self.spare is None and not self.spare_failure and fault.is_open:
+                self.spare, self.spare_failure = self._caught(fault)
             return
-        self.caught = self._caught(fault)
-        if self.caught is None:
-            self.failure = self.failure or "its launch has more than 2 GiB of inputs"
+        caught, failure = self._caught(fault)
+        self.caught, self.failure = caught, self.failure or failure
 
-    def _caught(self, fault: Fault) -> Caught | None:
-        if fault.kind == "mismatch":
-            return self._mismatch(fault)
-        if fault.kind == "compile-error":
-            made = _compiled(sys._getframe())  # noqa: SLF001
-            return Caught(fault, [made]) if made else None
-        return None if self._now is None else Caught(fault, [Made.of(self._now)])
+    def _caught(self, fault: Fault) -> tuple[Caught | None, str]:
+        """Return a fault with its launches; None without them, and the reason."""
+        try:
+            if fault.kind == "mismatch":
+                return self._mismatch(fault), ""
+            if fault.kind == "compile-error":
+                return Caught(fault, [_compiled(sys._getframe())]), ""  # noqa: SLF001
+            return Caught(fault, [Made.of(self._launch_of(fault))]), ""
+        except _NotCaughtError as error:
+            return None, f"{fault.kind} in {fault.kernel}: {error}"
 
-    def _mismatch(self, fault: Fault) -> Caught | None:
+    def _launch_of(self, fault: Fault) -> KeptLaunch:
+        number = fault.launch_id
+        if number in self._kept:
+            return self._kept[number]
+        if number in self._too_large:
+            raise _NotCaughtError(f"its launch has more than {_MOST_BYTES >> 30} GiB of inputs")
+        if not number:
+            raise _NotCaughtError("its launch has no programs, so that there is nothing to run")
+        raise _NotCaughtError(
+            f"it was found after too many other launches: the last {_MOST_KEPT} are kept, of at "
+            f"most {_MOST_BYTES >> 30} GiB"
+        )
+
+    def _mismatch(self, fault: Fault) -> Caught:
         launches = HOOKS.follower
         assert isinstance(launches, RememberedLaunches)
         assert launches.failed is not None
         comparison, _ = launches.failed
         found = written(comparison.actual, launches)
         if found is None:
-            return None
+            raise _NotCaughtError("no launch that is remembered wrote what was compared")
         frame = _frame_of(comparison.frames)
         reference, names = _reference(frame) if frame is not None else ("", {})
         try:
@@ -164,8 +202,7 @@ class Catcher:
             made = [_made(one, memory) for one in chain]
             stored = _last_store(comparison, chain, found.tensor)
         except (GoneError, OutOfTimeError) as error:
-            self.failure = str(error) or "the launch alone takes too long"
-            return None
+            raise _NotCaughtError(str(error) or "the launch alone takes too long") from error
         tensor = _on(found.tensor, memory)
         names = {
             name: _on(value, memory) if isinstance(value, Tensor) else value
@@ -180,13 +217,17 @@ def other_options(options: dict[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name, value in usual.items() if options[name] != value}
 
 
-def _compiled(frame: FrameType | None) -> Made | None:
-    """Return the launch whose kernel is being compiled, by the frames of the call."""
+def _compiled(frame: FrameType | None) -> Made:
+    """Return the launch whose kernel is being compiled, by the frames of the call.
+
+    Raises:
+        _NotCaughtError: it is compiled for no launch.
+    """
     run = JITFunction._run_interpreted.__code__  # noqa: SLF001
     while frame is not None and frame.f_code is not run:
         frame = frame.f_back
     if frame is None:
-        return None
+        raise _NotCaughtError("it was compiled for no launch")
     held = frame.f_locals
     grid = held["grid"]
     if callable(grid):

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from tkdebug.causes.rerun import Budget, OutOfTimeError, deadline
 from tkdebug.errors import error_text
+from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
 from tkdebug.interpreter.launch import run_module
 from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.records.events import Fault, LaunchRecord
@@ -124,11 +125,13 @@ class Judge:
         try:
             with contextlib.redirect_stderr(quiet), contextlib.redirect_stdout(quiet):
                 exec(compile(text, name, "exec"), ran.names)
+                HELD_GAPS.end()  # what a script leaves unwritten is known at its end
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             ran.error = error.with_traceback(None)
         finally:
+            HELD_GAPS.forget()
             HOOKS.remove(hook)
             HOOKS.debugger = before
             linecache.cache.pop(name, None)
@@ -150,6 +153,7 @@ class Judge:
             kernel.name,
             arguments=dict(zip(names, values, strict=True)),
             observers=deadline(self._one, kernel.module),
+            compiled=kernel.compiled_facts(values),
         )
         return True
 

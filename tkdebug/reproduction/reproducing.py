@@ -162,7 +162,8 @@ class Reproducer:
         shown = "; ".join(reasons[:3])
         raise NotReproducedError(
             f"{shown_path(fault.file or '')}:{fault.line}: {fault.kind} in {fault.kernel}: its "
-            f"launch alone does not show it: {shown}; what is before it in the script matters"
+            f"launch alone does not show it: {shown}; what is before or after it in the script "
+            "matters"
         )
 
     def _beginnings(self, script: Script) -> Iterator[Script]:

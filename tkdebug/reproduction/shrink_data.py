@@ -256,19 +256,40 @@ def resized(script: Script, old: int, new: int) -> Iterator[Script]:
         changed.setdefault(math.prod(view.shape), math.prod(made.shape))
     extents = {extent for view in views.values() for extent in view.shape}
     quantities = {**{extent: extent for extent in extents}, **changed}
+    strides: dict[int, int] = {}
     for name, made in views.items():
         for before, after in zip(script.views[name].strides, made.strides, strict=True):
             if before > 1:
-                changed.setdefault(before, after)
-    changed.pop(1, None)
+                strides.setdefault(before, after)
     memories = {}
     for memory in script.memories.values():
         own = {name: view for name, view in views.items() if view.memory == memory.name}
         memories[memory.name] = _resized_memory(memory, script.views, own)
+    resized_data = replace(script, views={**script.views, **views}, memories=memories)
+    # A number may be a size as well as a stride, such as that of the rows of a slice.
+    sizes_first, strides_first = {**strides, **changed}, {**changed, **strides}
+    yield from _with_numbers(resized_data, sizes_first, quantities, old, new)
+    if strides_first != sizes_first:
+        yield from _with_numbers(resized_data, strides_first, quantities, old, new)
+
+
+def _with_numbers(
+    script: Script, changed: dict[int, int], quantities: Mapping[int, int], old: int, new: int
+) -> Iterator[Script]:
+    """Yield a script whose numbers follow its tensors, with the grids that may follow.
+
+    Args:
+        script: with tensors that are resized already.
+        changed: numbers that follow, with what they become.
+        quantities: what an axis of a grid may count.
+        old: the extent that was resized.
+        new: what it is now.
+    """
+    changed.pop(1, None)
     each = [
         list(_resized_launch(launch, changed, quantities, old, new)) for launch in script.launches
     ]
-    resized_data = replace(script, views={**script.views, **views}, memories=memories)
+    resized_data = script
     if script.check is not None:
         resized_data = replace(
             resized_data,
@@ -316,11 +337,22 @@ def _resized_memory(memory: Memory, before: Mapping[str, View], own: Mapping[str
     data = memory.data[:size].clone()
     if len(own) == 1 and size <= memory.size:
         ((name, view),) = own.items()
-        kept = tuple(slice(0, extent) for extent in view.shape)
         was = before[name]
-        whole = memory.data.as_strided(was.shape, was.strides, was.offset)
-        data.as_strided(view.shape, view.strides, view.offset).copy_(whole[kept])
+        if not (_overlaps_itself(view) or _overlaps_itself(was)):
+            kept = tuple(slice(0, extent) for extent in view.shape)
+            whole = memory.data.as_strided(was.shape, was.strides, was.offset)
+            data.as_strided(view.shape, view.strides, view.offset).copy_(whole[kept])
     return replace(memory, size=size, data=data)
+
+
+def _overlaps_itself(view: View) -> bool:
+    """Whether two indices of a view may be one element, as in an expanded tensor."""
+    reach = 0
+    for stride, extent in sorted(zip(view.strides, view.shape, strict=True)):
+        if extent > 1 and stride <= reach:
+            return True
+        reach += (extent - 1) * stride
+    return False
 
 
 def _resized_launch(

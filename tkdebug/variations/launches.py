@@ -57,6 +57,11 @@ class KeptLaunch:
         """The kernel's name."""
         return self.kernel.name
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of all its memory."""
+        return _size_bytes(self.values)
+
     def fresh(self, fill: Fill | None = None) -> tuple[Any, ...]:
         """Return the values on copies of all memory.
 

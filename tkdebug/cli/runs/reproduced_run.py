@@ -90,6 +90,7 @@ def _caught(
     program: Program, wanted: _Wanted, options: argparse.Namespace
 ) -> tuple[Caught, Script]:
     from tkdebug import compat
+    from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
     from tkdebug.reproduction.building import begun
     from tkdebug.reproduction.capture import Catcher
 
@@ -101,6 +102,7 @@ def _caught(
     with scope, installed, quotable(program), Catcher(wanted.is_it) as catcher:
         with stdout_to_stderr():
             status = run_program(program).exit_status
+            HELD_GAPS.end()  # while faults are heard
         caught = catcher.caught or (catcher.spare if wanted.takes_warnings else None)
         if caught is not None:
             # What modules the script knows is known while they are in place.
@@ -110,8 +112,9 @@ def _caught(
 
 def _nothing(script: str, catcher: Catcher, wanted: _Wanted, status: int) -> UsageError:
     """Return why there is nothing to reproduce."""
-    if catcher.failure:
-        return UsageError(f"{script}: {wanted.text}: {catcher.failure}")
+    failure = catcher.failure or (catcher.spare_failure if wanted.takes_warnings else "")
+    if failure:
+        return UsageError(f"{script}: {failure}")
     if status == INTERRUPTED_STATUS:
         return ScriptEndedError(f"{script}: it was interrupted before {wanted.text}", status)
     seen = ", ".join(dict.fromkeys(f"{one.kind} in {one.kernel}" for one in catcher.seen))

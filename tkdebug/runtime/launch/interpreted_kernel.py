@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.compiler.ir import Module, SourceLocation
     from tkdebug.interpreter.launch_profile import LaunchProfile
+    from tkdebug.interpreter.observers import CompiledFacts
     from tkdebug.interpreter.scheduler import Room
     from tkdebug.runtime.advising.launches import Advisor
     from tkdebug.runtime.compile.native_compilation import NativeCompilation
@@ -171,7 +172,6 @@ class InterpretedKernel(CompiledKernel):
         self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None, is_reported: bool
     ) -> None:
         from tkdebug.interpreter.launch import run_module
-        from tkdebug.interpreter.observers import CompiledFacts
 
         refuse_unfit_tensors(self.name, self.src.fn.arg_names, values)
         if (HOOKS.debugger is not None or self.breakpoints) and is_reported:
@@ -194,14 +194,18 @@ class InterpretedKernel(CompiledKernel):
             is_reported=is_reported,
             arguments=arguments,
             observers=[one for one in (profile, watcher) if one is not None],
-            compiled=CompiledFacts(
-                lambda: self._room(values), lambda: self._order_of_threads(values)
-            ),
+            compiled=self.compiled_facts(values),
         )
         if watcher is not None:
             hand_out(watcher.seen(), watcher.launch, lambda: self._as_instrumented(values))
         if profile is not None and self._compilation is not None:
             self._advisor.launched(profile, self._compilation, grid, launch_id)
+
+    def compiled_facts(self, values: tuple[Any, ...]) -> CompiledFacts:
+        """Return facts about the kernel as a GPU would run it, which are found when asked for."""
+        from tkdebug.interpreter.observers import CompiledFacts
+
+        return CompiledFacts(lambda: self._room(values), lambda: self._order_of_threads(values))
 
     def _room(self, values: tuple[Any, ...]) -> Room:
         """Return the room of a GPU for programs of a launch with `values`."""
