@@ -299,6 +299,66 @@ def test_nothing_is_written_outside_of_the_folder(folder):
     anyio.run(main)
 
 
+@pytest.mark.parametrize(
+    ("target", "script"),
+    [
+        ("sub/run.tkd", "linked.py"),
+        ("sub/run.tkd", "../rows.py"),
+        ("sub/run.tkd", "http.server"),
+        ("sub/run.tkd", "-c"),
+        ("answer.json", "/elsewhere/kernel.py"),
+        ("answer.json", "sub/linked.py"),
+        ("rows.json", ""),
+    ],
+)
+def test_nothing_from_outside_of_the_folder_is_reproduced(folder, tmp_path_factory, target, script):
+    outside = tmp_path_factory.mktemp("outside") / "linked.py"
+    outside.write_text("")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "linked.py").symlink_to(outside)
+    (folder / "sub" / "run.tkd").write_text("")
+    (folder / "answer.json").write_text(json.dumps({"file": script}))
+    (folder / "rows.json").write_text("[1")
+    message = call_with_model(folder, {"script": script}, {"target": target})
+    assert message.startswith("target: ")
+
+
+def test_tensors_of_a_short_script_are_not_written_through_a_link(folder):
+    (folder / ".tkdebug").mkdir()
+    (folder / ".tkdebug" / "rows_short.safetensors").symlink_to("/elsewhere/weights")
+    assert "a link to elsewhere" in call_with_model(folder, {}, {"target": "rows.py"})
+
+
+def test_folder_of_the_tools_that_is_a_file_is_said(folder):
+    (folder / ".tkdebug").write_text("")
+    assert ".tkdebug: cannot be made" in call_with_model(folder, {}, {"target": "rows.py"})
+
+
+def test_number_of_no_fault_is_refused_as_faults_counts(folder):
+    (folder / "run.tkd").write_text("")
+    message = call_with_model(folder, {"script": "rows.py"}, {"target": "run.tkd", "fault": 1})
+    assert message == "fault: got 1, expected a number that `faults` has; the run has 1"
+
+
+def call_with_model(folder, run, arguments):
+    """Call `reproduce` where a session has a fault and that run; return what it is refused by."""
+    model = json.dumps({"run": run, "faults": [{}]})
+
+    async def main():
+        started = []
+
+        def command(*words):
+            started.append(words[0])
+            return [sys.executable, "-c", f"print({model!r})"]
+
+        async with desk_of(folder, command) as desk, Client(server_of(desk)) as client:
+            (content,) = (await client.call_tool("reproduce", arguments)).content
+        assert set(started) <= {"report"}
+        return json.loads(content.text)["error"]["message"]
+
+    return anyio.run(main)
+
+
 # As the debugger's, but that each answer is its question.
 ECHO = """
 echo '{"event": "begin"}'

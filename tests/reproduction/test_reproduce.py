@@ -212,6 +212,21 @@ def test_launch_without_programs_is_refused_by_that_reason(tmp_path, run_main):
     assert "unwritten-output in filled: its launch has no programs" in err
 
 
+def test_recorded_run_with_warnings_alone_is_reproduced_by_its_first(tmp_path, run_main):
+    script, session = tmp_path / "unwritten.py", tmp_path / "run.tkd"
+    script.write_text(UNWRITTEN)
+    assert run_main("run", "--no-tui", "-o", session, script)[0] == 0
+    answer, _ = reproduced(tmp_path, "unwritten", UNWRITTEN, target=str(session))
+    assert (answer["kind"], answer["kernel"]) == ("unwritten-output", "filled")
+
+
+@pytest.mark.parametrize("words", [["answer.json", "--flag"], ["--fault", "2", "answer.json"]])
+def test_answer_of_verify_takes_no_arguments_and_no_number(tmp_path, run_main, words):
+    words = [str(tmp_path / word) if word.endswith("json") else word for word in words]
+    status, _, err = run_main("reproduce", "-o", tmp_path / "short.py", *words)
+    assert (status, "is an answer of verify" in err) == (2, True)
+
+
 def test_script_without_a_fault_is_refused(tmp_path, run_main):
     script = tmp_path / "right.py"
     script.write_text(BOUND.replace("offs <= n", "offs < n"))

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import anyio.to_thread
 
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.findings.fault_kinds import fault_kinds
@@ -14,8 +19,10 @@ from tkdebug.mcp_server.children import Finished, replay_of
 from tkdebug.mcp_server.desk import USUAL_SECONDS, Call, Desk, script_words, target_words
 from tkdebug.mcp_server.parameters import Parameter
 from tkdebug.mcp_server.recorded_tools import basis_of, fault_item, run_facts
+from tkdebug.process.named_files import read_text
 
 _KEPT_LINES = 40
+_MOST_ANSWER_BYTES = 16 << 20
 _FOLDER = ".tkdebug"
 # No second command of the debugger's.
 ONE_COMMAND = r"(?:(?!;;).)+"
@@ -107,11 +114,16 @@ PASSES = (
 LINES = (TARGET, ARGS, KERNEL, LINE, SECONDS)
 ADVISE = (TARGET, ARGS, KERNEL, SECONDS)
 REPRODUCE = (
-    TARGET,
+    replace(
+        TARGET,
+        help="a Python script, a recorded run.tkd, whose script is run for it, or an answer.json "
+        "of `tkdebug verify --format json`",
+    ),
     ARGS,
     Parameter(
         "fault",
-        "the number of the fault, as `faults` has it; by default the first that fails the run",
+        "the number of the fault, as `faults` has it; by default the first that fails the run, "
+        "else the first warning",
         "integer",
         low=0,
         high=10**6,
@@ -164,8 +176,7 @@ async def run(desk: Desk, call: Call) -> Answer:
     given = call.given
     session = given.get("session")
     if session is None:
-        session = desk.folder.inside(f"{_FOLDER}/{given['script'].stem}.tkd")
-        session.parent.mkdir(exist_ok=True)
+        session = _own_file(desk, f"{given['script'].stem}.tkd")
     for watch in given.get("watch", ()):
         desk.folder.inside(watch.partition(":")[0])
     before = session.stat().st_mtime_ns if session.exists() else None
@@ -229,10 +240,17 @@ async def reproduce(desk: Desk, call: Call) -> Answer:
     target, fault = call.given["target"], call.given.get("fault")
     end = target_words(desk, call)
     if target.suffix == ".tkd":
-        run_of = (await desk.model(call, target))["run"]
-        _refuse_elsewhere(desk, str(run_of.get("script") or ""))
-    short = desk.folder.inside(f"{_FOLDER}/{target.stem}_short.py")
-    short.parent.mkdir(exist_ok=True)
+        model = await desk.model(call, target)
+        _refuse_elsewhere(desk, target, str(model["run"].get("script") or ""))
+        faults = len(model.get("faults", ()))
+        if fault is not None and fault >= faults:
+            raise UsageError(
+                f"fault: got {fault}, expected a number that `faults` has; the run has {faults}"
+            )
+    elif target.suffix == ".json":
+        await anyio.to_thread.run_sync(_refuse_case_elsewhere, desk, target)
+    short = _own_file(desk, f"{target.stem}_short.py")
+    _own_file(desk, f"{target.stem}_short.safetensors")  # its tensors
     seconds = call.given.get("seconds", USUAL_SECONDS)
     words = ["reproduce", "--errors=json", "--format=json", f"--output={desk.folder.word(short)}"]
     words += [f"--budget={max(1, seconds // 3)}", *call.words_of("check")]
@@ -246,16 +264,59 @@ async def reproduce(desk: Desk, call: Call) -> Answer:
     return Answer("interpreted", data["command"], evidence, facts, items)
 
 
-def _refuse_elsewhere(desk: Desk, script: str) -> None:
+def _own_file(desk: Desk, name: str) -> Path:
+    """Return a file to write in the folder for what tools write, which is made.
+
+    Raises:
+        UsageError: it lies elsewhere, by a link, or there is no such folder.
+    """
+    path = desk.folder.inside(f"{_FOLDER}/{name}")
+    try:
+        path.parent.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{_FOLDER}: cannot be made ({error.strerror})") from error
+    return path
+
+
+def _refuse_elsewhere(desk: Desk, session: Path, script: str) -> None:
     """Refuse a recorded run whose script would be run from elsewhere.
 
     Raises:
         UsageError: it lies outside of the folder.
     """
+    shown = desk.folder.shown(script)
+    beside = os.path.join(os.path.dirname(desk.folder.word(session)), shown)
+    module = shown.replace(".", "/")
+    # As `tkdebug reproduce` looks for it: here, beside the session, and as a module.
+    names = (shown, beside, f"{module}.py", f"{module}/__main__.py")
     try:
-        desk.folder.inside(desk.folder.shown(script))
+        for name in names:
+            if desk.folder.inside(name).is_file():
+                return
     except UsageError as error:
         raise UsageError(f"target: its script: {error}") from None
+    raise UsageError(
+        f"target: got a run of {script[:80]!r}, expected one of a script in the folder of the "
+        "server; give the script itself"
+    )
+
+
+def _refuse_case_elsewhere(desk: Desk, answer: Path) -> None:
+    """Refuse an answer of `verify` about a kernel elsewhere.
+
+    Raises:
+        UsageError: the kernel's file lies outside of the folder, or the answer cannot be read.
+    """
+    try:
+        file = json.loads(read_text(answer, _MOST_ANSWER_BYTES))["file"]
+        desk.folder.inside(desk.folder.shown(str(file)))
+    except UsageError as error:
+        raise UsageError(f"target: its kernel: {error}") from None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UsageError(
+            f"target: got no answer of `tkdebug verify --format json` ({type(error).__name__}), "
+            "expected one, a script or a recorded run"
+        ) from error
 
 
 async def passes(desk: Desk, call: Call) -> Answer:
@@ -374,7 +435,7 @@ async def _json_of(desk: Desk, call: Call, words: list[str]) -> Any:
 
 def _target_of(desk: Desk, call: Call) -> dict[str, object]:
     target = call.given["target"]
-    what = "session" if target.suffix == ".tkd" else "script"
+    what = {".tkd": "session", ".json": "answer"}.get(target.suffix, "script")
     return {what: desk.folder.word(target)}
 
 

@@ -54,7 +54,7 @@ class ReproduceCommand(Command):
             type=positive_count,
             metavar="N",
             help="the fault of that number among those of the run, in the order of its report; by "
-            "default the first that fails it",
+            "default the first that fails it, else the first warning",
         )
         parser.add_argument(
             "--budget",

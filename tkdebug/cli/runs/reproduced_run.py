@@ -130,6 +130,13 @@ def _asked(options: argparse.Namespace) -> tuple[Program, _Wanted]:
     """Return the program to run, and the fault to look for."""
     file = options.script.file
     if file is not None and file.suffix == ".json":
+        if options.script.argv:
+            argv = " ".join(options.script.argv)
+            raise UsageError(f"{argv}: {file} is an answer of verify, which takes no arguments")
+        if options.fault is not None:
+            raise UsageError(
+                f"--fault {options.fault}: {file} is an answer of verify; leave it out"
+            )
         return _asked_case(file)
     if file is None or not is_session(file):
         return program_of(options.script), _numbered(options.fault)
@@ -176,10 +183,14 @@ def _chosen(faults: list[Fault], number: int | None, file: Path) -> Fault:
         if number > len(faults):
             raise UsageError(f"--fault {number}: {file} has {counted(len(faults), 'fault')}")
         return faults[number - 1]
-    failing = [fault for fault in faults if fault.fails]
-    if not failing:
-        raise UsageError(f"{file}: no fault fails this run; --fault N names one of {len(faults)}")
-    return failing[0]
+    found = [fault for fault in faults if fault.fails] or [one for one in faults if one.is_open]
+    if found:
+        return found[0]
+    if not faults:
+        raise UsageError(f"{file}: the run has no fault; give one that has, or a script")
+    raise UsageError(
+        f"{file}: comments and the baseline cover each fault; --fault N names one of {len(faults)}"
+    )
 
 
 def _is_same(found: Fault, fault: Fault) -> bool:
