@@ -11,6 +11,7 @@ from marked_lines import line_of
 from mismatched_kernels import mismatch
 
 import tkdebug
+from tkdebug.causes.launches import REMEMBERED, Launched, RememberedLaunches
 from tkdebug.compat.around_torch.failed_comparisons import watch_failures
 from tkdebug.knobs import scope
 
@@ -258,6 +259,15 @@ def test_an_argument_that_was_freed_is_said(faults, large):
     with pytest.raises(AssertionError):
         torch.testing.assert_close(out, want)
     assert "an argument of the launch was freed since" in mismatch(faults).hint
+
+
+def test_forgotten_launches_keep_no_copies():
+    launches = RememberedLaunches()
+    given, grid = (torch.ones(4),), (77, 1, 1)
+    for _ in range(REMEMBERED + 10):
+        launches.ended(None, grid, given, 0, launches.begins(given))
+    found = (one for one in gc.get_objects() if isinstance(one, Launched))
+    assert sum(one.grid is grid for one in found) == REMEMBERED
 
 
 def test_a_temporary_argument_is_kept_where_that_is_asked_for(faults):

@@ -212,6 +212,9 @@ class RememberedLaunches:
         # Arguments that are to be kept are not freed either.
         held = values if KNOBS.cause else tuple(map(_held, values))
         launched = Launched(interpreted, grid, launch_id, held, before)
+        if len(self._launches) == REMEMBERED and self._keeping:
+            if self._launches[0] is self._keeping[0]:
+                self._kept_bytes -= _bytes_in(self._keeping.popleft().before)
         self._launches.append(launched)
         self.total += 1
         if before and not KNOBS.cause:
