@@ -281,7 +281,7 @@ def occupancy(launch: Launch) -> Iterator[Finding]:
         faster = steady_s(launch.work, launch.machine) / steady_s(work, launch.machine)
         if is_of_registers or faster < _LEAST_OF_PRODUCTS:
             return
-    frame = facts.fullest if is_of_registers and facts.fullest is not None else facts.frame
+    frame = (facts.fullest if is_of_registers else _largest_copy(facts)) or facts.frame
     ways = (
         f"a loop over parts of the tile of {facts.widest_tile} elements, which is in registers "
         f"here, or more warps than {facts.num_warps} to hold it"
@@ -295,6 +295,13 @@ def occupancy(launch: Launch) -> Iterator[Finding]:
     )
     kind = "low-occupancy-registers" if is_of_registers else "low-occupancy-shared"
     yield Finding(frame, kind, message, work)
+
+
+def _largest_copy(facts: KernelFacts) -> Frame | None:
+    """Return the line of the copy that most of shared memory is for, or None if there is none."""
+    copies = [a for a in facts.accesses if a.kind == "load" and a.path != "registers"]
+    worst = max(copies, key=lambda a: a.tile_elems * a.element_bytes, default=None)
+    return None if worst is None else worst.frame
 
 
 def _blocks(count: int) -> str:

@@ -312,7 +312,7 @@ def head_biases(size):
 
 # Heads of 256 whose two warpgroups share what is loaded: one computes while the other multiplies.
 def wide_attentions(size):
-    tokens, heads = (size // 4, 24) if size > 1024 else (256, 2)
+    tokens, heads = (size // 4, 33) if size > 1024 else (256, 2)
     q, k, v, out = (_halves(heads, tokens, 256) for _ in range(4))
     return lambda: attention[(tokens // 128, heads)](
         q, k, v, out, tokens, 0.09, BQ=128, BK=32, D=256, num_warps=8, num_stages=3

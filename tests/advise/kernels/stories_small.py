@@ -188,7 +188,7 @@ def weights_of_a_byte(x, w, scale, out, n, k, BM: tl.constexpr, BN: tl.constexpr
 
 # Attention of which one block of one warpgroup fits on a multiprocessor.
 @triton.jit
-def lone_warpgroup(q, k, v, o, n, M: tl.constexpr, N: tl.constexpr):  # <- low-occupancy-shared
+def lone_warpgroup(q, k, v, o, n, M: tl.constexpr, N: tl.constexpr):
     D: tl.constexpr = 256
     r, c, d = tl.program_id(0) * M + tl.arange(0, M), tl.arange(0, N), tl.arange(0, D)
     base = tl.program_id(1) * n * D
@@ -196,7 +196,8 @@ def lone_warpgroup(q, k, v, o, n, M: tl.constexpr, N: tl.constexpr):  # <- low-o
     top, total = tl.full((M,), -float("inf"), tl.float32), tl.zeros((M,), tl.float32)
     acc = tl.zeros((M, D), tl.float32)
     for first in range(0, n, N):
-        s = tl.dot(x, tl.load(k + base + (first + c)[None, :] * D + d[:, None])) * 0.09
+        y = tl.load(k + base + (first + c)[None, :] * D + d[:, None])  # <- low-occupancy-shared
+        s = tl.dot(x, y) * 0.09
         new = tl.maximum(top, tl.max(s, 1))
         p, e = tl.exp2(s - new[:, None]), tl.exp2(top - new)
         z = tl.load(v + base + (first + c)[:, None] * D + d[None, :])
