@@ -17,7 +17,9 @@ from tkdebug.terminal.text import visible, visible_line
 
 MAX_NAMED = 20
 ERROR_SCHEMA = 1
-_PLACE = re.compile(r"(?P<file>[^\s:]*[./][^\s:]*)(?::(?P<line>\d+))?: ")
+# What a message is about comes first, after the option that names it.
+_PLACE = re.compile(r"(?:--?\w[\w-]* )?(?P<file>[^\s:]*[./][^\s:]*)(?::(?P<line>\d+))?: ")
+_SPACED_PLACE = re.compile(r"(?:--?\w[\w-]* )?(?P<file>[^:]*[./][^:]*?)(?::(?P<line>\d+))?: ")
 _EXPECTATION = re.compile(r"\bgot (?P<got>.+?), expected (?P<expected>.+?)(?=; |$)")
 _CHOICES = re.compile(r"invalid choice: (?P<got>.+?) \(choose from (?P<expected>.+?)\)")
 
@@ -225,7 +227,7 @@ def error_record(error: TkError | str) -> ErrorRecord:
     text = str(error)
     first = text.partition("\n")[0]
     frame = error.frames[-1] if isinstance(error, CompileError) and error.frames else None
-    place = _PLACE.match(first)
+    place = _place_in(first)
     file, line = (place["file"], place["line"]) if place is not None else (None, None)
     found = _EXPECTATION.search(first) or _CHOICES.search(first)
     rest = first[found.end() :] if found is not None else first
@@ -239,6 +241,16 @@ def error_record(error: TkError | str) -> ErrorRecord:
         expected=None if found is None else found["expected"],
         next=after or None,
     )
+
+
+def _place_in(text: str) -> re.Match[str] | None:
+    """Return where a message says a place first; None for other words before a colon."""
+    place = _PLACE.match(text)
+    if place is None:
+        place = _SPACED_PLACE.match(text)
+        if place is not None and not os.path.exists(place["file"]):
+            return None
+    return place
 
 
 def _kind_of(error: TkError | str) -> str:

@@ -54,6 +54,24 @@ def test_parts_of_an_error_follow_its_text():
     assert (plain.file, plain.line, plain.got, plain.next) == (None, None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("text", "file", "line"),
+    [
+        ("-o short.py: is there already", "short.py", None),
+        ("--line a.py:3: no op is of that line", "a.py", 3),
+        ("{spaced}: is no session", "{spaced}", None),
+        ("{spaced}:7: oob-load in add", "{spaced}", 7),
+        ("it read a/b and c.d of e: no", None, None),
+        ("mode: got 1.5: no", None, None),
+    ],
+)
+def test_place_of_an_error_is_read_also_after_an_option_and_with_spaces(tmp_path, text, file, line):
+    spaced = tmp_path / "größe of it.py"
+    spaced.write_text("")
+    record = error_record(UsageError(text.format(spaced=spaced)))
+    assert (record.file, record.line) == (file and file.format(spaced=spaced), line)
+
+
 def test_explain_knows_each_kind_of_the_page():
     spec = importlib.util.spec_from_file_location("fault_kinds", ROOT / "docs" / "fault_kinds.py")
     page = importlib.util.module_from_spec(spec)

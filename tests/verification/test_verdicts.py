@@ -3,6 +3,7 @@
 import inspect
 import json
 import math
+import re
 import sys
 from copy import deepcopy
 from dataclasses import replace
@@ -18,6 +19,7 @@ from answer_schemas import valid
 
 import tkdebug
 from tkdebug.cli import main
+from tkdebug.cli.commands.verify import replay_of
 from tkdebug.compat import install
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
@@ -25,8 +27,8 @@ from tkdebug.runtime.device import platform
 from tkdebug.verification import problem, process, search, worker
 from tkdebug.verification.plan import Plan
 from tkdebug.verification.process import verify
-from tkdebug.verification.records import Answer, Request, in_modes, joined
-from tkdebug.verification.report import render
+from tkdebug.verification.records import Answer, Case, Finding, Request, in_modes, joined
+from tkdebug.verification.report import read, render
 from tkdebug.verification.worker import examine
 
 FILE = str(Path(__file__).with_name("verified_kernels.py"))
@@ -387,6 +389,51 @@ def test_answers_of_shards_are_joined(right, wrong):
     assert (alone.verdict, alone.why) == ("undecided", "the answer of shard 2/2 is missing")
     with pytest.raises(UsageError, match="two verifications: function"):
         joined([right, wrong])
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"shard": "2/3"}, "number of shards is 3, and 2"),
+        ({"shard": "1/2"}, "two answers are of shard 1/2"),
+        ({"seed": 9}, "seed is 9, and 0"),
+        ({"replay": "tkdebug verify a.py --inputs m:other"}, "inputs is 'm:other', and ''"),
+    ],
+)
+def test_answers_that_do_not_belong_together_are_refused(right, changes, text):
+    first = Answer.of_json({**right.as_json(), "shard": "1/2"})
+    second = Answer.of_json({**right.as_json(), "shard": "2/2", **changes})
+    with pytest.raises(UsageError, match=re.escape(text)):
+        joined([first, second])
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"shard": "1/99999999999"}, "expected a part such as 1/4"),
+        ({"shard": "2/1"}, "expected a part such as 1/4"),
+        ({"seconds": "9"}, "seconds: got '9', expected an integer or a number"),
+        ({"findings": [3]}, "findings: got 3, expected objects"),
+        ({"modes": "native"}, "modes: got 'native', expected a list"),
+        ({"verdict": "fine"}, "verdict 'fine'"),
+        ({"covered": {"ways": [1]}}, "ways: got [1], expected an object"),
+        ({"covered": {"ways": {"checked": "1"}}}, "checked: got '1', expected an integer"),
+    ],
+)
+def test_answer_of_other_types_is_refused_in_one_line(tmp_path, right, changes, text):
+    (tmp_path / "a.json").write_text(json.dumps({**right.as_json(), **changes}))
+    with pytest.raises(UsageError, match=re.escape(text)) as caught:
+        read(tmp_path / "a.json")
+    assert "\n" not in str(caught.value)
+
+
+def test_replay_of_other_bits_searches_again(right):
+    asked = replace(request("right"), reference="m:f", is_deterministic=True)
+    case = Case("again")
+    bits = replace(right, findings=[Finding("not-deterministic", "other bits", True, case)])
+    assert replay_of("a.py:f", asked, None, bits).endswith("--seed 0 --deterministic")
+    wrong_value = replace(right, findings=[Finding("wrong-value", "wrong", True, case)])
+    assert "--case" in replay_of("a.py:f", asked, None, wrong_value)
 
 
 def test_answer_as_sarif_and_junit(right, wrong):

@@ -6,14 +6,19 @@ Invariant: a case is all that is needed, with the problem, to make its inputs ag
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tkdebug.errors import UsageError
 
 SCHEMA = 1
 USUAL_CASES = 600
+# As `--shard` takes them, up to 999/999.
+_MOST_SHARD_CHARS = 7
+# What all shards of a verification share.
+_SAME = ("file", "function", "reference", "seed")
 Verdict = Literal["right", "wrong", "undecided"]
 # What finds that a result is not the kernel's, or not what it seems.
 TRICKS: Mapping[str, str] = {
@@ -31,6 +36,8 @@ TRICKS: Mapping[str, str] = {
     "precision-lowered": "the error is that of arithmetic in a narrower type",
     "constant-result": "the result does not depend on the values of the inputs",
 }
+# Found by comparing the bits of several calls.
+KINDS_OF_BITS = ("not-deterministic", "not-batch-invariant")
 # Other kinds that findings have, beside kinds of faults.
 KINDS: Mapping[str, str] = {
     **TRICKS,
@@ -143,6 +150,10 @@ class Case:
             data = json.loads(text)
             if not isinstance(data, dict) or not {f.name for f in fields(Case)} >= data.keys():
                 raise ValueError("unknown keys")
+            _check(data, **{name: _CASE[name] for name in data})
+            for shape in data.get("shapes", ()):
+                if not isinstance(shape, list) or any(type(size) is not int for size in shape):
+                    raise TypeError(f"shapes: got {shape!r:.60}, expected lists of integers")
             for key in ("shapes", "numbers", "dtypes", "layouts"):
                 data[key] = tuple(
                     tuple(one) if isinstance(one, list) else one for one in data.get(key, ())
@@ -294,12 +305,94 @@ class Answer:
         if data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']}, expected {SCHEMA}")
         given = {key: data[key] for key in (f.name for f in fields(Answer))}
+        _check(given, **_ANSWER)
+        _part_of(given["shard"])
+        if given["verdict"] not in get_args(Verdict):
+            raise ValueError(f"verdict {given['verdict']!r:.60}")
         given["findings"] = [_finding(one) for one in given["findings"]]
-        given["covered"] = Covered(**given["covered"])
+        covered = Covered(**given["covered"])
+        _check(asdict(covered), **{key: type(value) for key, value in asdict(Covered()).items()})
+        for counts in (covered.ways, covered.values, covered.layouts, covered.dtypes):
+            _check(counts, **dict.fromkeys(counts, int))
+        given["covered"] = covered
         return Answer(**given)
 
 
-def _finding(data: Mapping[str, Any]) -> Finding:
+_ABSENT = type(None)
+_JSON_NAMES: Mapping[type, str] = {
+    str: "a text",
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    list: "a list",
+    tuple: "a list",
+    dict: "an object",
+    _ABSENT: "null",
+}
+_CASE: Mapping[str, Any] = {
+    **dict.fromkeys(("name", "values", "weights", "way"), str),
+    **dict.fromkeys(("seed", "most"), int),
+    **dict.fromkeys(("shapes", "numbers", "dtypes", "layouts"), list),
+}
+_ANSWER: Mapping[str, Any] = {
+    **dict.fromkeys(
+        ("file", "function", "reference", "shard", "verdict", "why", "tolerance", "replay"), str
+    ),
+    **dict.fromkeys(("findings", "modes"), list),
+    "seed": int,
+    "covered": dict,
+    "seconds": (int, float),
+}
+_FINDING: Mapping[str, Any] = {
+    **dict.fromkeys(("kind", "message", "kernel"), str),
+    "is_wrong": bool,
+    "case": (dict, _ABSENT),
+    "file": (str, _ABSENT),
+    "line": (int, _ABSENT),
+    "fault": (dict, _ABSENT),
+}
+
+
+def _check(data: Mapping[str, Any], **kinds: Any) -> None:
+    """Check the types of values that were read.
+
+    Raises:
+        TypeError: one is of another type.
+    """
+    for name, kind in kinds.items():
+        value = data[name]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            names = [_JSON_NAMES[one] for one in (kind if isinstance(kind, tuple) else (kind,))]
+            raise TypeError(f"{name}: got {value!r:.60}, expected {' or '.join(names)}")
+
+
+def _part_of(shard: str) -> tuple[int, int]:
+    """Return the number of a shard, and how many there are.
+
+    Raises:
+        ValueError: it is none.
+    """
+    number, slash, count = shard.partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal() and len(shard) <= _MOST_SHARD_CHARS):
+        raise ValueError(f"shard: got {shard!r:.60}, expected a part such as 1/4")
+    if not 1 <= int(number) <= int(count):
+        raise ValueError(f"shard: got {shard!r:.60}, expected a part such as 1/4")
+    return int(number), int(count)
+
+
+def _inputs_of(answer: Answer) -> str:
+    """Return what gave the example inputs, as the command has it; "" by default."""
+    try:
+        words = shlex.split(answer.replay)
+    except ValueError:
+        return ""
+    return words[words.index("--inputs") + 1] if "--inputs" in words[:-1] else ""
+
+
+def _finding(data: object) -> Finding:
+    if not isinstance(data, dict):
+        raise TypeError(f"findings: got {data!r:.60}, expected objects")
+    _check(data, **_FINDING)
     case = data["case"]
     made = None if case is None else Case.of_text(json.dumps(case))
     return Finding(**{**data, "case": made})
@@ -328,12 +421,16 @@ def joined(answers: Sequence[Answer]) -> Answer:
     first = answers[0]
     whole = Answer(first.file, first.function, first.reference, first.seed)
     whole.tolerance, whole.replay, seen = first.tolerance, first.replay, set()
+    count = _part_of(first.shard)[1]
     for one in answers:
-        for name in ("file", "function", "reference", "seed"):
-            if getattr(one, name) != getattr(first, name):
+        for name, got, want in (
+            *((key, getattr(one, key), getattr(first, key)) for key in _SAME),
+            ("inputs", _inputs_of(one), _inputs_of(first)),
+            ("number of shards", _part_of(one.shard)[1], count),
+        ):
+            if got != want:
                 raise UsageError(
-                    f"--join: answers are of two verifications: {name} is {getattr(one, name)!r}, "
-                    f"and {getattr(first, name)!r}"
+                    f"--join: answers are of two verifications: {name} is {got!r}, and {want!r}"
                 )
         if one.shard in seen:
             raise UsageError(f"--join: two answers are of shard {one.shard}")
@@ -344,8 +441,7 @@ def joined(answers: Sequence[Answer]) -> Answer:
         whole.modes += [mode for mode in one.modes if mode not in whole.modes]
         whole.seconds += one.seconds
         whole.why = whole.why or one.why
-    count = first.shard.partition("/")[2]
-    missing = [f"{n}/{count}" for n in range(1, int(count) + 1) if f"{n}/{count}" not in seen]
+    missing = [f"{n}/{count}" for n in range(1, count + 1) if f"{n}/{count}" not in seen]
     if missing and not whole.why:
         whole.why = f"the answer of shard {', '.join(missing)} is missing"
     whole.judge()

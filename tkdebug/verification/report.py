@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape
 from tkdebug.errors import UsageError, shown_path
 from tkdebug.instrument.renderers.junit import attributes, xml_text
 from tkdebug.instrument.renderers.sarif import DESCRIPTIONS, SCHEMA, artifact
+from tkdebug.process.named_files import read_text
 from tkdebug.verification.records import KINDS, Answer, Case, Finding
 
 FORMATS = ("text", "json", "sarif", "junit")
@@ -37,14 +38,12 @@ def read(path: Path) -> Answer:
         UsageError: it has none.
     """
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"more than {_MOST_BYTES >> 20} MiB")
-        return Answer.of_json(json.loads(path.read_text(encoding="utf-8")))
+        return Answer.of_json(json.loads(read_text(path, _MOST_BYTES)))
     except OSError as error:
         raise UsageError(f"--join {path}: cannot be read ({error.strerror})") from None
-    except (ValueError, TypeError, KeyError, AttributeError, UsageError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError, UsageError) as error:
         raise UsageError(
-            f"--join {path}: is no answer of `tkdebug verify --format json` ({error})"
+            f"--join {path}: is no answer of `tkdebug verify --format json`: {error}"
         ) from None
 
 

@@ -179,13 +179,25 @@ def _verified(options: argparse.Namespace) -> Answer:
     except Terminated as error:
         end_by_signal(error.signal)  # the kernel's process has ended
         raise
-    words = ["tkdebug", "verify", options.kernel[0], "--reference", request.reference]
-    words += ["--inputs", request.inputs] if request.inputs else []
-    words += ["--mode", options.mode] if options.mode is not None else []
-    words += ["--seed", str(request.seed)]
-    words += ["--case", answer.case.as_text()] if answer.case is not None else []
-    answer.replay = shlex.join(words)
+    answer.replay = replay_of(options.kernel[0], request, options.mode, answer)
     return answer
+
+
+def replay_of(kernel: str, request: Request, mode: str | None, answer: Answer) -> str:
+    """Return the command that shows an answer again, by its first case if it has one."""
+    from tkdebug.verification.records import KINDS_OF_BITS
+
+    words = ["tkdebug", "verify", kernel, "--reference", request.reference]
+    words += ["--inputs", request.inputs] if request.inputs else []
+    words += ["--mode", mode] if mode is not None else []
+    words += ["--seed", str(request.seed)]
+    first = next((f for f in answer.findings if f.is_wrong and f.case is not None), None)
+    if first is not None and first.case is not None and first.kind not in KINDS_OF_BITS:
+        return shlex.join([*words, "--case", first.case.as_text()])
+    # Bits are compared by a search: a case alone is called once.
+    words += ["--deterministic"] if request.is_deterministic else []
+    words += ["--batch-invariant"] if request.is_batch_invariant else []
+    return shlex.join(words)
 
 
 def _joined(options: argparse.Namespace) -> Answer:
