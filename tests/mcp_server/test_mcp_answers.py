@@ -142,3 +142,15 @@ def test_arguments_are_read_in_their_types(tmp_path):
     schema = schema_of(PARAMETERS)
     assert schema["required"] == ["script"]
     assert schema["properties"]["mode"]["enum"] == ["fast", "slow"]
+
+
+def test_how_it_was_obtained_and_the_replay_are_cut_last():
+    name = "größe" * 12
+    facts = {f"fact {number}": name for number in range(20)}
+    answer = Answer("compiled", f"tkdebug lines {name}.py", {"script": name}, facts, [{"a": 1}])
+    page = json.loads(Pages().page(answer, 1024))
+    assert (page["obtained"], page["replay"]) == ("compiled", answer.replay)
+    assert page["clipped"] is True
+    endless = Answer("compiled", "tkdebug " + "größe" * 1000, {"script": name}, facts)
+    assert json.loads(Pages().page(endless, 1024))["obtained"] == "compiled"
+    assert len(Pages().page(endless, 1024)) <= 1024

@@ -50,13 +50,7 @@ class Pages:
 
     def page(self, answer: Answer, most_bytes: int) -> str:
         """Return the first page of an answer, as JSON, with a cursor for the rest."""
-        head: Item = {
-            "obtained": answer.obtained,
-            "replay": answer.replay,
-            "evidence": answer.evidence,
-            **answer.facts,
-        }
-        head = clipped(head, most_bytes // 2)
+        head = _head(answer, most_bytes // 2)
         # Of the cursor, the number of items and commas.
         room = most_bytes - len(_text(head)) - 120
         shown: list[Item] = []
@@ -94,6 +88,18 @@ class Pages:
         if len(self._left) > _MOST_CURSORS:
             self._left.popitem(last=False)
         return cursor
+
+
+def _head(answer: Answer, most_bytes: int) -> Item:
+    """Return what an answer says as a whole; how it was obtained and its replay are cut last."""
+    known: Item = {"obtained": answer.obtained, "replay": answer.replay}
+    rest: Item = {"evidence": answer.evidence, **answer.facts}
+    if len(_text({**known, **rest})) <= most_bytes:
+        return {**known, **rest}
+    known = clipped(known, most_bytes * 2 // 3)
+    if "obtained" not in known:
+        known = {"obtained": answer.obtained, "clipped": True}
+    return {**known, **clipped(rest, most_bytes - len(_text(known)))}
 
 
 def error_page(record: ErrorRecord) -> str:
