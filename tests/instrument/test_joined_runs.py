@@ -65,14 +65,25 @@ def test_suites_of_several_runs_are_in_one_file(runs, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--format", "csv"), "of several runs there are text, json, sarif, junit"),
+        (("--format", "csv"), "got 2 runs, expected text, json, sarif, junit"),
         (("0.tkd",), "a run is given twice"),
-        (("answer.tkd", "--format", "html"), "and html of two"),
+        (
+            ("answer.tkd", "--format", "html"),
+            "expected text, json, sarif, junit, or html of two",
+        ),
+        (("copy.tkd",), "0.tkd, a copy; name each run once"),
         (("answer.json",), "`tkdebug verify --join` joins answers of verify"),
     ],
 )
 def test_what_cannot_be_joined_is_refused(runs, tmp_path, monkeypatch, capsys, words, said):
     monkeypatch.chdir(tmp_path)
     Recorder(tmp_path / "answer.tkd", script="k.py", output=False).start().stop(0)
+    (tmp_path / "copy.tkd").write_bytes((tmp_path / "0.tkd").read_bytes())
     assert main(["report", *runs, *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_only_the_first_run_is_required(capsys):
+    with pytest.raises(SystemExit):
+        main(["report"])
+    assert capsys.readouterr().err.endswith("arguments are required: run.tkd|FOLDER\n")

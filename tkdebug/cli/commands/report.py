@@ -46,6 +46,7 @@ class ReportCommand(Command):
             "others",
             type=Path,
             nargs="*",
+            default=[],  # else argparse says that it is required
             metavar="other.tkd",
             help="further runs, such as those of jobs among which tests were split: one answer "
             "about the faults of all, as text, json, sarif or junit; of the format html two, side "

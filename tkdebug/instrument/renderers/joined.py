@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tkdebug.errors import UsageError, shown_path
+from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.home.variants import Variants
 from tkdebug.instrument.records import FaultGroup, FaultKey
 from tkdebug.instrument.renderers import junit, sarif
@@ -42,7 +43,12 @@ class Shard:
 
 
 def joined(sessions: Sequence[Session]) -> tuple[tuple[Shard, ...], Mapping[FaultKey, list[str]]]:
-    """Return the runs with their faults, and the files of the runs that have each fault."""
+    """Return the runs with their faults, and the files of the runs that have each fault.
+
+    Raises:
+        UsageError: two files are of one run, whose faults would count twice.
+    """
+    _refuse_copies(sessions)
     groups: dict[FaultKey, FaultGroup] = {}
     owners: dict[FaultKey, int] = {}
     files: dict[FaultKey, list[str]] = {}
@@ -60,6 +66,18 @@ def joined(sessions: Sequence[Session]) -> tuple[tuple[Shard, ...], Mapping[Faul
         for number, session in enumerate(sessions)
     )
     return shards, files
+
+
+def _refuse_copies(sessions: Sequence[Session]) -> None:
+    known: dict[tuple[object, ...], Session] = {}
+    for session in sessions:
+        run = session.run()
+        one = known.setdefault((run.host, run.start_ns, run.script, run.argv), session)
+        if one is not session:
+            raise UsageError(
+                f"{shown_path(str(session.path))}: is the same run as "
+                f"{shown_path(str(one.path))}, a copy; name each run once"
+            )
 
 
 def render_joined(sessions: Sequence[Session], format_name: str) -> Iterator[str]:
@@ -84,8 +102,8 @@ def render_joined(sessions: Sequence[Session], format_name: str) -> Iterator[str
     }
     if format_name not in renderers:
         raise UsageError(
-            f"--format {format_name}: of several runs there are {', '.join(FORMATS)}, and html of "
-            "two"
+            f"--format {format_name}: got {len(sessions)} runs, expected {', '.join(FORMATS)}, or "
+            "html of two; give another format"
         )
     return renderers[format_name]()
 
@@ -95,7 +113,8 @@ def _text(shards: Sequence[Shard], files: Mapping[FaultKey, list[str]]) -> Itera
         yield f"{shard.file}: {run_line(shard.session.run())}\n"
     faults = [(shard, group) for shard in shards for group in shard.faults]
     failing = sum(group.fault.fails for _, group in faults)
-    yield f"{len(shards)} runs, {len(faults)} faults, of which {failing} fail a run\n"
+    yield f"{len(shards)} runs, {counted(len(faults), 'fault')}"
+    yield f", of which {failing} {'fails' if failing == 1 else 'fail'} a run\n" if faults else "\n"
     for shard, group in faults:
         yield "\n"
         for line in fault_lines(shard.session, group):
