@@ -108,6 +108,26 @@ def test_recorded_run_is_run_again_for_its_fault(tmp_path, run_main):
     assert (status, "is not here; give the script itself" in err) == (2, True)
 
 
+def test_second_fault_of_a_line_is_that_of_its_tensor(tmp_path, run_main):
+    text = (
+        HEAD
+        + """@triton.jit
+def add(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, tl.load(x_ptr + i) + tl.load(y_ptr + i))
+
+
+x = torch.ones(60, device="cuda")
+add[(1,)](x, x.clone(), torch.empty(64, device="cuda"), BLOCK=64)
+"""
+    )
+    (tmp_path / "add.py").write_text(text)
+    session = tmp_path / "run.tkd"
+    assert run_main("run", "--no-tui", "-o", session, tmp_path / "add.py")[0] == 3
+    answer, _ = reproduced(tmp_path, "add", text, "--fault", "2", target=str(session))
+    assert "`y_ptr`" in answer["of"]["message"]
+
+
 def test_crash_of_a_gpu_is_the_access_that_the_interpreter_finds(tmp_path):
     line = BOUND.splitlines().index("    x = tl.load(x_ptr + offs, mask=offs <= n)") + 1
     recorder = Recorder(tmp_path / "run.tkd", script=str(tmp_path / "bound.py"), output=False)

@@ -201,6 +201,8 @@ def _is_same(found: Fault, fault: Fault) -> bool:
         # The crash's line is the access's, where it is known at all.
         is_known = fault.line is not None and fault.kind not in ("cuda-error", "hang")
         return found.fails and (not is_known or found.line == fault.line)
+    if fault.tensor not in (None, found.tensor):
+        return False
     names = [os.path.basename(one.file or "") for one in (found, fault)]
     return (found.kind, found.line, names[0]) == (fault.kind, fault.line, names[1])
 
