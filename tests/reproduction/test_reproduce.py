@@ -247,6 +247,16 @@ def test_answer_of_verify_takes_no_arguments_and_no_number(tmp_path, run_main, w
     assert (status, "is an answer of verify" in err) == (2, True)
 
 
+def test_script_that_the_time_did_not_suffice_for_says_so_and_nothing_else(tmp_path):
+    numbers = "\n".join(f"    v = v * 1.{n:02d} + x" for n in range(40))
+    text = ROWS.replace("    s = tl.load", f"    v = x\n{numbers}\n    s = tl.load")
+    text = text.replace("x * s[:, None], mask", "v * s[:, None], mask")
+    answer, _ = reproduced(tmp_path, "rows", text, "--budget", "0.2")
+    assert (answer["is_whole"], answer["lines"] > 40) == (False, True)
+    (kept,) = answer["kept"]
+    assert "the time was over before all was tried" in kept
+
+
 def test_script_without_a_fault_is_refused(tmp_path, run_main):
     script = tmp_path / "right.py"
     script.write_text(BOUND.replace("offs <= n", "offs < n"))
@@ -261,9 +271,12 @@ def test_output_that_is_no_script_is_refused(tmp_path, run_main, name):
     assert (status, "expected a file that ends in .py" in err) == (2, True)
 
 
-def test_tensors_that_are_there_already_are_kept(tmp_path, run_main):
+@pytest.mark.parametrize("model", ["", "class Model: ..."])
+def test_tensors_that_are_there_already_are_kept(tmp_path, run_main, model):
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"weights")
+    if model:
+        (tmp_path / "model.py").write_text(model)
     script = tmp_path / "a.py"
     script.write_text("")
     status, _, err = run_main("reproduce", "-o", tmp_path / "model.py", script)

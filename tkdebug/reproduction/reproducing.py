@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
@@ -210,10 +211,11 @@ def _poisoned(script: Script, oracle: Oracle) -> Script:
     value = math.nan if is_float else torch.iinfo(memory.dtype).max - 1
     candidate = script.with_memory(replace(memory, fill="full", value=value))
     oracle.output, oracle.poison = memory.name, value
-    if not oracle.shows(candidate):
-        oracle.output = ""
-        return script
-    return candidate
+    with contextlib.suppress(OutOfTimeError):  # then the script is written as it is
+        if oracle.shows(candidate):
+            return candidate
+    oracle.output = ""
+    return script
 
 
 class _Best:
@@ -274,7 +276,12 @@ def _kept(script: Script, before: Extent, is_whole: bool) -> Iterator[str]:
     """Yield what could not be shrunk, and why."""
     after = Extent.of(script)
     if not is_whole:
-        yield "the time was over before all was tried; --budget SECONDS gives more"
+        # Of what is left nothing can be said: perhaps it was not tried.
+        yield (
+            "the time was over before all was tried, so that it may be longer than it has to; "
+            "--budget SECONDS gives more"
+        )
+        return
     if after.lines > MOST_LINES:
         yield f"{after.lines} lines: without any statement of these the symptom is gone"
     if math.prod(after.grid) > 1:

@@ -39,7 +39,7 @@ def shrink_data(script: Script, oracle: Oracle) -> Script:
     Raises:
         OutOfTimeError: the time is over.
     """
-    for each in (_options, _grids, _extents, _grids, _constants, _numbers, _sizes):
+    for each in (_options, _grids, _extents, _grids, _constants, _numbers, _sizes, _listings):
         script = each(script, oracle)
     return script
 
@@ -193,10 +193,15 @@ def simplify_contents(script: Script, oracle: Oracle) -> Script:
         now = script
         made = (now.with_memory(one) for one in _ways(memory, oracle.symptom.kind))
         script = _first(made, script, oracle)
-        if script.memories[memory.name].fill == "saved" and memory.size <= _LISTED:
-            script = _first(
-                iter([script.with_memory(replace(memory, fill="listed"))]), script, oracle
-            )
+    return _listings(script, oracle)
+
+
+def _listings(script: Script, oracle: Oracle) -> Script:
+    """Write short tensors out, so that they need no file."""
+    for memory in script.saved:
+        if memory.size <= _LISTED:
+            made = script.with_memory(replace(memory, fill="listed"))
+            script = _first(iter([made]), script, oracle)
     return script
 
 

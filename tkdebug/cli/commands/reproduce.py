@@ -100,7 +100,7 @@ class ReproduceCommand(Command):
         if options.output is None and path.exists():
             raise UsageError(f"{path}: is there already; give another name: -o FILE")
         data = path.with_suffix(DATA_SUFFIX)
-        if data.exists() and not path.exists():
+        if data.exists() and not _reads(path, DATA_SUFFIX):
             # It may be anything, such as the weights of a model.
             raise UsageError(
                 f"-o {path}: its tensors would replace {data}, which is there already; give "
@@ -113,6 +113,16 @@ class ReproduceCommand(Command):
         show = reproduction_json if options.format == "json" else reproduction_text
         put_out([show(made, files, command)])
         return 0
+
+
+def _reads(script: Path, suffix: str) -> bool:
+    """Whether a script is there, and reads the tensors beside it as those do that we write."""
+    from tkdebug.process.named_files import MAX_SOURCE_BYTES, read_text
+
+    try:
+        return f'__file__[:-3] + "{suffix}"' in read_text(script, MAX_SOURCE_BYTES)
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 COMMAND = ReproduceCommand()
