@@ -24,7 +24,7 @@ from warm_python import run_module
 
 from tkdebug.cli.command_line import parse
 from tkdebug.cli.script.execution import command_in_a_process
-from tkdebug.mcp_server.children import Finished
+from tkdebug.mcp_server.children import ChildError, Children, Finished
 from tkdebug.mcp_server.server import desk_of, server_of
 from tkdebug.mcp_server.tools import TOOLS
 from tkdebug.runtime.device.driver import has_real_gpu
@@ -357,6 +357,43 @@ def call_with_model(folder, run, arguments):
         return json.loads(content.text)["error"]["message"]
 
     return anyio.run(main)
+
+
+def test_call_that_waits_for_others_reports_progress_and_can_be_cancelled(folder):
+    told = []
+
+    async def main():
+        async with anyio.create_task_group() as tasks:
+            children = Children(folder, lambda *words: ["/bin/sh", "-c", words[0]], tasks)
+
+            async def nothing(seconds, message):
+                pass
+
+            async def told_of(seconds, message):
+                told.append(message)
+                scope.cancel()
+
+            for _ in range(4):
+                tasks.start_soon(children.run, [": > begun$$; exec sleep 600"], nothing, 600)
+            while len([*folder.glob("begun*")]) < 4:
+                await anyio.sleep(0.02)
+            with anyio.fail_after(PATIENCE_S), anyio.CancelScope() as scope:
+                await children.run(["true"], told_of, 600)
+            assert scope.cancelled_caught
+            tasks.cancel_scope.cancel()
+        # Nothing is held any more.
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(children.run, ["exec true"], nothing, 600)
+
+    anyio.run(main)
+    assert told == ["tkdebug true waits for other commands: 1 s"]
+
+
+def test_command_that_a_signal_ends_is_said_so():
+    ended = Finished(("reproduce", "a.py"), -11, b"", "")
+    with pytest.raises(ChildError, match="ended with signal 11, and said nothing"):
+        ended.answer()
 
 
 # As the debugger's, but that each answer is its question.

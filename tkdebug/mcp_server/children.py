@@ -59,9 +59,11 @@ class Finished:
         self.refuse_error()
         with contextlib.suppress(ValueError):
             return json.loads(self.out)
-        last = self.err.strip().splitlines()[-1:] or ["nothing"]
-        text = f"`{replay_of(self.words)}` ended with status {self.status}: {last[0]}"
-        raise ChildError(ErrorRecord("script-ended", text))
+        last = self.err.strip().splitlines()[-1:]
+        how = f"status {self.status}" if self.status >= 0 else f"signal {-self.status}"
+        said = f": {last[0]}" if last else ", and said nothing"
+        text = f"`{replay_of(self.words)}` ended with {how}{said}; `run` has what it printed"
+        raise ChildError(ErrorRecord("script-ended", text, next="`run` has what it printed"))
 
     def refuse_error(self) -> None:
         """Raise what the command said was wrong.
@@ -121,7 +123,7 @@ class Children:
         Raises:
             UsageError: it took too long, or printed too much.
         """
-        async with self._room, self._started(words, DEVNULL) as process:
+        async with self._turn(words, progress), self._started(words, DEVNULL) as process:
             out, err = bytearray(), bytearray()
             assert process.stdout is not None
             assert process.stderr is not None
@@ -186,6 +188,21 @@ class Children:
         """Kill all of them at once, as the server is about to die."""
         for process in self._running:
             self.kill(process)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, words: Sequence[str], progress: Progress) -> AsyncIterator[None]:
+        """Wait until another command may run, and report how long that takes."""
+        is_held = False
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(tick, progress, f"{replay_of(words)} waits for other commands")
+                await self._room.acquire()
+                is_held = True
+                tasks.cancel_scope.cancel()
+            yield
+        finally:
+            if is_held:
+                self._room.release()
 
     @contextlib.asynccontextmanager
     async def _started(self, words: Sequence[str], stdin: int) -> AsyncIterator[anyio.abc.Process]:
