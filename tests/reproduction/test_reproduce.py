@@ -257,6 +257,22 @@ def test_script_that_the_time_did_not_suffice_for_says_so_and_nothing_else(tmp_p
     assert "the time was over before all was tried" in kept
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        ("[1", "got no answer of"),
+    ],
+)
+def test_file_that_is_no_answer_is_refused_in_one_line(tmp_path, run_main, text, said):
+    answer = tmp_path / "answer.json"
+    if text is not None:
+        answer.write_text(text)
+    status, _, err = run_main("reproduce", "-o", tmp_path / "short.py", answer)
+    assert (status, len(err.splitlines())) == (2, 1)
+    assert said in err
+
+
 def test_script_without_a_fault_is_refused(tmp_path, run_main):
     script = tmp_path / "right.py"
     script.write_text(BOUND.replace("offs <= n", "offs < n"))

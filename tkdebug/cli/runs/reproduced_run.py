@@ -231,7 +231,12 @@ def failed_finding(file: Path) -> tuple[Answer, Finding]:
     """
     try:
         answer = Answer.of_json(json.loads(read_text(file, _MOST_ANSWER_BYTES)))
-    except (OSError, ValueError, TypeError, KeyError, RecursionError, UsageError) as error:
+    except OSError as error:
+        raise UsageError(
+            f"{file}: cannot be read ({error.strerror}); give an answer of verify, a script or a "
+            "recorded run"
+        ) from None
+    except (ValueError, TypeError, KeyError, RecursionError, UsageError) as error:
         raise UsageError(
             f"{file}: got no answer of `tkdebug verify --format json` ({error}); "
             "give one, a script or a recorded run"
