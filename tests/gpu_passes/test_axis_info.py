@@ -380,6 +380,19 @@ def test_assumptions_about_arguments() -> None:
     assert found["m"] == AxisInfo((1,), (32,), (1,), None, True)
 
 
+@pytest.mark.parametrize("name", ["first", "second", "both"])
+def test_a_choice_is_not_negative_if_neither_side_is(name: str) -> None:
+    found = facts("""
+      %yes = arith.cmpi %n, %m {predicate = "slt"} : (i32, i32) -> i1
+      %pid = tt.get_program_id {axis = 0} : i32
+      %other = tt.get_program_id {axis = 1} : i32
+      %first = arith.select %yes, %pid, %n : (i1, i32, i32) -> i32
+      %second = arith.select %yes, %n, %pid : (i1, i32, i32) -> i32
+      %both = arith.select %yes, %pid, %other : (i1, i32, i32) -> i32
+    """)
+    assert found[name].non_negative == (name == "both")
+
+
 @pytest.mark.parametrize("divisor", ["%n", "%c0", "%c32"])
 def test_an_assumed_remainder_says_something_of_known_divisors(divisor: str) -> None:
     found = facts(f"""

@@ -79,6 +79,8 @@ class Simulator:
         self.tensor_maps: list[SimulatedMap] = []
         self.barriers: dict[int, Barrier] = {}
         self.bulk_copies: list[tuple[int, int, np.ndarray]] = []
+        # Whether all bulk stores are in a group.
+        self.is_committed = True
         # Shared bytes written since the last barrier, and by which warp.
         self.written_by = np.full(shared_bytes, -1)
         self.read_by = np.full(shared_bytes, -1)

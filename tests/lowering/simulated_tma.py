@@ -150,6 +150,15 @@ def _store(simulator: Simulator, match: re.Match[str], values: list[np.ndarray])
     assert (simulator.written_by[places] < 0).all(), "no barrier before a bulk copy"
     block = simulator.shared[places].view(map_.tensor.dtype).reshape(map_.box)
     map_.write(tuple(int(s[thread].astype(np.int32)) for s in start[::-1]), block)
+    simulator.is_committed = False
+
+
+def _commit(simulator: Simulator, match: re.Match[str], values: list[np.ndarray]) -> None:
+    simulator.is_committed = True
+
+
+def _wait_for_groups(simulator: Simulator, match: re.Match[str], values: list[np.ndarray]) -> None:
+    assert simulator.is_committed, "no wait reaches stores that are in no group"
 
 
 def _nothing(simulator: Simulator, match: re.Match[str], values: list[np.ndarray]) -> None:
@@ -163,6 +172,7 @@ TMA_RULES: list[tuple[re.Pattern[str], Callable[..., object]]] = [
     (re.compile(r"mbarrier\.try_wait\.parity\.shared::cta\.b64 ended, \[\$0\], \$1;"), _wait),
     (re.compile(r"cp\.async\.bulk\.tensor\.\dd\.shared::cluster\.global"), _load),
     (re.compile(r"cp\.async\.bulk\.tensor\.\dd\.global\.shared::cta"), _store),
-    (re.compile(r"^cp\.async\.bulk\.(commit_group|wait_group(\.read)? \d+);$"), _nothing),
+    (re.compile(r"^cp\.async\.bulk\.commit_group;$"), _commit),
+    (re.compile(r"^cp\.async\.bulk\.wait_group(\.read)? \d+;$"), _wait_for_groups),
     (re.compile(r"^fence\.proxy\.async"), _nothing),
 ]

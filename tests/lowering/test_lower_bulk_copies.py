@@ -129,9 +129,9 @@ def test_stored_block_is_cut_where_the_tensor_ends(shape, element):
     tensor, start = tensor_of(shape, element)
     before, (_, inside) = tensor.copy(), padded(tensor, start, shape)
     tile = np.random.default_rng(1).integers(1, 100, shape).astype(NUMPY[element])
-    Piece(store_text(shape, element), 4).run(
-        0, *start, tile, tensor_maps=[simulated(block, tensor)]
-    )
+    piece = Piece(store_text(shape, element), 4)
+    piece.run(0, *start, tile, tensor_maps=[simulated(block, tensor)])
+    assert piece.simulator.is_committed
     found, _ = padded(tensor, start, shape)
     assert (found[inside] == tile[inside]).all()
     assert (tensor != before).sum() <= inside.sum()
