@@ -106,6 +106,16 @@ def test_session_of_another_schema_is_refused_by_its_number(recorded, version, r
     assert f"has schema {version}, this tkdebug reads {SCHEMA_VERSION}; {remedy}" in text
 
 
+def test_a_session_that_another_tkdebug_writes_while_it_is_read_is_refused(recorded):
+    with contextlib.closing(sqlite3.connect(recorded)) as writer:
+        writer.execute("SELECT 1 FROM sqlite_master").fetchone()  # its log is there
+        with Session.open(recorded) as session:
+            session.run()
+            writer.execute("PRAGMA user_version = 1000")
+            with pytest.raises(SessionError, match=r"has schema 1000.* newer tkdebug"):
+                session.kernels()
+
+
 @pytest.mark.parametrize("keep", [50, 99, 100, 4096, 0.5, 0.99])
 def test_session_truncated(recorded, keep):
     size_bytes = recorded.stat().st_size

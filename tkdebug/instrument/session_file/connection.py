@@ -152,6 +152,9 @@ class SessionConnection:
                     check_file(self.path)
                     self._connection.close()
                     self._connection = self._connect()
+                if not self._log_absent:  # a writer may be another tkdebug
+                    (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+                    _check_version(self.path, version)
                 return read()
             except sqlite3.ProgrammingError as error:
                 raise SessionError(f"{self.path}: this session was closed; open it again") from (
@@ -321,14 +324,7 @@ def check_file(path: Path) -> None:
     # SQLite file format, "The Database Header": application id at 68, user version at 60.
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
         raise SessionError(f"{path}: is an SQLite file but not a tkdebug session")
-    version = int.from_bytes(header[60:64], "big")
-    if version != SCHEMA_VERSION:
-        remedy = (
-            "open it with a newer tkdebug" if version > SCHEMA_VERSION else "record the run again"
-        )
-        raise SessionError(
-            f"{path}: has schema {version}, this tkdebug reads {SCHEMA_VERSION}; {remedy}"
-        )
+    _check_version(path, int.from_bytes(header[60:64], "big"))
     # Page size at 16 (1 stands for 65536), size of the file in pages at 28.
     page_bytes = int.from_bytes(header[16:18], "big")
     pages = int.from_bytes(header[28:32], "big")
@@ -337,4 +333,14 @@ def check_file(path: Path) -> None:
         raise SessionError(
             f"{path}: truncated session, got {size_bytes} of {needed_bytes} bytes; "
             "copy it again or record the run again"
+        )
+
+
+def _check_version(path: Path, version: int) -> None:
+    if version != SCHEMA_VERSION:
+        remedy = (
+            "open it with a newer tkdebug" if version > SCHEMA_VERSION else "record the run again"
+        )
+        raise SessionError(
+            f"{path}: has schema {version}, this tkdebug reads {SCHEMA_VERSION}; {remedy}"
         )
