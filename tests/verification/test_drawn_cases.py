@@ -12,9 +12,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tkdebug.verification.drawing import first_of
 from tkdebug.verification.explain import smallest
 from tkdebug.verification.inputs import Example
-from tkdebug.verification.plan import Plan, Sizes, first_of
+from tkdebug.verification.plan import Plan, Sizes
 from tkdebug.verification.records import Case, Finding, Request
 from tkdebug.verification.worker import examine
 
@@ -130,7 +131,7 @@ def test_nothing_is_written_to_the_working_folder(tmp_path):
     here.mkdir()
     code = (
         "from hypothesis import configuration, strategies; "
-        "from tkdebug.verification.plan import first_of; "
+        "from tkdebug.verification.drawing import first_of; "
         "first_of(strategies.integers(0, 1 << 30), lambda number: False, 200, '0'); "
         "print(configuration.storage_directory('of', 'others').path)"
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,15 +13,13 @@ from tkdebug.errors import Frame, TkError
 from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.knobs import KNOBS
 from tkdebug.records.events import Fault
+from tkdebug.verification.drawing import first_of, simpler
 from tkdebug.verification.inputs import dense_values
 from tkdebug.verification.oracle import compare
-from tkdebug.verification.plan import first_of, size_of, with_size
 from tkdebug.verification.records import Case, Finding
 from tkdebug.verification.rounding import NotRunnableError
 
 if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
-
     from tkdebug.verification.plan import Plan
     from tkdebug.verification.runner import Outcome
     from tkdebug.verification.search import Search
@@ -63,45 +59,8 @@ def smallest(search: Search, finding: Finding, plan: Plan, limit: float) -> Find
         return known[case] is not None
 
     seed = str(search.request.seed)
-    case = first_of(_simpler(finding.case, plan), shows, _MOST_DRAWN, seed)
+    case = first_of(simpler(finding.case, plan), shows, _MOST_DRAWN, seed)
     return finding if case is None else known[case] or finding
-
-
-def _simpler(case: Case, plan: Plan) -> SearchStrategy[Case]:
-    """Return what draws cases whose parts are plain or as in one, with no size larger."""
-    from hypothesis import strategies as st
-
-    tied = {place for group in plan.sizes.apart for place in group.numbers}
-
-    @st.composite
-    def cases(draw: Callable[[Any], Any]) -> Case:
-        # Every second draw is the case itself, which Hypothesis then makes smaller.
-        is_same = draw(st.booleans())
-
-        def part(plain: Sequence[Any], failing: Any) -> Any:
-            options = [*itertools.takewhile(lambda one: one != failing, plain), failing]
-            last = len(options) - 1
-            return options[draw(st.integers(last if is_same else 0, last))]
-
-        made = case.renamed(
-            case.name,
-            way=part(["checked"], case.way),
-            layouts=tuple(part(["contiguous"], one) for one in case.layouts),
-            dtypes=part([plan.given.dtypes], case.dtypes),
-            weights=part(["given"], case.weights),
-            values=part(["integers", "normal"], case.values),
-            numbers=tuple(
-                number if place in tied else part([plan.given.numbers[place]], number)
-                for place, number in enumerate(case.numbers)
-            ),
-        )
-        for group in plan.sizes.apart:
-            now = size_of(case, group)
-            size = draw(st.integers(now if is_same else min(now, 1), now))
-            made = made if size == now else with_size(made, group, size)
-        return made
-
-    return cases()
 
 
 def _is_same(found: Finding, wanted: Finding) -> bool:

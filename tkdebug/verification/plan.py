@@ -6,13 +6,10 @@ Sizes are learned from the reference alone: it says which may change, and which 
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.knobs import KNOBS
-from tkdebug.process.disk_cache import user_cache
 from tkdebug.verification.inputs import (
     FAR,
     INDEX_VALUES,
@@ -578,30 +575,6 @@ class Plan:
             )
 
         return cases()
-
-
-def first_of(cases: SearchStrategy[Case], shows: Accepts, most: int, seed: str) -> Case | None:
-    """Return the simplest case found for which a predicate holds, None without any.
-
-    Args:
-        cases: to draw, the simplest first.
-        shows: the predicate; it must not change from true to false for a case.
-        most: cases that are drawn until one is found; it is made simpler by more.
-        seed: of the draws.
-    """
-    # Few verifications need it: those with time for random cases, and of kernels that are wrong.
-    from hypothesis import Phase, configuration, errors, find, settings
-
-    phases = Phase.generate, Phase.shrink
-    limits = settings(max_examples=most, phases=phases, database=None, deadline=None)
-    # It keeps constants of modules on disk whatever the settings: there, not beside the kernel.
-    configuration.set_hypothesis_home_dir((KNOBS.cache_dir or user_cache()) / "hypothesis")
-    try:
-        return find(cases, shows, settings=limits, random=random.Random(seed))
-    except errors.NoSuchExample:
-        return None
-    finally:
-        configuration.set_hypothesis_home_dir(None)
 
 
 def other_numbers(value: Any) -> list[Any]:

@@ -6,7 +6,7 @@ that does not end loses nothing.
 Planned cases come first: which sizes there are is learned from the reference and from what the
 kernel refuses, and what is tried depends on branches and grids that were seen, and on costs.
 Hypothesis draws the random cases after them (`Plan.drawn`), and makes any failing case smaller
-(`explain.smallest`); each case stays one replayable record.
+(`explain.smallest`, `drawing`); each case stays one replayable record.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from tkdebug.verification.drawing import first_of
 from tkdebug.verification.inputs import (
     dense_values,
     placed,
@@ -29,7 +30,7 @@ from tkdebug.verification.oracle import (
     compare,
     tensors_in,
 )
-from tkdebug.verification.plan import Plan, Sizes, first_of
+from tkdebug.verification.plan import Plan, Sizes
 from tkdebug.verification.problem import (
     references,
 )
