@@ -15,9 +15,10 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.compiler.passes import cleanup
 from tkdebug.variations.diverge_report import Diverged, diverge_json, diverge_text
-from tkdebug.variations.divergence import Divergence, Found, Way
+from tkdebug.variations.divergence import Divergence
 from tkdebug.variations.grids import related_names, scaled_grid
 from tkdebug.variations.outcomes import Outcome
+from tkdebug.variations.ways import Found, Way
 
 SECONDS = 30.0
 DOCS = Path(__file__).parents[2] / "docs"

@@ -10,9 +10,10 @@ import tkdebug.language as tl
 from tkdebug.errors import CompileError
 from tkdebug.knobs import scope
 from tkdebug.variations import bisection
-from tkdebug.variations.divergence import Divergence, Way, front_end
+from tkdebug.variations.divergence import Divergence
 from tkdebug.variations.native_levels import LEVELS, USUAL, below_ir
 from tkdebug.variations.outcomes import Outcome, Tolerance
+from tkdebug.variations.ways import Way, front_end
 
 GRID = (1, 1, 1)
 

@@ -10,8 +10,9 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.runtime.compile.native_compilation import NativeStageFiles
 from tkdebug.variations.bisection import bisect
-from tkdebug.variations.divergence import Divergence, Way
+from tkdebug.variations.divergence import Divergence
 from tkdebug.variations.native_levels import targets
+from tkdebug.variations.ways import Way
 
 pytestmark = pytest.mark.gpu
 

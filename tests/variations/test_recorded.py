@@ -12,9 +12,10 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.causes.rerun import Budget
 from tkdebug.errors import UsageError
-from tkdebug.variations.divergence import Divergence, Way
+from tkdebug.variations.divergence import Divergence
 from tkdebug.variations.outcomes import run_kept
 from tkdebug.variations.recorded import Recorded, run_watched
+from tkdebug.variations.ways import Way
 
 SECONDS = 30.0
 

@@ -9,8 +9,9 @@ import torch
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.variations import triton_runs
-from tkdebug.variations.divergence import Divergence, Found, Way
+from tkdebug.variations.divergence import Divergence
 from tkdebug.variations.triton_runs import run_by_triton
+from tkdebug.variations.ways import Found, Way
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "compat"))
 from made_up_triton import INIT, write_package

@@ -11,7 +11,8 @@ import tkdebug.language as tl
 from tkdebug.interpreter.launch import run_module
 from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.variations.diverge_report import Diverged, diverge_text
-from tkdebug.variations.divergence import Divergence, gpu_ir
+from tkdebug.variations.divergence import Divergence
+from tkdebug.variations.ways import gpu_ir
 
 TARGET = "sm_90a"
 

@@ -58,7 +58,7 @@ class OpPlace:
 
     @staticmethod
     def of(op: Operation) -> OpPlace:
-        """Return an op's."""
+        """The place of `op`."""
         return OpPlace(op.name, op.id, op.location.frames)
 
 

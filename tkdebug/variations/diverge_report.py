@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tkdebug.variations.divergence import Classes, Found
 from tkdebug.variations.launches import KeptLaunch
+from tkdebug.variations.ways import Classes, Found
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class _Log(Observer):
 
 
 class _Comparing(_Log):
-    """Compares each value of one program with those of another run, until one differs."""
+    """Notes the values of one program that differ from the same values of another run."""
 
     def __init__(
         self, program: int, log: _Log, originals: Mapping[Key, Key], tolerance: Tolerance

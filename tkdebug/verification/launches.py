@@ -40,7 +40,7 @@ from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 from tkdebug.runtime.launch.graph_capture import capture_in_force
 from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 from tkdebug.runtime.tune.autotune import Autotuner
-from tkdebug.variations.divergence import PoisonedPadding
+from tkdebug.variations.ways import PoisonedPadding
 from tkdebug.verification.source import Branch, Condition, Ran, Spot
 
 # In Tile IR: a product whose first operand is fp32.

@@ -113,9 +113,10 @@ def _look(
     """Run a launch in all ways that are asked for."""
     from tkdebug.errors import TkError
     from tkdebug.variations.diverge_report import Diverged
-    from tkdebug.variations.divergence import Divergence, Found, Way
+    from tkdebug.variations.divergence import Divergence
     from tkdebug.variations.native_levels import targets
     from tkdebug.variations.outcomes import crash_text
+    from tkdebug.variations.ways import Found, Way
 
     words = [word.strip() for word in options.vary.split(",") if word.strip()]
     found: list[Found] = []
