@@ -85,7 +85,7 @@ class CheckRecorder(FaultLog):
         mask: Value | None,
         bad: BadElements | None = None,
     ) -> None:
-        """Report what a site's access did; what no probe tests stays a fault."""
+        """Report what a site's access did; what no check tests stays a fault."""
         number = OpView(op).site
         site = None if number is None else self._plan.sites[number]
         is_tested = site is not None and (site.is_loaded or buffer is not None)

@@ -93,7 +93,7 @@ class Thread:
         """Some instructions; there is no other thread, and no branch from one way to the other."""
         labels = {line[:-1]: place for place, line in enumerate(lines) if line.endswith(":")}
         labels.pop("DONE", None)
-        self.registers.setdefault("probe_scratch", 1 << 50)
+        self.registers.setdefault("check_scratch", 1 << 50)
         place = 0
         while place < len(lines):
             line, place = lines[place], place + 1

@@ -24,7 +24,7 @@ from tkdebug.compiler.targets.nvptx.compile import compile_module, lower_to_llvm
 from tkdebug.interpreter.closer_looks.reported_launch import ReportedLaunch
 from tkdebug.interpreter.closer_looks.reports import faults_of
 
-_FAR = ("probe.astray", "probe.report", "store.")
+_FAR = ("check.outside", "check.report", "store.")
 _ACCESS = re.compile(r"(?:ld|st|cp\.async|atom|red|mma|wgmma)\.[\w.]*global[\w.:]*|wgmma\.mma\S*")
 
 
@@ -104,7 +104,8 @@ def test_accesses_stay_as_wide(run: Callable[[], object], target: str) -> None:
 @RUNS
 def test_bare_kernel_has_no_trace(run: Callable[[], object]) -> None:
     bare = llvm_ir(run, "sm_90a", None)
-    assert "probe" not in bare
+    assert "check" not in bare
+    assert llvm_ir(run, "sm_90a", CheckOptions()) != bare
     assert llvm_ir(run, "sm_90a", CheckOptions(frozenset())) == bare
 
 
@@ -170,7 +171,7 @@ def test_corners_are_tested_where_offsets_are_sums_of_ranges() -> None:
     # What is loaded by offsets is; what it is an offset of has no corners.
     text = llvm_ir(gathered, "sm_80", CheckOptions())
     assert text.count("bra.uni DONE") == 1
-    assert len(re.findall(r"^probe\.astray\d+:", text, re.M)) == 1
+    assert len(re.findall(r"^check\.outside\d+:", text, re.M)) == 1
 
 
 def test_how_accesses_are_tested_is_kept() -> None:
@@ -214,9 +215,9 @@ def test_flags_call_nothing_and_share_what_local_memory_they_need() -> None:
     options = NativeOptions(checks=CheckOptions(frozenset(BOUNDS_KINDS)))
     ptx = compile_module(module, options, TARGETS["sm_90a"]).code.ptx
     assert ".func" not in ptx
-    (size,) = re.findall(r"\.local \.align 16 \.b8 probe_scratch\[(\d+)\];", ptx)
+    (size,) = re.findall(r"\.local \.align 16 \.b8 check_scratch\[(\d+)\];", ptx)
     assert int(size) <= 512
     # Loops alone use it, none of which is in a loop of the kernel.
     for text in re.findall(r"begin inline asm(.*?)end inline asm", ptx, re.S):
-        assert ("[probe_scratch" in text) == ("NEXT:" in text)
+        assert ("[check_scratch" in text) == ("NEXT:" in text)
     assert "NEXT:" in ptx

@@ -136,9 +136,9 @@ def test_accesses_stay_as_wide(run) -> None:
 
 def test_a_pointer_is_looked_up_once_where_it_is_loaded() -> None:
     text = llvm_ir(_gemm, "sm_90a", CheckOptions(frozenset(BOUNDS_KINDS)))
-    assert text.count("PROBE_HALF:") == 3
+    assert text.count("CHECK_HALF:") == 3
     each = llvm_ir(_each, "sm_90a", CheckOptions(frozenset(BOUNDS_KINDS)))
-    assert each.count("PROBE_HALF:") == 1
+    assert each.count("CHECK_HALF:") == 1
 
 
 @needs_codegen

@@ -9,7 +9,7 @@ from tkdebug.compiler.sites.texts import read_sites, site_text
 from tkdebug.compiler.sites.watches import WatchSite
 from tkdebug.errors import Frame, IRError
 
-PROBE = CheckSite(3, "oob-load", 17, None, (4, 32), 2, True)
+CHECK = CheckSite(3, "oob-load", 17, None, (4, 32), 2, True)
 WATCH = WatchSite(
     number=0,
     watch="k.py:17:acc",
@@ -26,7 +26,7 @@ WATCH = WatchSite(
 )
 
 
-@pytest.mark.parametrize("site", [PROBE, WATCH])
+@pytest.mark.parametrize("site", [CHECK, WATCH])
 def test_a_site_is_as_it_was(site: CheckSite | WatchSite) -> None:
     assert read_sites(type(site), [site_text(site)], "sites") == (site,)
 
@@ -34,14 +34,14 @@ def test_a_site_is_as_it_was(site: CheckSite | WatchSite) -> None:
 @pytest.mark.parametrize(
     ("site", "old", "new"),
     [
-        (PROBE, "17", '"17"'),
-        (PROBE, "17", "true"),
-        (PROBE, "[4,32]", "[4,0]"),
-        (PROBE, "[4,32]", "4"),
-        (PROBE, '"tensor":null,', ""),
-        (PROBE, "}", ',"more":1}'),
-        (PROBE, "}", " " * 20_000 + "}"),
-        (PROBE, "{", "["),
+        (CHECK, "17", '"17"'),
+        (CHECK, "17", "true"),
+        (CHECK, "[4,32]", "[4,0]"),
+        (CHECK, "[4,32]", "4"),
+        (CHECK, '"tensor":null,', ""),
+        (CHECK, "}", ',"more":1}'),
+        (CHECK, "}", " " * 20_000 + "}"),
+        (CHECK, "{", "["),
         (WATCH, "[0,2]", "[0,2,4]"),
         (WATCH, '"line":17', '"line":1.5'),
         (WATCH, '"is_whole":true', '"is_whole":1'),

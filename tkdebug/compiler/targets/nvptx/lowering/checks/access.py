@@ -1,9 +1,9 @@
 """Tests of accesses, and their handling of bad elements.
 
-Where a few scalars show that a whole tile lies inside, no element is tested (`corners`). Otherwise
-an access is tested a vector at a time, before it or, where it comes after such scalars, as it is
-done. Threads with bad elements make the same access under a narrower mask, in a copy out of line,
-so that vectors and asynchronous copies of the usual way stay as they are.
+Where a few scalars show that a whole tile lies inside (`corners`), no element is tested. Otherwise
+each vector is: before the access if there are no such scalars, else on the slow path. The slow path
+is a copy of the access, out of line and under a narrower mask, so that the fast path keeps its
+vectors and asynchronous copies.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def either_way(
     """
     emit = access.checks.ctx.emit
     far, near, after = (
-        emit.new_block(stem) for stem in ("probe.astray", "probe.inside", "probe.after")
+        emit.new_block(stem) for stem in ("check.outside", "check.inside", "check.after")
     )
     whole = tile_is_whole(access)
     outside, good = None, None

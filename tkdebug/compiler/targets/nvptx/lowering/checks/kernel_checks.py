@@ -29,7 +29,7 @@ from tkdebug.compiler.targets.nvptx.lowering.checks.corners import CarriedReach
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 
-_SCRATCH = "probe_scratch"
+_SCRATCH = "check_scratch"
 
 # Copies of sites that differ by a clock tick.
 COPY_BITS = 16
@@ -41,7 +41,7 @@ SEARCH: Final = f"""{{
 .reg .b64 low, high, at, first;
 mov.u64 low, 0;
 ld.global.u64 high, [$4];
-PROBE_HALF:
+CHECK_HALF:
 add.u64 at, low, high;
 shr.u64 at, at, 1;
 mad.lo.u64 $2, at, {ENTRY_BYTES}, $4;
@@ -51,7 +51,7 @@ selp.u64 low, at, low, here;
 selp.u64 high, high, at, here;
 sub.u64 at, high, low;
 setp.gt.u64 more, at, 1;
-@more bra PROBE_HALF;
+@more bra CHECK_HALF;
 mad.lo.u64 at, low, {ENTRY_BYTES}, $4;
 ld.global.u64 high, [$4];
 ld.global.u64 $0, [at+{ENTRY_BYTES}];

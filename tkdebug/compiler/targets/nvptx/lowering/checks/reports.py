@@ -32,7 +32,7 @@ _SUMS_BY_LANE: Final = """mov.u32 count, 0;
 mov.u32 m, 0;
 mov.u32 least, -1;
 mov.b32 l, active;
-PROBE_LANE:
+CHECK_LANE:
 brev.b32 e, l;
 clz.b32 e, e;
 shfl.sync.idx.b32 tries, $3, e, 31, active;
@@ -44,7 +44,7 @@ min.u32 least, least, tries;
 sub.u32 e, l, 1;
 and.b32 l, l, e;
 setp.ne.u32 more, l, 0;
-@more bra PROBE_LANE;
+@more bra CHECK_LANE;
 mov.u32 tries, 0;
 """
 
@@ -68,7 +68,7 @@ _HALF_WORDS: Final = (table.ELEMENT, table.COMPLETE)
 # a fifth less time for a branch around it than where each instruction is predicated.
 _SHOWN: Final = "\n".join(
     (
-        "@!seen bra PROBE_UNSEEN;",
+        "@!seen bra CHECK_UNSEEN;",
         f"ld.relaxed.gpu.global.u32 e, [$0+{table.VERSION}];",
         "add.u32 e, e, 1;",
         f"st.relaxed.sys.global.u32 [t+{table.VERSION}], e;",
@@ -93,7 +93,7 @@ _SHOWN: Final = "\n".join(
         ),
         "fence.acq_rel.sys;",
         f"st.relaxed.sys.global.u32 [t+{table.VERSION}], e;",
-        "PROBE_UNSEEN:",
+        "CHECK_UNSEEN:",
         "",
     )
 )
@@ -125,7 +125,7 @@ mov.u32 e, %laneid;
 setp.eq.u32 lead, e, l;
 cvt.u64.u32 p, count;
 @lead red.relaxed.gpu.global.add.u64 [$0+{table.COUNT}], p;
-PROBE_AGAIN:
+CHECK_AGAIN:
 ld.acquire.gpu.global.u64 p, [$0+{table.PROGRAM}];
 ld.acquire.gpu.global.u64 t, [$0+{table.TIME}];
 setp.gt.u64 less, p, me;
@@ -176,7 +176,7 @@ setp.ne.and.u32 more, l, 0, more;
 add.u32 tries, tries, 1;
 setp.lt.and.u32 more, tries, {_MOST_TRIES}, more;
 @more nanosleep.u32 100;
-@more bra PROBE_AGAIN;
+@more bra CHECK_AGAIN;
 }}"""
 
 REPORT_WITHOUT_REDUX: Final = REPORT.replace(_SUMS, _SUMS_BY_LANE)
@@ -254,7 +254,7 @@ def report(
         origin: for a loaded pointer, i64: the base of the tile's pointers.
     """
     emit = checks.ctx.emit
-    bad, after = emit.new_block("probe.report"), emit.new_block("probe.reported")
+    bad, after = emit.new_block("check.report"), emit.new_block("check.reported")
     emit.branch_rarely(reports, bad, after)
     emit.start(bad)
     slot = emit.cast("ptrtoint", checks.slot(site), "i64")
@@ -314,7 +314,7 @@ def report_elements(
     acting = acting_thread(ctx, value)
     if acting is not None:
         found = emit.bit_and(found, acting)
-    far, after = emit.new_block("probe.bad"), emit.new_block("probe.after")
+    far, after = emit.new_block("check.bad"), emit.new_block("check.after")
     emit.branch_rarely(found, far, after)
     emit.start(far)
     tally, places = Tally.empty(), linear_places(ctx, value)
