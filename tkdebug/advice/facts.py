@@ -195,16 +195,16 @@ class WaitFacts:
 
 @dataclass(frozen=True, slots=True)
 class LoopFacts:
-    """A loop that is inside no other.
+    """An outermost loop.
 
     Attributes:
         frame: its line.
         op_ids: the ids of all Tile IR ops in it, and its own.
         entries: how often programs come to it.
         rounds: the number of iterations each time.
-        needs_before: the place where an iteration computes a value that the next one needs, other
-            than sums and extremes; None if iterations may be made in any order.
-        is_counted: whether the number of rounds is known when the loop begins.
+        needs_before: the place of a loop-carried dependence other than a sum, minimum or maximum;
+            None if iterations may run in any order.
+        is_counted: whether the trip count is known when the loop begins.
         frames: the lines of its ops.
     """
 

@@ -72,7 +72,7 @@ class LaunchContext:
 
 
 class Observer:
-    """Sees a launch and alters nothing; subclasses override what they need.
+    """Is called at the ops of a launch that it asks for; subclasses override what they need.
 
     Attributes:
         needs_intermediates: whether every op must give a value of its own, so that no op is fused

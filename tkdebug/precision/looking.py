@@ -291,7 +291,7 @@ class Written:
 
 
 class _Look:
-    """One launch under way."""
+    """A launch whose programs run in fp64 beside their own types, on copies of memory."""
 
     def __init__(self, kernel: InterpretedKernel, grid: Grid, values: Sequence[Any]) -> None:
         self._kernel, self._grid = kernel, grid

@@ -281,7 +281,7 @@ def _flat(result: Any, after: Sequence[Tensor], changed: Sequence[int]) -> list[
 def _expected(
     name: str, exact: Tensor, native: Tensor | None, runs: Sequence[Tensor], unit: float
 ) -> Expected:
-    """Return what is expected of a tensor; `unit` is the error of numbers of size 1 on the way."""
+    """The expected tensor with its tolerance; `unit`: error of an intermediate of magnitude 1."""
     if exact.is_complex():
         raise NotRunnableError("its result is complex, which is not compared")
     if not exact.is_floating_point():

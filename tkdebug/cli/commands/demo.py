@@ -11,13 +11,13 @@ from tkdebug.errors import UsageError
 
 
 class DemoCommand(Command):
-    """Opens the recorded run in the TUI, in a browser, or writes its page or another report."""
+    """Opens the recorded run in the TUI, serves its page, or writes it or another report."""
 
     help = "show a recorded run at once, without a GPU and without a script"
     description = (
         "Open a run that was recorded with an access past the end of a tensor, a wrong result with "
-        "its cause, advice, watched values and every stage: in the TUI, in a browser, or as a "
-        "file. Its script is examples/demo/layer.py."
+        "its cause, advice, watched values and every stage: in the TUI, as a page at a local "
+        "address, or as a file. Its script is examples/demo/layer.py."
     )
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:

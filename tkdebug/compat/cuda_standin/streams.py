@@ -63,12 +63,20 @@ class Stream:
         return (0, -5)
 
     def query(self) -> bool:
-        """All work is done."""
+        """Whether all work is done, which it always is.
+
+        Raises:
+            CaptureError: the stream is being captured.
+        """
         self._refuse_waiting()
         return True
 
     def synchronize(self) -> None:
-        """Return at once: no work is ever pending."""
+        """Return at once: no work is ever pending.
+
+        Raises:
+            CaptureError: the stream is being captured.
+        """
         self._refuse_waiting()
 
     def _refuse_waiting(self) -> None:
@@ -171,12 +179,20 @@ class Event:
         return (end_event._recorded_ns - self._recorded_ns) / 1e6
 
     def query(self) -> bool:
-        """All work is done."""
+        """Whether all work is done, which it always is.
+
+        Raises:
+            CaptureError: the event was recorded into a graph.
+        """
         self._refuse_waiting()
         return True
 
     def synchronize(self) -> None:
-        """Return at once: no work is ever pending."""
+        """Return at once: no work is ever pending.
+
+        Raises:
+            CaptureError: the event was recorded into a graph.
+        """
         self._refuse_waiting()
 
     def _refuse_waiting(self) -> None:

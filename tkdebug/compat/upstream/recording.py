@@ -258,10 +258,9 @@ class UpstreamRecorded:
             _record_launches(self._replacements)
 
     def _launch_by_triton(self) -> None:
-        """Leave out torch's own launcher of cubins, and kernels of it that Inductor has cached.
+        """Turn off Inductor's static CUDA launcher, and with it cached kernels that need it.
 
-        It takes neither Triton's compiled kernels nor their launchers, so nobody would hear of its
-        launches.
+        It bypasses Triton's compiled kernels and launchers, so launches would not be recorded.
         """
         if self._wanted:
             from torch._inductor import config

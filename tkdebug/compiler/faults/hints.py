@@ -174,7 +174,7 @@ def _unchecked_axes(checked: tuple[int, ...], rank: int) -> str:
 
 
 def _free_axis(op: Operation, mask: Value, lane: tuple[int, ...]) -> int | None:
-    """The axis along which the access went astray, if the mask is the same along it."""
+    """The axis along which the access leaves its tensor, if the mask is the same along it."""
     bounded = _varying_axes(mask, {})
     access = PointerAccess.cast(op)
     if access is None:

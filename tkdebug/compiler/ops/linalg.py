@@ -43,11 +43,13 @@ def dot(
         input: tile of fp8, fp16, bf16, fp32, fp64 or int8; K at least 32 for 8-bit types, 16 for
             16-bit, 8 for fp32, 4 for fp64.
         other: tile of the same dtype (fp8 types may be mixed).
-        acc: tile (M, N) of out_dtype added to the product.
-        input_precision: for fp32 inputs: "tf32" (default), "tf32x3" or "ieee".
+        acc: tile (…, M, N) added to the product; a float tile of another dtype than out_dtype gives
+            the result its dtype.
+        input_precision: for fp32 inputs: "tf32", "tf32x3", "ieee", "bf16x3" or "bf16x6"; by default
+            the option `default_dot_input_precision`, which is "tf32" unless a knob changes it.
         allow_tf32: older spelling; False means "ieee".
         max_num_imprecise_acc: fp8 only; how many sums may stay in the tensor core's precision.
-        out_dtype: dtype of the result: fp32 (default), fp16; int32 for int8 inputs.
+        out_dtype: dtype of the result: fp32 (default) or fp16; fp64 inputs give fp64, int8 int32.
     """
     a, b = _dot_operands(input, other)
     precision = _precision(emit, input_precision, allow_tf32)

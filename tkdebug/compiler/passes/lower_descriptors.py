@@ -157,7 +157,7 @@ class Slots:
         self._rewriter.record_change(op, _RULE)
 
     def spread_arguments(self, op: Operation, region: Region) -> None:
-        """Make arguments for the descriptors that a region of `op` takes."""
+        """Add arguments for shape and strides after each descriptor argument of a region."""
         block = region.block
         if not any(isinstance(a.type, DescriptorType) for a in block.arguments):
             return
@@ -166,7 +166,7 @@ class Slots:
         _renumber(block, values)
 
     def spread_results(self, op: Operation) -> None:
-        """Make results for the descriptors among the results of `op`, after its regions."""
+        """Add results for shape and strides after each descriptor result of `op`."""
         self._check_padding(op)
         if not any(isinstance(value.type, DescriptorType) for value in op.results):
             return

@@ -295,7 +295,7 @@ class DeviceTmaDescriptors:
         ]
 
     def _conflict(self, made: Operation) -> str | None:
-        """Whether threads may write memory that bulk copies access, or read memory they write."""
+        """Reason why pointers may touch memory that bulk copies read or write, else None."""
         stores = any(user.name == STORE for user in made.result.uses)
         base = pointer_origin(tt.MakeTensorDescriptor(made).base)
         for op in self._module.walk():

@@ -242,7 +242,7 @@ class Tracer(CountingObserver):
         return instance.value.name or self.chosen_names.get(instance.number)
 
     def text_of(self, value: Value) -> str | None:
-        """Return the source text of the expression that a value without a name is; or None.
+        """Source text of the expression that computed an unnamed value, or None if it has none.
 
         Rearranged tiles have none, as they hold no other numbers than their operand.
         """

@@ -48,7 +48,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "division-by-zero": "The result of an integer division by zero is used.",
     "shift-range": "The result of a shift by the width of its type or more is used.",
     "offset-overflow": "An offset that wrapped around leads an access.",
-    "negative-remainder": "The remainder of a negative number leads an access astray.",
+    "negative-remainder": "The remainder of a negative number leads an access to a wrong place.",
     "undefined-value": "What a masked-off load without `other` gives is used.",
     "misaligned-descriptor": "A tensor descriptor, or a block of it, is where TMA takes none.",
     "assumption": "A fact that the kernel lets the compiler assume does not hold.",

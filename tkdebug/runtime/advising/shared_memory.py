@@ -134,7 +134,7 @@ def _of_gather(
 
 
 def _most_of_a_bank(words: Integers, banks: SharedBanks) -> Integers:
-    """Return, by row, the most different words in one bank, which serves them in turn."""
+    """The most distinct words in one bank, by row: a bank serves one at a time."""
     ordered = np.sort(words, axis=1)
     is_first = np.ones(ordered.shape, np.bool_)
     is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]

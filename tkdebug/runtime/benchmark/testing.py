@@ -434,7 +434,7 @@ def do_bench_proton(
 
     Upstream sums up its kernels' times from CUPTI. Here the calls are replayed from a CUDA graph,
     so waits of the GPU between two kernels of a call are part of the time; stderr says so once.
-    Arguments and result are those of `do_bench`.
+    Arguments and result are those of `do_bench`, but `warmup` is ignored: replays need none.
     """
     if has_real_gpu() and not KNOBS.quick:
         _warn_once(

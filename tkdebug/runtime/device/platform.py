@@ -342,10 +342,10 @@ class CheckMemory(Protocol):
         ...
 
     def begin_records(self, size_bytes: int) -> CheckRecords | None:
-        """Return memory for records of one launch, or None while the most is in use.
+        """Memory for the records of one launch; None while the maximum number is in use.
 
         Raises:
-            TkError: the device cannot write to the host's memory, or there is none.
+            TkError: the device cannot write to the host's memory, or no memory is left.
         """
         ...
 

@@ -152,7 +152,7 @@ class RunIndex:
         return self._spans[key]
 
     def function_at(self, place: Place) -> str:
-        """The name of the function that a line is in."""
+        """Name of the nearest `def` at or above a line; "a function" if there is none."""
         for line in range(min(place.line, len(self.files.get(place.file, ()))), 0, -1):
             if found := _DEF.match(self.files[place.file][line - 1]):
                 return found[1]

@@ -111,7 +111,8 @@ class PaddingFacts:
         accumulations: ops that take an element into a value that a loop carries, with that
             operand's number.
         stores: ops that put a value into memory.
-        reached: reductions and scans that take in results of those loads, and the loads.
+        reached: for each op that combines elements (`_REDUCTIONS`, accumulations), the padding
+            loads that its operands are computed from.
         is_plain: whether padding reaches nothing else that combines elements, and no mean.
         module: the module that has these facts.
     """

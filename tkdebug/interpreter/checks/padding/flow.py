@@ -194,7 +194,7 @@ def numbers(values: Tensor) -> Tensor:
 
 
 class CaredFor:
-    """The elements of one batch that the author cared for, within one iteration of a loop."""
+    """Padding of one batch that the kernel made harmless (by `where`, * 0, - inf), by value."""
 
     def __init__(self, ev: Evaluator) -> None:
         self._ev = ev
@@ -203,11 +203,11 @@ class CaredFor:
         self._last: tuple[Tensor, int, tuple[Tensor, Tensor, Tensor, bool]] | None = None
 
     def with_padding(self, value: Value, pad: Tensor | None) -> Tensor | None:
-        """The padding of a value, and what was padding before it was cared for."""
+        """The padding of a value, with what the kernel made harmless."""
         return united(pad, self._of.get(value)) if self._of else pad
 
     def whole(self, values: Sequence[Value], pads: Shadows) -> Shadows | None:
-        """The padding of some values, with elements that were cared for; None if there are none."""
+        """The padding of some values, with what was made harmless; None if nothing was."""
         if not self._of or self._of.keys().isdisjoint(values):
             return None
         return [self.with_padding(value, pad) for value, pad in zip(values, pads, strict=True)]
@@ -215,7 +215,11 @@ class CaredFor:
     def along(
         self, value: Value, pad: Tensor, axis: int, extent: int
     ) -> tuple[Tensor, Tensor, Tensor, bool]:
-        """Return a value's padding along an axis: itself, where it is whole, where not, if any.
+        """Split a value's padding into lines along an axis that are all padding, and the rest.
+
+        Returns:
+            The padding; the lines that are padding from end to end; padding beside data; whether
+            there is any beside data.
 
         A softmax reduces along the same shadows twice; an online one, once for each of two sums.
         """
@@ -241,7 +245,7 @@ class CaredFor:
             self._of.pop(value, None)
 
     def clear(self) -> None:
-        """Forget all padding."""
+        """Forget all padding that was made harmless."""
         self._of.clear()
 
     def note(
@@ -252,7 +256,7 @@ class CaredFor:
         results: Shadows,
         data: Sequence[Axes],
     ) -> None:
-        """Set the cared-for elements of the results of `op`, which is about to run.
+        """Set the harmless padding of the results of `op`, which is about to run.
 
         Args:
             op: no control flow.

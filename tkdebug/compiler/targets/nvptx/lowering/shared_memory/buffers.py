@@ -211,18 +211,18 @@ def _part_offset(op: Operation) -> int:
 def lower_memdesc_index(
     ctx: Lowering, op: Operation, buffers: Registers, index: Registers
 ) -> Sequence[Registers]:
-    """Buffers lie one after the other."""
+    """Lower `ttg.memdesc_index`: buffers are contiguous, so the address moves by whole ones."""
     size_bytes = buffer_type(op.result).buffer_bytes
     return ([ctx.emit.gep(buffers[0], "i8", ctx.emit.mul(index[0], size_bytes))],)
 
 
 def lower_memdesc_trans(ctx: Lowering, op: Operation, buffer: Registers) -> Sequence[Registers]:
-    """The layout alone changes."""
+    """Lower `ttg.memdesc_trans`, which changes the layout alone."""
     return (buffer,)
 
 
 def lower_memdesc_subslice(ctx: Lowering, op: Operation, buffer: Registers) -> Sequence[Registers]:
-    """The start of the part; its users look up the whole (see `buffer_place`)."""
+    """Lower `ttg.memdesc_subslice` to its start; users look up the whole (`buffer_place`)."""
     start = _part_offset(op) * buffer_type(op.result).element_bytes
     return ([ctx.emit.gep(buffer[0], "i8", start)],)
 
