@@ -314,6 +314,7 @@ async def test_followed_line_shows_its_text_and_counts_lines(native):
         await until(pilot, lambda: source.has_focus and source.line == 7, "the kernel")
         await pilot.press(*["down"] * (LOAD_LINE - 7), "l")
         await until(pilot, lambda: "what became of the line" in screen_text(app), "the life")
+        await until(pilot, lambda: "esc All ops" in screen_text(app), "the keys of the life")
         text = screen_text(app)
         assert "x = tl.load(x_ptr + offs" in text.splitlines()[2]
         assert "esc All ops" in text.splitlines()[-1]
