@@ -9,13 +9,12 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import events
-from textual.app import App, ComposeResult, SuspendNotSupported
+from textual import events, on
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.filter import LineFilter
@@ -33,7 +32,7 @@ from tkdebug.tui.commands import RunCommands
 from tkdebug.tui.debug.link import DebugAsked, DebugLink, DebugSaid, Gone, Runs
 from tkdebug.tui.debug.pane import DebugPane
 from tkdebug.tui.drawing import display, palette
-from tkdebug.tui.editor import edit_command
+from tkdebug.tui.editor import edit
 from tkdebug.tui.faults import FaultsPane
 from tkdebug.tui.feed import Feed, child_state
 from tkdebug.tui.home.kernels import totals
@@ -61,7 +60,7 @@ from tkdebug.tui.passes import PassesPane
 from tkdebug.tui.session.follow import AwaitedSession
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 from tkdebug.tui.status import status_line
-from tkdebug.tui.tabs import PaneTabs
+from tkdebug.tui.tabs import PaneTabs, Visits
 from tkdebug.tui.widgets.dialogs import Choice, HelpScreen, PickScreen, QuitChoice, QuitScreen
 from tkdebug.tui.widgets.key_row import KeyRow
 from tkdebug.tui.widgets.typing_keys import typing_key
@@ -70,7 +69,6 @@ if TYPE_CHECKING:
     from tkdebug.tui.script.child import Child
 
 _SHOWN_AS_RUNNING_S = 0.3
-_MOST_BACK = 200
 
 
 class _RunScreen(Screen[None]):
@@ -141,8 +139,7 @@ class TkdebugApp(App[None]):
         self._waits = False
         self._is_stopped = self._is_shown_as_stopped = self._has_stopped = False
         self.runs_on = False
-        self._back: list[tuple[str, object]] = []
-        self._forward: list[tuple[str, object]] = []
+        self._visits = Visits()
         self._filters_of: tuple[str, list[LineFilter]] = ("", [])
         for theme in palette.other_themes():
             self.register_theme(theme)
@@ -180,7 +177,8 @@ class TkdebugApp(App[None]):
 
     # Messages of the threads.
 
-    def on_snapshot_taken(self, event: SnapshotTaken) -> None:
+    @on(SnapshotTaken)
+    def _show_snapshot(self, event: SnapshotTaken) -> None:
         """Hand the news to the panes."""
         if self._ending:
             return
@@ -188,7 +186,8 @@ class TkdebugApp(App[None]):
         self._tabs.show_failure("")
         self._show(event.state)
 
-    def on_session_failed(self, event: SessionFailed) -> None:
+    @on(SessionFailed)
+    def _show_failure(self, event: SessionFailed) -> None:
         """Report the error in the status; records that were read stay."""
         if self._ending:
             return
@@ -197,7 +196,8 @@ class TkdebugApp(App[None]):
         self._tabs.show_failure(self._failure)
         self._show_status()
 
-    def on_output_changed(self, event: OutputChanged) -> None:
+    @on(OutputChanged)
+    def _show_output(self, event: OutputChanged) -> None:
         """Show the output, or mark the tab."""
         if self._ending:
             return
@@ -205,7 +205,8 @@ class TkdebugApp(App[None]):
         pane.show_output(event.output, in_sight=self._tabs.pane is pane)
         self._tabs.show_marks()
 
-    async def on_script_ended(self, event: ScriptEnded) -> None:
+    @on(ScriptEnded)
+    async def _show_end(self, event: ScriptEnded) -> None:
         """Show how the script ended; the output says why one never got to a kernel."""
         if self._child is None or self._ending:
             return
@@ -215,7 +216,8 @@ class TkdebugApp(App[None]):
         if not is_in_kernels and not self._tabs.user_chose and self._script.number:
             await self._tabs.open(OutputPane.TAB)
 
-    async def on_debug_said(self, event: DebugSaid) -> None:
+    @on(DebugSaid)
+    async def _hear_debugger(self, event: DebugSaid) -> None:
         """Hand the debugger's news to the panes; show a stop unless the user types an input."""
         if self._ending:
             return
@@ -229,7 +231,8 @@ class TkdebugApp(App[None]):
         if is_stop and is_elsewhere and not isinstance(self.focused, Input):
             await self._tabs.open(DebugPane.TAB)
 
-    def on_debug_asked(self, event: DebugAsked) -> None:
+    @on(DebugAsked)
+    def _ask_debugger(self, event: DebugAsked) -> None:
         """Ask the debugger."""
         if self._link is None:
             self.notify("a recorded run cannot be stopped; tkdebug debug --tui script.py can")
@@ -292,7 +295,8 @@ class TkdebugApp(App[None]):
 
     # The next run.
 
-    def on_run_again(self, event: RunAgain) -> None:
+    @on(RunAgain)
+    def _run_with_options(self, event: RunAgain) -> None:
         """Run the script again with further options."""
         options = event.options
         if options == ("--watch",):
@@ -359,29 +363,34 @@ class TkdebugApp(App[None]):
 
     # Messages of panes and keys.
 
-    async def on_open_kernel(self, event: OpenKernel) -> None:
+    @on(OpenKernel)
+    async def _open_kernel(self, event: OpenKernel) -> None:
         """Show a kernel's line."""
         self._note_place()
         (await self._tabs.ready(KernelPane)).open(event)
         await self._tabs.open(KernelPane.TAB)
 
-    async def on_open_fault(self, event: OpenFault) -> None:
+    @on(OpenFault)
+    async def _open_fault(self, event: OpenFault) -> None:
         """Show a fault."""
         self._note_place()
         (await self._tabs.ready(FaultsPane)).open(event)
         await self._tabs.open(FaultsPane.TAB)
 
-    async def on_follow_line(self, event: FollowLine) -> None:
+    @on(FollowLine)
+    async def _follow_line(self, event: FollowLine) -> None:
         """Show the life of a source line in the passes pane."""
         self._note_place()
         (await self._tabs.ready(PassesPane)).follow(event)
         await self._tabs.open(PassesPane.TAB)
 
-    def on_tabbed_content_tab_activated(self) -> None:
+    @on(PaneTabs.TabActivated)
+    def _list_pane_in_sight(self) -> None:
         """Read of the session what the pane in sight lists."""
         self._feed.read_launches(self._tabs.pane.LISTS_LAUNCHES)
 
-    def on_tab_marked(self, event: TabMarked) -> None:
+    @on(TabMarked)
+    def _mark_tab(self, event: TabMarked) -> None:
         """Show the changed mark after the name of a pane's tab."""
         if not self._ending:
             self._tabs.show_marks()
@@ -389,42 +398,26 @@ class TkdebugApp(App[None]):
 
     # The way back.
 
-    def on_jumped(self, event: Jumped) -> None:
+    @on(Jumped)
+    def _remember_place(self, event: Jumped) -> None:
         """Remember where the user was."""
-        self._remember(event.tab, event.position)
+        self._visits.add(event.tab, event.position)
 
     def _note_place(self) -> None:
         """Remember the pane in sight, and what is looked at there."""
-        pane = self._tabs.pane
-        self._remember(pane.TAB, pane.position())
-
-    def _remember(self, tab: str, position: object) -> None:
-        self._forward.clear()
-        if not self._back or self._back[-1] != (tab, position):
-            self._back = [*self._back[-_MOST_BACK:], (tab, position)]
+        self._visits.add(*self._tabs.place)
 
     async def action_go_back(self) -> None:
-        """Go to where one was before; home, where one was nowhere."""
-        if not self._back and self._tabs.active != HomePane.TAB:
+        """Go to the place before; home if there is none."""
+        if not self._visits.back and self._tabs.active != HomePane.TAB:
             self._note_place()
             await self._tabs.open(HomePane.TAB)
-            return
-        await self._go(self._back, self._forward)
+        else:
+            await self._tabs.go_to(self._visits.before(self._tabs.place))
 
     async def action_go_forward(self) -> None:
-        """Go to where one came back from."""
-        await self._go(self._forward, self._back)
-
-    async def _go(self, places: list[tuple[str, object]], others: list[tuple[str, object]]) -> None:
-        here = self._tabs.pane.TAB, self._tabs.pane.position()
-        while places:
-            tab, position = places.pop()
-            if (tab, position) == here:
-                continue
-            others.append(here)
-            await self._tabs.open(tab)
-            self._tabs.pane.restore(position)
-            return
+        """Go to the place that the user came back from."""
+        await self._tabs.go_to(self._visits.after(self._tabs.place))
 
     def action_edit(self) -> None:
         """Open the editor at the line at the cursor."""
@@ -432,21 +425,8 @@ class TkdebugApp(App[None]):
         if place is None:
             self.notify("there is no line to edit here")
             return
-        command = edit_command(*place, os.environ)
-        if isinstance(command, str):
-            self.notify(command, markup=False)
-            return
-        try:
-            with self.suspend():
-                status = subprocess.run(command, check=False).returncode
-        except SuspendNotSupported:
-            self.notify("the editor needs the terminal, which is not tkdebug's to give")
-            return
-        except OSError as error:
-            self.notify(f"{command[0]} cannot be started: {error.strerror}", markup=False)
-            return
-        if status:
-            self.notify(f"{command[0]} ended with status {status}", markup=False)
+        if problem := edit(self, *place):
+            self.notify(problem, markup=False)
 
     async def action_tab(self, tab: str) -> None:
         """Show a pane."""
@@ -463,7 +443,8 @@ class TkdebugApp(App[None]):
         self._tabs.get(OutputPane).type_next()
         await self.action_tab(OutputPane.TAB)
 
-    def on_output_pane_typed(self, event: OutputPane.Typed) -> None:
+    @on(OutputPane.Typed)
+    def _type_into_script(self, event: OutputPane.Typed) -> None:
         """Type the line into the script."""
         if self._child is None:
             return
@@ -476,7 +457,8 @@ class TkdebugApp(App[None]):
         )
         self.query_one(OutputPane).show_note(note)
 
-    def on_output_pane_input_ended(self) -> None:
+    @on(OutputPane.InputEnded)
+    def _end_input(self) -> None:
         """Ctrl-D for the script."""
         if self._child is not None:
             self._child.end_input()
@@ -543,7 +525,8 @@ class TkdebugApp(App[None]):
 
         self.run_worker(save, thread=True, group="save")
 
-    def on_told(self, event: Told) -> None:
+    @on(Told)
+    def _show_message(self, event: Told) -> None:
         """Show the message for a while."""
         self.notify(visible(event.text), severity=event.severity, markup=False)
 
@@ -578,7 +561,8 @@ class TkdebugApp(App[None]):
             self._child.stop()
         self.post_message(StopFinished())
 
-    def on_stop_finished(self, event: StopFinished) -> None:
+    @on(StopFinished)
+    def _end(self, event: StopFinished) -> None:
         """End the app, as the script has ended."""
         self.exit()
 

@@ -1,11 +1,16 @@
-"""The command that opens the user's editor at a line."""
+"""The user's editor, at a line."""
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path, PurePath
+from typing import Any
+
+from textual.app import App, SuspendNotSupported
 
 # Editors that take FILE:LINE, and the words that lead it in; all others take +LINE FILE.
 _WITH_PLACE: Mapping[str, tuple[str, ...]] = {
@@ -16,6 +21,25 @@ _WITH_PLACE: Mapping[str, tuple[str, ...]] = {
     "zed": (),
     "hx": (),
 }
+
+
+def edit(app: App[Any], file: str, line: int) -> str:
+    """Run the editor in the app's terminal, until it ends.
+
+    Returns:
+        Why the file was not edited, in words; "" if it may have been.
+    """
+    command = edit_command(file, line, os.environ)
+    if isinstance(command, str):
+        return command
+    try:
+        with app.suspend():
+            status = subprocess.run(command, check=False).returncode
+    except SuspendNotSupported:
+        return "the editor needs the terminal, which is not tkdebug's to give"
+    except OSError as error:
+        return f"{command[0]} cannot be started: {error.strerror}"
+    return f"{command[0]} ended with status {status}" if status else ""
 
 
 def edit_command(file: str, line: int, environ: Mapping[str, str]) -> list[str] | str:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
@@ -360,7 +361,8 @@ class FaultsPane(FilteredPane):
         self._show_rows()
         self._show_notes()
 
-    def on_line_list_moved(self, event: Table.Moved) -> None:
+    @on(Table.Moved)
+    def _show_fault_at_cursor(self, event: Table.Moved) -> None:
         """Show the fault that is selected now."""
         event.stop()
         self._show_selected()
@@ -395,7 +397,8 @@ class FaultsPane(FilteredPane):
         if other:
             self.query_one("#fault-detail").scroll_home(animate=False)
 
-    def on_line_list_chosen(self, event: Table.Chosen) -> None:
+    @on(Table.Chosen)
+    def _open_line(self, event: Table.Chosen) -> None:
         """Go to the line in the kernel."""
         event.stop()
         if self._shown is None:

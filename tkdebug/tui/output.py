@@ -8,6 +8,7 @@ from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
@@ -249,7 +250,8 @@ class OutputPane(Pane):
         widget.display = bool(note)
         widget.update(Text(note, style=palette.MUTED))
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    @on(Input.Submitted)
+    def _send_line(self, event: Input.Submitted) -> None:
         """Send the line."""
         event.stop()
         self.post_message(self.Typed(event.value))

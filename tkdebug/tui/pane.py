@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.text import Text
+from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widgets import Input
@@ -149,12 +150,14 @@ class FilteredPane(Pane):
         if typing:
             self.focus_main()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
+    @on(Input.Changed)
+    def _filter_by_input(self, event: Input.Changed) -> None:
         """Filter while typing."""
         event.stop()
         self.set_filter(event.value)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    @on(Input.Submitted)
+    def _keep_filter(self, event: Input.Submitted) -> None:
         """Keep the filter and go to the rows."""
         event.stop()
         event.input.display = False

@@ -11,6 +11,7 @@ import re
 from typing import ClassVar
 
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal
@@ -290,7 +291,8 @@ class PassesPane(Pane):
 
         self.run_worker(load, thread=True, exclusive=True, group="passes")
 
-    def on_passes_loaded(self, event: PassesLoaded) -> None:
+    @on(PassesLoaded)
+    def _show_loaded(self, event: PassesLoaded) -> None:
         """Show the passes that were read, unless others have been asked for meanwhile."""
         event.stop()
         if event.kernel_hash != self._wanted:
@@ -416,13 +418,15 @@ class PassesPane(Pane):
             text.show_rows(rows(passes, diff))
         self.query_one("#pass-title", Static).update(title)
 
-    def on_line_list_moved(self, event: Table.Moved) -> None:
+    @on(Table.Moved)
+    def _show_pass_at_cursor(self, event: Table.Moved) -> None:
         """Show the changes of the selected pass."""
         event.stop()
         if event.line_list.id == "pass-table":
             self._show_selected()
 
-    def on_line_list_chosen(self, event: Table.Chosen) -> None:
+    @on(Table.Chosen)
+    def _go_across(self, event: Table.Chosen) -> None:
         """Go to the right side by Enter, and from there to the source line."""
         event.stop()
         text = self.query_one("#pass-text", TextList)

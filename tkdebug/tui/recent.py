@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
 
+from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
@@ -98,7 +99,8 @@ class SessionList(App[Path]):
         table.show_rows(range(len(self._rows)), self._rows.__getitem__)
         table.focus()
 
-    def on_line_list_chosen(self, event: Table.Chosen) -> None:
+    @on(Table.Chosen)
+    def _open_session(self, event: Table.Chosen) -> None:
         """Open the session."""
         self.exit(self._paths[event.index])
 

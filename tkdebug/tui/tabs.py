@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from rich.text import Text
-from textual import events
+from textual import events, on
 from textual.app import ComposeResult
 from textual.widgets import Tab, TabbedContent, TabPane, Tabs
 
@@ -24,7 +24,10 @@ _SHORT = {
     "passes": "Pass",
     "watches": "Watch",
 }
+_MOST_BACK = 200
 _Kind = TypeVar("_Kind", bound=Pane)
+# A tab, and what is looked at there, as `Pane.position` gives it.
+Place = tuple[str, object]
 
 
 class PaneTabs(TabbedContent):
@@ -145,6 +148,18 @@ class PaneTabs(TabbedContent):
             pane.came_in_sight()
             self.show_marks()
 
+    @property
+    def place(self) -> Place:
+        """The tab in sight, and what is looked at there."""
+        return self.pane.TAB, self.pane.position()
+
+    async def go_to(self, place: Place | None) -> None:
+        """Show a place where the user was; nothing for None."""
+        if place is not None:
+            tab, position = place
+            await self.open(tab)
+            self.pane.restore(position)
+
     def show_marks(self) -> None:
         """Show the panes' marks after the names of their tabs, shorter ones where room is short."""
         found = {}
@@ -166,7 +181,8 @@ class PaneTabs(TabbedContent):
         """Fit the names into the new width."""
         self.show_marks()
 
-    async def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
+    @on(TabbedContent.TabActivated)
+    async def _show_chosen_tab(self, event: TabbedContent.TabActivated) -> None:
         """Show the pane of a tab that the user chose among the tabs."""
         if not self.is_attached or not self.app.is_running:
             return
@@ -193,3 +209,38 @@ class PaneTabs(TabbedContent):
         """Note that a tab is chosen by the mouse."""
         self._is_clicked = isinstance(event.widget, Tab)
         self.user_chose = self.user_chose or self._is_clicked
+
+
+class Visits:
+    """The places where the user was: tabs, each with what was looked at there.
+
+    Attributes:
+        back: the places before this one, the latest last.
+        forward: the places that the user came back from, the latest last.
+    """
+
+    def __init__(self) -> None:
+        self.back: list[Place] = []
+        self.forward: list[Place] = []
+
+    def add(self, tab: str, position: object) -> None:
+        """Remember a place; there is nothing forward of it."""
+        self.forward.clear()
+        if not self.back or self.back[-1] != (tab, position):
+            self.back = [*self.back[-_MOST_BACK:], (tab, position)]
+
+    def before(self, here: Place) -> Place | None:
+        """Take the latest place before `here`, which becomes one forward; None if none differs."""
+        return _other(self.back, self.forward, here)
+
+    def after(self, here: Place) -> Place | None:
+        """Take the place that the user came back from, as `before` does; None if there is none."""
+        return _other(self.forward, self.back, here)
+
+
+def _other(places: list[Place], others: list[Place], here: Place) -> Place | None:
+    while places:
+        if (place := places.pop()) != here:
+            others.append(here)
+            return place
+    return None

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
+from textual import on
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
@@ -105,7 +106,8 @@ class CommandLine(Input):
         self.cursor_position = len(text)
         take_keys(self)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    @on(Input.Submitted)
+    def _post_command(self, event: Input.Submitted) -> None:
         """Post the command; an empty one repeats the last, as at the console."""
         event.stop()
         if self.value and self._history[-1:] != [self.value]:

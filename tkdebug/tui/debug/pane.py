@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import ClassVar, Literal
 
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
@@ -327,28 +328,33 @@ class DebugPane(Pane):
         """Find text in the source."""
         self.query_one(FindBar).open(self.query_one("#debug-source", DebugSource))
 
-    def on_stop_view_look_changed(self, event: StopView.LookChanged) -> None:
+    @on(StopView.LookChanged)
+    def _ask_for_look(self, event: StopView.LookChanged) -> None:
         """Ask for another view."""
         event.stop()
         if self._phase not in ("none", "gone"):
             self._ask(do="look", look=asdict(event.look))
 
-    def on_command_line_typed(self, event: CommandLine.Typed) -> None:
+    @on(CommandLine.Typed)
+    def _run_typed(self, event: CommandLine.Typed) -> None:
         """Run the command."""
         event.stop()
         self._run(event.line)
 
-    def on_command_line_left(self, event: CommandLine.Left) -> None:
+    @on(CommandLine.Left)
+    def _leave_command_line(self, event: CommandLine.Left) -> None:
         """Focus the source."""
         event.stop()
         self.focus_main()
 
-    def on_code_view_gutter_clicked(self, event: DebugSource.GutterClicked) -> None:
+    @on(DebugSource.GutterClicked)
+    def _toggle_clicked_line(self, event: DebugSource.GutterClicked) -> None:
         """Set a breakpoint at the line clicked, or remove it."""
         event.stop()
         self.action_toggle_breakpoint()
 
-    def on_line_list_chosen(self, event: LineList.Chosen) -> None:
+    @on(LineList.Chosen)
+    def _act_on_line(self, event: LineList.Chosen) -> None:
         """Act on Enter in the source, or on a line passed."""
         event.stop()
         match event.line_list:
@@ -359,7 +365,8 @@ class DebugPane(Pane):
             case Variables(key=str(name)):
                 self._run(f"p {name}")
 
-    def on_program_grid_program_chosen(self, event: ProgramGrid.ProgramChosen) -> None:
+    @on(ProgramGrid.ProgramChosen)
+    def _select_program(self, event: ProgramGrid.ProgramChosen) -> None:
         """Select the program: steps follow it from now on."""
         event.stop()
         if self._view is None:
@@ -369,12 +376,14 @@ class DebugPane(Pane):
             "pid all" if event.program is None else f"pid {program_id(event.program, grid)}"
         )
 
-    def on_heat_map_view_program_picked(self, event: HeatMapView.ProgramPicked) -> None:
+    @on(HeatMapView.ProgramPicked)
+    def _select_picked_program(self, event: HeatMapView.ProgramPicked) -> None:
         """Select the program whose scalar was picked."""
         event.stop()
         self.action_command(f"pid {event.program}")
 
-    def on_moment_chosen(self, event: MomentChosen) -> None:
+    @on(MomentChosen)
+    def _go_to_moment(self, event: MomentChosen) -> None:
         """Go to the moment."""
         event.stop()
         self.action_command(f"moment {event.moment}")

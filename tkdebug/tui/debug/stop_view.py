@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
@@ -172,7 +173,8 @@ class StopView(Container):
             self.look = look
             self.post_message(self.LookChanged(look))
 
-    def on_line_list_moved(self, event: LineList.Moved) -> None:
+    @on(LineList.Moved)
+    def _follow_cursor(self, event: LineList.Moved) -> None:
         """Draw the variable at the cursor; the slider follows the list of lines."""
         event.stop()
         match event.line_list:
@@ -191,28 +193,33 @@ class StopView(Container):
     def _is_drawn(self, name: str) -> bool:
         return any(each.name == name and each.is_drawn for each in self._variables)
 
-    def on_heat_map_view_zoomed(self, event: HeatMapView.Zoomed) -> None:
+    @on(HeatMapView.Zoomed)
+    def _draw_part(self, event: HeatMapView.Zoomed) -> None:
         """Draw another part."""
         event.stop()
         self._look_at(replace(self.look, begin=event.begin, end=event.end))
 
-    def on_heat_map_view_plane_turned(self, event: HeatMapView.PlaneTurned) -> None:
+    @on(HeatMapView.PlaneTurned)
+    def _draw_plane(self, event: HeatMapView.PlaneTurned) -> None:
         """Draw another plane."""
         event.stop()
         self._look_at(replace(self.look, plane=max(0, self.look.plane + event.step)))
 
-    def on_heat_map_view_room_changed(self, event: HeatMapView.RoomChanged) -> None:
+    @on(HeatMapView.RoomChanged)
+    def _ask_for_room(self, event: HeatMapView.RoomChanged) -> None:
         """Ask for as many cells as fit."""
         event.stop()
         room = self.query_one("#debug-heat", HeatMapView).room
         self._look_at(replace(self.look, cells=room))
 
-    def on_program_grid_program_moved(self, event: ProgramGrid.ProgramMoved) -> None:
+    @on(ProgramGrid.ProgramMoved)
+    def _show_program(self, event: ProgramGrid.ProgramMoved) -> None:
         """Show the values of another program."""
         event.stop()
         self._look_at(replace(self.look, program=event.program))
 
-    def on_around_wanted(self, event: AroundWanted) -> None:
+    @on(AroundWanted)
+    def _show_around(self, event: AroundWanted) -> None:
         """Read the lines around another moment, if they are not there."""
         event.stop()
         if self._view is not None:

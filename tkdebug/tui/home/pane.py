@@ -10,7 +10,7 @@ import re
 import time
 from typing import ClassVar, NamedTuple
 
-from textual import events
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import TabPane
@@ -218,7 +218,8 @@ class HomePane(Pane):
 
         self.run_worker(read, thread=True, group="home")
 
-    def on_model_read(self, event: ModelRead) -> None:
+    @on(ModelRead)
+    def _show_model(self, event: ModelRead) -> None:
         """Show the model that was read; what is chosen stays."""
         event.stop()
         if event.took_s is not None or event.failure:
@@ -344,7 +345,8 @@ class HomePane(Pane):
 
     # Keys
 
-    def on_line_list_moved(self, event: LineList.Moved) -> None:
+    @on(LineList.Moved)
+    def _show_line_at_cursor(self, event: LineList.Moved) -> None:
         """Show the facts of the line that is chosen now."""
         event.stop()
         if event.line_list is self._source:
@@ -354,7 +356,8 @@ class HomePane(Pane):
             self._view.show_line()
             self._view.show_kernels()
 
-    def on_line_list_chosen(self, event: LineList.Chosen) -> None:
+    @on(LineList.Chosen)
+    def _open_line(self, event: LineList.Chosen) -> None:
         """Go from a row of a stage to its line, from a line to the kernel pane."""
         event.stop()
         sheet = self.sheet
@@ -496,14 +499,16 @@ class HomePane(Pane):
             self._go_to_kernel(kernel, number, place)
             self._view.show_all()
 
-    def on_time_strip_view_chosen(self, event: TimeStripView.Chosen) -> None:
+    @on(TimeStripView.Chosen)
+    def _choose_clicked_launch(self, event: TimeStripView.Chosen) -> None:
         """Choose the launch that was clicked."""
         event.stop()
         for launch in self._launches():
             if launch.seq == event.seq:
                 self._choose_launch(launch)
 
-    def on_kernels_picked(self, event: Kernels.Picked) -> None:
+    @on(Kernels.Picked)
+    def _choose_kernel(self, event: Kernels.Picked) -> None:
         """Show the kernel, or the finding, that was clicked."""
         event.stop()
         self._jump()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
@@ -163,7 +164,8 @@ class KernelPane(Pane):
 
         self.run_worker(load, thread=True, exclusive=True, group="kernel")
 
-    def on_kernel_loaded(self, event: KernelLoaded) -> None:
+    @on(KernelLoaded)
+    def _show_loaded(self, event: KernelLoaded) -> None:
         """Show the kernel that was read, unless another has been asked for meanwhile."""
         event.stop()
         text = event.text
@@ -228,13 +230,15 @@ class KernelPane(Pane):
             line = self._sides.source.line
             self.post_message(DebugAsked.to_toggle(self._text.file, line))
 
-    def on_code_view_gutter_clicked(self, event: CodeView.GutterClicked) -> None:
+    @on(CodeView.GutterClicked)
+    def _toggle_clicked_line(self, event: CodeView.GutterClicked) -> None:
         """Set a breakpoint at the source line clicked, or remove it."""
         event.stop()
         if event.line_list.id == "source":
             self.action_toggle_breakpoint()
 
-    def on_line_list_chosen(self, event: CodeView.Chosen) -> None:
+    @on(CodeView.Chosen)
+    def _go_across(self, event: CodeView.Chosen) -> None:
         """Go to the other side by Enter, or to another file if the op is from there."""
         event.stop()
         source, stage = self._sides.source, self._sides.stage

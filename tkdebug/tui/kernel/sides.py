@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 from textual.widgets import Static
@@ -96,7 +97,8 @@ class KernelSides(Container):
             self.source.show_marks(marks)
             self.stage.show_marks(self._text.stage_marks(faults))
 
-    def on_line_list_moved(self, event: CodeView.Moved) -> None:
+    @on(CodeView.Moved)
+    def _light_other_side(self, event: CodeView.Moved) -> None:
         """Light on the other side what belongs to the line at the cursor."""
         event.stop()
         view = event.line_list

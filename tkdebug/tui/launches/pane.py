@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -343,7 +344,8 @@ class LaunchesPane(FilteredPane):
         note.display = bool(parts)
         note.update(Text("; ".join(parts), style=palette.MUTED))
 
-    def on_line_list_moved(self, event: Table.Moved) -> None:
+    @on(Table.Moved)
+    def _load_launch_at_cursor(self, event: Table.Moved) -> None:
         """Load the launch that is selected now."""
         event.stop()
         if event.line_list.id == "launch-table":
@@ -369,7 +371,8 @@ class LaunchesPane(FilteredPane):
 
         self.run_worker(load, thread=True, exclusive=True, group="launch")
 
-    def on_launch_loaded(self, event: LaunchLoaded) -> None:
+    @on(LaunchLoaded)
+    def _show_launch(self, event: LaunchLoaded) -> None:
         """Show the details, unless another launch has been selected meanwhile."""
         event.stop()
         launch = event.launch
@@ -408,7 +411,8 @@ class LaunchesPane(FilteredPane):
         else:
             self.app.notify("this launch had no fault")
 
-    def on_line_list_chosen(self, event: Table.Chosen) -> None:
+    @on(Table.Chosen)
+    def _open_row(self, event: Table.Chosen) -> None:
         """Open the kernel of a launch, or show only the launches of a kernel."""
         event.stop()
         table = event.line_list
@@ -423,7 +427,8 @@ class LaunchesPane(FilteredPane):
             self.set_filter(self._chosen_kernel)
             self.query_one("#filter", Input).value = self.filter_text
 
-    def on_table_header_clicked(self, event: Table.HeaderClicked) -> None:
+    @on(Table.HeaderClicked)
+    def _sort_by_clicked(self, event: Table.HeaderClicked) -> None:
         """Sort by the column clicked, in reverse if it was sorted by that already."""
         event.stop()
         self._sort_by(event.table, event.column)

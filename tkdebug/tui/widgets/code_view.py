@@ -37,7 +37,7 @@ class CodeView(LineList):
     # Beside the number of a line that is lit.
     LIT_SIGN: ClassVar[str] = "▌"
 
-    class GutterClicked(LineList.Moved):
+    class GutterClicked(LineList.OfLine):
         """The gutter was clicked, beside a line."""
 
     def __init__(self, *, id: str | None = None) -> None:

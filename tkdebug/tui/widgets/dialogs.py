@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from rich.table import Table as RichTable
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
@@ -81,7 +82,8 @@ class QuitScreen(ModalScreen[QuitChoice]):
         table.styles.height = len(self._CHOICES) + 1
         table.focus()
 
-    def on_line_list_chosen(self, event: Table.Chosen) -> None:
+    @on(Table.Chosen)
+    def _take_row(self, event: Table.Chosen) -> None:
         """Take the answer on Enter."""
         event.stop()
         self.dismiss(self._CHOICES[event.index][0])
@@ -177,7 +179,8 @@ class PickScreen(ModalScreen["int | None"]):
         table.styles.height = min(len(choices), 16) + 1
         table.focus()
 
-    def on_line_list_chosen(self, event: Table.Chosen) -> None:
+    @on(Table.Chosen)
+    def _take_row(self, event: Table.Chosen) -> None:
         """Take the row on Enter."""
         event.stop()
         self.dismiss(event.index)

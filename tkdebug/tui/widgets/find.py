@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
-from textual import events
+from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Input
@@ -67,13 +67,15 @@ class FindBar(Input):
         else:
             self.select_all()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
+    @on(Input.Changed)
+    def _find_typed(self, event: Input.Changed) -> None:
         """Go to the first place from where the cursor was."""
         event.stop()
         if self.display:
             self._go(self._begin)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    @on(Input.Submitted)
+    def _find_next_or_close(self, event: Input.Submitted) -> None:
         """Go to the next place, or close the bar if a line number was typed."""
         event.stop()
         if self.value.startswith(":"):

@@ -74,8 +74,8 @@ class LineList(ScrollView, OwnRows, can_focus=True):
     }
     """
 
-    class Moved(Message):
-        """The user moved the cursor to another line."""
+    class OfLine(Message):
+        """Base of the messages about one line."""
 
         def __init__(self, control: LineList, index: int) -> None:
             self.line_list = control
@@ -87,7 +87,10 @@ class LineList(ScrollView, OwnRows, can_focus=True):
             """The list."""
             return self.line_list
 
-    class Chosen(Moved):
+    class Moved(OfLine):
+        """The user moved the cursor to another line."""
+
+    class Chosen(OfLine):
         """Enter was pressed on a line, or it was clicked twice."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
@@ -161,7 +162,8 @@ class TablePane(Pane, Generic[_Row]):
         self.query_one(".detail").display = bool(rows)
         self._show_selected()
 
-    def on_line_list_moved(self, event: Table.Moved) -> None:
+    @on(Table.Moved)
+    def _show_row_at_cursor(self, event: Table.Moved) -> None:
         """Show the row that is selected now."""
         event.stop()
         self._show_selected()
@@ -174,7 +176,8 @@ class TablePane(Pane, Generic[_Row]):
             self._text = text
             self.query_one(Static).update(text)
 
-    def on_line_list_chosen(self, event: Table.Chosen) -> None:
+    @on(Table.Chosen)
+    def _open_line(self, event: Table.Chosen) -> None:
         """Go to the line in the kernel."""
         event.stop()
         self.post_message(OpenKernel(None, *self.place(self.rows[event.index])))
