@@ -129,7 +129,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One thing to measure: `amount` bytes or flops are done by one `run`."""
+    """A load to measure: one `run` moves or computes `amount` bytes or flops."""
 
     name: str
     amount: float
@@ -227,5 +227,5 @@ def measure(load: Load, timing: Timing, repeats: int = REPEATS) -> Ceiling:
 
 
 def higher(known: Ceiling | None, found: Ceiling) -> Ceiling:
-    """The better of two ways to use the same thing."""
+    """Return the ceiling of the higher rate, of two ways to use the same resource."""
     return found if known is None or found.rate > known.rate else known

@@ -32,10 +32,10 @@ class Check(NamedTuple):
     marks_memory: bool = False
 
 
-# The observer that looks for undefined values anyway then follows what masked loads give, too.
+# This check makes the observer of undefined values, which runs anyway, follow masked loads, too.
 MASKED_LOADS = "undefined-value"
 THREAD_ORDER = "thread-order"
-# `race` where that is cheap, by default: it has no name of its own in `--check`.
+# `first-races` is `race` where that is cheap, by default; `--check` does not list it.
 RACE, FIRST_RACES = "race", "first-races"
 CHECKS = (
     Check(RACE, "races.check", "RaceCheck", natively=True),
@@ -71,7 +71,7 @@ OBSERVED_CHECKS = (
     Check(FIRST_RACES, "races.first_launches", "FirstRaces", by_default=True),
 )
 OWN_NAMES = tuple(check.name for check in OBSERVED_CHECKS)
-# Looked for unless `NO_CHECKS` is among those that are asked for, and the others.
+# Checks that are made unless `NO_CHECKS` is asked for, and the other checks.
 DEFAULT_CHECKS = tuple(check.name for check in OBSERVED_CHECKS if check.by_default)
 OTHER_CHECKS = tuple(check.name for check in CHECKS if not check.by_default)
 NO_CHECKS = "none"
@@ -93,7 +93,7 @@ def modules_of(names: Collection[str]) -> tuple[str, ...]:
 
 
 def not_looked_for(checks: Collection[str], ignored: Collection[str] = ()) -> tuple[str, ...]:
-    """The kinds that are not looked for with some checks in force, as messages name them."""
+    """Return the kinds in neither `checks` nor `ignored`, as messages name them."""
     seldom = f"{RACE} (but in first launches)"
     return tuple(
         seldom if name == RACE and FIRST_RACES in checks else name

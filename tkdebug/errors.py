@@ -17,7 +17,7 @@ from tkdebug.terminal.text import visible, visible_line
 
 MAX_NAMED = 20
 ERROR_SCHEMA = 1
-# What a message is about comes first, after the option that names it.
+# A message begins with the place that it is about, after the option that names it.
 _PLACE = re.compile(r"(?:--?\w[\w-]* )?(?P<file>[^\s:]*[./][^\s:]*)(?::(?P<line>\d+))?: ")
 _SPACED_PLACE = re.compile(r"(?:--?\w[\w-]* )?(?P<file>[^:]*[./][^:]*?)(?::(?P<line>\d+))?: ")
 _EXPECTATION = re.compile(r"\bgot (?P<got>.+?), expected (?P<expected>.+?)(?=; |$)")
@@ -25,7 +25,7 @@ _CHOICES = re.compile(r"invalid choice: (?P<got>.+?) \(choose from (?P<expected>
 
 
 def instead_of(name: str, known: Iterable[str]) -> str:
-    """The end of a message about a name that is not `known`: a similar one, or all."""
+    """Return the end of a message about an unknown name: a similar one, or those that are known."""
     import difflib  # only where something is wrong
 
     names = list(dict.fromkeys(map(visible_line, known)))
@@ -120,7 +120,7 @@ class UnsupportedError(TkError):
 
 
 class Terminated(BaseException):
-    """The signal of that number asked this process to end."""
+    """A request to end this process, by the signal whose number it carries."""
 
     def __init__(self, number: int) -> None:
         self.signal = number
@@ -194,12 +194,12 @@ class CompileError(TkError):
 
 @dataclass(frozen=True, slots=True)
 class ErrorRecord:
-    """An error in parts; None for what it does not say.
+    """An error in parts; a part that it does not have is None.
 
     Attributes:
         kind: its class in a word, such as "usage" or "compile".
         message: its whole text.
-        next: what to do.
+        next: the next step for the user, None if the message has none.
     """
 
     kind: str
@@ -244,7 +244,7 @@ def error_record(error: TkError | str) -> ErrorRecord:
 
 
 def _place_in(text: str) -> re.Match[str] | None:
-    """Return where a message says a place first; None for other words before a colon."""
+    """Match the place that a message begins with; None if it begins with something else."""
     place = _PLACE.match(text)
     if place is None:
         place = _SPACED_PLACE.match(text)

@@ -58,7 +58,7 @@ class Plugin:
         return f"{self.group} plugin {self.name!r} of {where}"
 
     def load(self, kind: type[_T]) -> _T | None:
-        """Return the object of the entry point, or None and set `problem` if it is no `kind`."""
+        """Return the entry point's object; None, `problem` set, if it fails or is no `kind`."""
         if self.problem:
             return None
         try:
@@ -138,7 +138,7 @@ def names(group: Group) -> tuple[str, ...]:
 
 
 class WithPlugins(Collection[str]):
-    """Names that plugins add to; these are looked up where ours are not enough."""
+    """Names of tkdebug's own and those of a plugin group, which is looked up only if needed."""
 
     def __init__(self, own: tuple[str, ...], group: Group) -> None:
         self._own = own
@@ -157,12 +157,12 @@ class WithPlugins(Collection[str]):
 def loaded(
     group: Group, kind: type[_T], taken: Collection[str] = ()
 ) -> Iterator[tuple[Plugin, _T]]:
-    """The usable plugins of a group, each with the object that it adds.
+    """Yield the usable plugins of a group, each with the object that it adds; report others.
 
     Args:
         group: the group's name.
         kind: the class of each.
-        taken: names that tkdebug uses itself.
+        taken: names that tkdebug uses itself; plugins of these names are skipped.
     """
     for plugin in found().get(group, ()):
         if plugin.problem:

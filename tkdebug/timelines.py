@@ -23,7 +23,7 @@ class ClockSite:
 
     Attributes:
         op: name of the op.
-        loops: how many loops it is in.
+        loops: the number of loops around it.
         frames: call chain of its line, outermost first.
     """
 
@@ -39,7 +39,7 @@ class Span:
     Attributes:
         site: the site at its begin; None before the first site.
         start_cycles: the begin of the span, since the warp began.
-        cycles: how long it lasted.
+        cycles: the length of the span.
     """
 
     site: ClockSite | None
@@ -58,7 +58,7 @@ class WarpTimeline:
         warp: number in the program.
         sm: the multiprocessor that it ran on.
         start_ns: its begin, by the GPU's global timer, which goes on in steps.
-        end_ns: when it ended.
+        end_ns: its end, by the same timer.
         start_clock: lower 32 bits of the multiprocessor's clock, in cycles, when it began.
         end_clock: the clock at its end.
         sites: the sites of the kernel.
@@ -86,7 +86,7 @@ class WarpTimeline:
         return _since(self.start_clock, self.end_clock)
 
     def spans(self) -> Iterator[Span]:
-        """The stretches that it is made of, which have no gaps; up to the first mark lost."""
+        """Yield the spans of the warp's time in order, without gaps, up to the first lost mark."""
         site, begin = None, 0
         for clock, number in self.marks:
             now = _since(self.start_clock, clock)
@@ -154,5 +154,5 @@ def read_request(text: str) -> TimelineRequest:
 
 
 def requested(requests: tuple[TimelineRequest, ...], kernel: str) -> TimelineRequest | None:
-    """The first request that names a kernel."""
+    """The first request whose pattern matches the name `kernel`, or None."""
     return next((one for one in requests if fnmatch.fnmatchcase(kernel, one.kernel)), None)

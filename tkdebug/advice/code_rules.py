@@ -64,7 +64,7 @@ _MOST_LINES = 4
 
 
 def slow_arithmetic(launch: Launch) -> Iterator[Finding]:
-    """Instructions that slow operations are lowered to: the lines of one cause together."""
+    """Report instructions that slow ops are lowered to, one finding for all lines of a cause."""
     for cause, text in _SLOW.items():
         found = [
             (line, share)
@@ -91,9 +91,9 @@ def slow_arithmetic(launch: Launch) -> Iterator[Finding]:
 
 
 def _with_split_accesses(launch: Launch, finding: Finding) -> Finding:
-    """Return the finding on divisions, with the accesses for which neighbours are unknown, too.
+    """Return the finding on divisions, with the cost of the accesses that divisions make narrow.
 
-    A thread then loads one by one what follows each other in the tile.
+    Neighbours in memory are unknown then: a thread loads one by one what is adjacent in the tile.
     """
     split = [
         replace(
@@ -110,7 +110,7 @@ def _with_split_accesses(launch: Launch, finding: Finding) -> Finding:
 
 
 def _loads_together(launch: Launch, work: Work) -> Work:
-    """The work if loads of loops without barriers were made for several rounds at once."""
+    """The work if loops with reductions made their loads for several iterations at once."""
     reduced = {wait.op_id for wait in launch.facts.waits if _IN_LOOP in wait.removable}
     ids = frozenset().union(
         *(loop.op_ids for loop in launch.facts.loops if not reduced.isdisjoint(loop.op_ids))
@@ -164,7 +164,7 @@ def _without_code(work: Work, line: LineCode, cause: str, share: float) -> Work:
 
 
 def repeated_work(launch: Launch) -> Iterator[Finding]:
-    """Report loads of the same in each iteration of a loop, and values computed from them alone."""
+    """Report loads and computed values that are the same in each iteration of a loop."""
     facts = launch.facts
     loads = {a.op_id: rounds for a in facts.accesses if (rounds := _rounds(launch, a)) >= 2}
     lines = [line for line in facts.code if _REPEATED in line.by_cause]
@@ -195,7 +195,7 @@ def repeated_work(launch: Launch) -> Iterator[Finding]:
 
 
 def _rounds(launch: Launch, access: AccessFacts) -> float:
-    """Return how many times a program loads the same; 1 for once."""
+    """Return how many times a program loads the same elements by an access; 1 for once."""
     if access.kind != "load" or not access.in_loop or not access.executions:
         return 1.0
     if access.repeated > 0.9:
@@ -204,7 +204,7 @@ def _rounds(launch: Launch, access: AccessFacts) -> float:
 
 
 def _without_loads(launch: Launch, work: Work, rounds: Mapping[int, float]) -> Work:
-    """The work if some loads were made once instead of in each round."""
+    """The work if some loads were made once; `rounds` has how often, by op."""
     loads = [a for a in launch.facts.accesses if a.op_id in rounds]
     gone = {a.op_id: 1 - 1 / rounds[a.op_id] for a in loads}
     requests = sum(a.executions * a.requests * gone[a.op_id] for a in loads)
@@ -237,24 +237,24 @@ def _and_more(lines: list[LineCode], load: AccessFacts) -> str:
 
 
 def loads_again(launch: Launch) -> Iterator[Finding]:
-    """Loads of memory that an earlier load of the same program has read: all of one together."""
+    """Report loads of what an earlier load of a program has read, a finding for each such load."""
     by_id = {a.op_id: a for a in launch.facts.accesses}
     again: dict[int, list[AccessFacts]] = {}
     for access in launch.facts.accesses:
         first = by_id.get(access.loaded_by) if access.loaded_by is not None else None
         if first is None or first is access or first.frame == access.frame:
             continue
-        # Rounds of a loop that go on elsewhere load only once what was loaded before it.
+        # Iterations of a loop that go on elsewhere load only once what was loaded before it.
         if _elements(first) < _MOSTLY * _elements(access):
             continue
-        # Loops of one round, as a test's shapes have them, do not say what larger ones could keep.
+        # Loops of one iteration, as in tests, do not show what larger ones could keep.
         once = access.in_loop and first.in_loop and access.executions <= launch.facts.programs
         if not once:
             again.setdefault(first.op_id, []).append(access)
     for op_id, made in again.items():
         first = by_id[op_id]
         kept = first.footprint_bytes / first.element_bytes / launch.facts.programs
-        # What no program holds has to be loaded twice, if all of it decides what is done with it.
+        # A tile that no program can hold has to be loaded twice if all of it decides on its use.
         loads = made if kept <= _MOST_KEPT else made[:-1]
         if not loads:
             continue
@@ -274,7 +274,7 @@ def _elements(access: AccessFacts) -> int:
 
 
 def loads_of_other_programs(launch: Launch) -> Iterator[Finding]:
-    """Loads that programs far apart in the grid make again: those of one tensor together."""
+    """Report loads that programs far apart in the grid repeat, one finding for each tensor."""
     facts, machine, work = launch.facts, launch.machine, launch.work
     tensors: dict[tuple[str, frozenset[int]], list[AccessFacts]] = {}
     for access in facts.accesses:
@@ -300,7 +300,7 @@ def loads_of_other_programs(launch: Launch) -> Iterator[Finding]:
 
 
 def _of_loads(loads: list[AccessFacts]) -> Mapping[str, frozenset[Frame]]:
-    """Kinds of findings that are gone with loads, at their lines."""
+    """Kinds of findings that go with removed loads, each with the loads' lines."""
     kinds = ("not-pipelined", "uncoalesced", "narrow-access", "gather", "repeated-work")
     return dict.fromkeys(kinds, frozenset(load.frame for load in loads))
 
@@ -386,7 +386,7 @@ def bank_conflicts(launch: Launch) -> Iterator[Finding]:
 
 
 def conversions(launch: Launch) -> Iterator[Finding]:
-    """Tiles that threads hand each other through shared memory, to have them in another order."""
+    """Report layout conversions: tiles that threads exchange through shared memory."""
     lines: dict[Frame, float] = {}
     for shared in launch.facts.shared:
         if shared.what == _CONVERSION:

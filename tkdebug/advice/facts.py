@@ -32,13 +32,12 @@ class AccessFacts:
         tile_axes: the number of its axes, 0 for a scalar.
         elements: the elements that masks let through, in all executions.
         requests: warp instructions in one execution.
-        sectors: sectors of 32 bytes that one execution's requests touch, each request counted for
-            itself.
+        sectors: sectors of 32 bytes that one execution's requests touch, added up over requests.
         needed_sectors: the sectors that its bytes would fill without gaps.
         lines: lines of 128 bytes, counted in the same way.
         program_sectors: sectors that one execution touches, each once.
         width_bytes: the size of one thread's access.
-        possible_bytes: widest access that there would be for the tile (16 bytes at most).
+        possible_bytes: widest access that the tile would permit (16 bytes at most).
         thread_bytes: the size of a thread's elements that follow each other in memory, aligned or
             not.
         held_bytes: the size of a thread's elements that follow each other in the tile.
@@ -46,13 +45,13 @@ class AccessFacts:
         loop_depends: whether its addresses depend on loads of the loop.
         is_gather: whether its addresses come from memory.
         is_divided: whether its addresses come from divisions of whole tiles.
-        repeated: share of executions that access the same memory as the program's execution before.
+        repeated: share of executions that access the same memory as the program's previous one.
         again: the number of times that a program accesses the same elements, because iterations of
             loops do not change them.
         address_loads: ops of the loads that its addresses come from.
-        loaded_by: op of a load that got the same in the same program before; None for none.
+        loaded_by: op of an earlier load of the same elements in the program; None for none.
         same_address: most times that one address is accessed, in the launch.
-        same_sector: most times that one sector of 32 bytes is, each element of it counted.
+        same_sector: most times that one sector of 32 bytes is accessed, each element counted.
         reached: share of executions in which masks let anything through, estimated; the others ask
             for nothing.
         addresses: the number of different addresses in one execution.
@@ -60,7 +59,7 @@ class AccessFacts:
             need, not through another access either; shared by those that touch the same sector.
         footprint_bytes: bytes of elements that the launch accesses through it, each once.
         why_narrow: why `width_bytes` is not more, "" if no more is possible.
-        odd: the arguments that keep addresses from being aligned, "" if others do or none.
+        odd: the arguments that keep addresses from being aligned, "" if none does.
         exact: whether counts are of all elements, not of a sample.
         axes: the axes of the grid that its addresses depend on.
         kept: share of its sectors that the program's execution before touched, too.
@@ -107,7 +106,7 @@ class AccessFacts:
 
     @property
     def on_share(self) -> float:
-        """Elements that masks let through, of all."""
+        """Share of all elements that masks let through."""
         possible = self.executions * self.tile_elems
         return self.elements / possible if possible else 1.0
 
@@ -128,7 +127,7 @@ class DotFacts:
     """All executions of one matrix product.
 
     Attributes:
-        flops: the flops of all of them.
+        flops: the flops of all executions.
         unit: "wgmma", "mma" or "fma".
         bits: the bits of an operand's element; 19 for tf32.
         operands: the operands' type as text, such as "f16".
@@ -200,7 +199,7 @@ class LoopFacts:
     Attributes:
         frame: its line.
         op_ids: the ids of all Tile IR ops in it, and its own.
-        entries: how often programs come to it.
+        entries: how often programs enter it.
         rounds: the number of iterations each time.
         needs_before: the place of a loop-carried dependence other than a sum, minimum or maximum;
             None if iterations may run in any order.
@@ -217,7 +216,7 @@ class LoopFacts:
     frames: frozenset[Frame] = frozenset()
 
     def has(self, wait: WaitFacts) -> bool:
-        """Whether a wait is of the loop; the line decides for an instruction of no op."""
+        """Whether a wait is in the loop; for an instruction without an op, its line decides."""
         return wait.op_id in self.op_ids or (wait.op_id is None and wait.frame in self.frames)
 
 

@@ -19,7 +19,7 @@ class Finding:
         frame: its line.
         kind: the kind of cause, such as "uncoalesced".
         message: the finding, why it costs, and what would help.
-        better: the work without the cause; of the same grid.
+        better: the work without the cause, with the same grid.
         share: the share of a program's time, for causes that are named even if other programs hide
             them.
         symptoms: the kinds of other causes that are gone without this one, each with the lines
@@ -46,7 +46,7 @@ class Launch:
     """A launch as rules see it.
 
     Attributes:
-        work: the work of all of it.
+        work: the work of the whole launch.
     """
 
     facts: KernelFacts
@@ -54,7 +54,7 @@ class Launch:
     work: Work
 
     def with_accesses(self, changed: Iterable[AccessFacts]) -> Work:
-        """The work with other facts of some accesses, which have the same op ids."""
+        """The work if some accesses had the facts in `changed`, which have the same op ids."""
         by_id = {access.op_id: access for access in changed}
         facts = self.facts
         accesses = tuple(by_id.get(access.op_id, access) for access in facts.accesses)
@@ -74,7 +74,7 @@ Rule = Callable[[Launch], Iterator[Finding]]
 
 
 def without_symptoms(launch: Launch, findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings, the better work of each without its symptoms, too."""
+    """Return the findings; the better work of each also lacks what its symptoms add."""
     found = list(findings)
     return [
         replace(
@@ -95,7 +95,7 @@ _AMOUNTS = (
 
 
 def least(work: Work, better: Work, others: Iterable[Work]) -> Work:
-    """Return better work without what is also gone in others, as they overlap.
+    """Return better work with each amount at the minimum of it and the others: gains overlap.
 
     Args:
         work: the work as it is.
@@ -130,7 +130,7 @@ def least(work: Work, better: Work, others: Iterable[Work]) -> Work:
 def accesses_by_line(
     launch: Launch, kind_of: Callable[[AccessFacts], bool]
 ) -> Mapping[tuple[Frame, str], list[AccessFacts]]:
-    """Accesses by line, with their names: several of one line are one cause."""
+    """Accesses by line and kinds in words ("load and store"): those of a line are one cause."""
     found: dict[Frame, list[AccessFacts]] = {}
     for access in launch.facts.accesses:
         if access.executions and kind_of(access):
@@ -143,7 +143,7 @@ def accesses_by_line(
 
 
 def of_tensors(*accesses: AccessFacts) -> str:
-    """Names of their tensors, as a message has them."""
+    """Text of a message with the names of the accesses' tensors; "" if they have none."""
     tensors = dict.fromkeys(f"`{a.tensor}`" for a in accesses if a.tensor)
     return f" of {' and '.join(tensors)}" if tensors else ""
 

@@ -50,7 +50,7 @@ _SHORT_LAUNCH_S = 12e-6
 _TINY_FACTOR = 2
 # The time to combine the results of programs that share the work of one: half a launch.
 _COMBINING_S = 3e-6
-# The share of the gains that the parts of a grid rule promise.
+# The least gains that the two findings on the grid have to promise.
 _LEAST_SPLIT, _LEAST_EVEN = 1.3, 1.07
 _MOST_ROUNDS = 8
 
@@ -85,9 +85,9 @@ def grid_findings(launch: Launch) -> Iterator[tuple[Finding, float, float]]:
 
 
 def _split(launch: Launch, parts: float) -> Work:
-    """The work if each program were several, that share the iterations of its loops.
+    """The work if each program were split into `parts` that share the iterations of its loops.
 
-    Rounds that need each other's results stay together.
+    Loops with a loop-carried dependence are not split.
     """
     loops = [loop for loop in launch.facts.loops if loop.needs_before is None]
     most = max((loop.rounds for loop in loops), default=1.0)
@@ -98,8 +98,8 @@ def _split(launch: Launch, parts: float) -> Work:
     return replace(work, programs=max(1, round(work.programs * parts)))
 
 
-# A remark promises at least so much; more, where good kernels have what it is about, too, and less
-# where the cause is certain and seldom alone. Work that is done again is in no good kernel.
+# The least gain that a remark has to promise: more for causes that good kernels have, too, less for
+# causes that are certain and seldom alone. Repeated work is in no good kernel.
 LEAST_SPEEDUP = 1.07
 _LEAST_OF_KIND = {
     "slow-function": 1.2,
@@ -117,8 +117,8 @@ _LEAST_OF_KIND = {
     "small-product-tiles": 1.25,
     "small-tiles": 1.2,
 }
-# What a loop waits for or does again in each round counts in short launches, too: the programs of
-# a full GPU hide it from each other where rounds are as few as a test's.
+# Waits and repeated work in each iteration of a loop count in short launches, too: the programs of
+# a full GPU hide them from each other if iterations are as few as a test's.
 _OF_ROUNDS = frozenset(
     ("dependent-loads", "serial-loop", "redundant-load", "repeated-work", "reduction-in-loop")
 )
@@ -198,7 +198,7 @@ def judge(facts: KernelFacts, machine: Machine, launch_id: int) -> Verdict:
 
 
 def _causes_first(found: list[tuple[Finding, Remark]]) -> list[Remark]:
-    """Return remarks whose gains rank each symptom after its cause."""
+    """Return the remarks; a symptom's gain is lowered so that it ranks after its causes."""
     return [
         replace(
             remark,
@@ -215,7 +215,7 @@ def _causes_first(found: list[tuple[Finding, Remark]]) -> list[Remark]:
 def _after_rounds(
     grid: Remark, remarks: list[Remark], facts: KernelFacts, machine: Machine
 ) -> Remark:
-    """Return a remark on a grid, ranked after what rounds wait for if few multiprocessors are idle.
+    """Return a remark on a grid, ranked after waits in loops if few multiprocessors are idle.
 
     More programs then do no more than hide these waits.
     """
@@ -225,7 +225,7 @@ def _after_rounds(
     return replace(grid, better_ns=max([grid.better_ns, *(_MORE * ns for ns in waits)]))
 
 
-# A little more time, so that what would be equal is not.
+# A factor just above 1, by which times that would be equal get an order.
 _MORE = 1 + 1e-9
 
 
@@ -251,7 +251,7 @@ def _remark(launch: Launch, finding: Finding, now: Times, launch_id: int) -> Rem
         now_s, better_s = (steady_s(work, machine) for work in whole)
         now, better = replace(now, filled_s=now_s), replace(better, filled_s=better_s)
     else:
-        # The grid's rounds are another matter, if it stays large.
+        # The grid's waves are a finding of their own, if the grid stays large.
         better_s = better.launched_s if better.is_small else better.filled_s
         now, better = Times(now.filled_s, now.filled_s), Times(better_s, better_s)
     launched, filled = now.launched_s / better.launched_s, now.filled_s / better.filled_s
@@ -268,7 +268,8 @@ def _remark(launch: Launch, finding: Finding, now: Times, launch_id: int) -> Rem
 def _of_whole_tiles(work: Work, facts: KernelFacts) -> Work:
     """Return the work if masks let whole tiles through: a test's data do not fill them.
 
-    Instructions are those of whole tiles already. What leaves less than half is a remark's matter.
+    Instructions are counted for whole tiles already. The work is unchanged if masks leave less
+    than `MASKED_SHARE`, for which there is a remark.
     """
     tile = widest_access(facts)
     share = 1.0 if tile is None else tile.on_share

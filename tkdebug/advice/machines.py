@@ -42,7 +42,7 @@ class Machine:
         clock_hz: the clock of its multiprocessors.
         dram_bytes_per_s: the bandwidth of its memory.
         l2_bytes_per_s: the bandwidth of the second-level cache.
-        tensor_flops: a second, dense, by width of an operand in bits; "tf32" is of 19 bits.
+        tensor_flops: dense flops a second, by width of an operand in bits; 19 bits for tf32.
         mma_share: the share of the peak that mma.sync reaches, if warpgroup instructions reach all
             of it.
         warps_per_cycle: instructions of a warp that each pipe of a multiprocessor takes a cycle.
@@ -144,7 +144,7 @@ def fp32_flops_per_s(machine: Machine) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """One figure.
+    """One measured figure, and the spread of its repeats.
 
     Attributes:
         rate: median of the repeats, a second.
@@ -184,17 +184,17 @@ class Ceilings:
 
     @property
     def sm_mhz(self) -> int | None:
-        """The lowest clock of the multiprocessors that was seen."""
+        """The lowest clock of the multiprocessors that was seen, or None."""
         return min((f.sm_mhz for f in self.figures.values() if f.sm_mhz), default=None)
 
 
 def folder() -> Path:
-    """Return the folder of the files, beside compiled kernels."""
+    """Return the folder of the ceilings' files, beside compiled kernels."""
     return (KNOBS.cache_dir or user_cache()) / "ceilings"
 
 
 def save(ceilings: Ceilings) -> Path:
-    """Write them into the file of their GPU; return its path.
+    """Write ceilings into the file of their GPU; return its path.
 
     Raises:
         UsageError: the file cannot be written.
@@ -211,7 +211,7 @@ def save(ceilings: Ceilings) -> Path:
 
 
 def as_json(ceilings: Ceilings) -> str:
-    """Their file's text."""
+    """The text of the ceilings' file."""
     return json.dumps({"format": FORMAT, **asdict(ceilings)}, indent=1) + "\n"
 
 
@@ -256,14 +256,15 @@ def _all() -> Iterator[Ceilings]:
 
 @cache
 def _tell_damaged(path: Path, reason: str) -> None:
-    """Say it once: each launch that is judged asks."""
+    """Report a damaged file once, although each launch that is judged reads it."""
     tell(f"{path}: {reason}; measure again with tkdebug ceilings")
 
 
 def measured_machine(machine: Machine, ceilings: Ceilings) -> Machine:
     """`machine` with measured figures in place of the data sheet's.
 
-    The model takes shares of a data sheet's peaks, which a measured figure has off already.
+    The model takes a share of a data sheet's peak. A measured rate is what is reached, and so is
+    divided by that share first.
     """
     figures = ceilings.figures
     clock_hz = machine.clock_hz if ceilings.sm_mhz is None else ceilings.sm_mhz * 1e6

@@ -127,7 +127,7 @@ def atomic_seconds(
 
 
 def meeting(access: AccessFacts) -> float:
-    """Atomics of one execution for each address that it has."""
+    """Mean number of atomics on one address in an execution, at least 1."""
     each = access.elements / max(1, access.executions)
     return max(1.0, each / access.addresses) if access.addresses else 1.0
 
@@ -294,7 +294,7 @@ class ProgramTime:
 
     @property
     def total(self) -> float:
-        """From its begin to its end."""
+        """Seconds of all parts without the overlap, and of a block's setup."""
         return self.waiting + self.computing + self.moving - self.overlapped + _BLOCK_S
 
 
@@ -336,7 +336,7 @@ def program_time(work: Work, machine: Machine, busy_sms: float | None = None) ->
 
 
 def resource_seconds(work: Work, machine: Machine) -> dict[str, float]:
-    """The time of each resource, were there nothing else and the grid endless."""
+    """The time of each resource if it were the only one and the grid endless."""
     cycles = machine.cycles_per_s
     times = {
         "memory": work.dram_bytes / (machine.dram_bytes_per_s * MEMORY_SHARE),
@@ -357,7 +357,7 @@ _PIPES = {"alu": "ALU", "imad": "integer multiply"}
 
 
 def _busy_cycles(work: Work, machine: Machine) -> dict[str, float]:
-    """Cycles of one multiprocessor that each of its pipes is busy for all instructions."""
+    """Cycles that each pipe is busy if one multiprocessor executes all instructions."""
     pipes = dict(work.pipes)
     # Products of integers run on one half of the units that add and multiply fp32.
     pipes["fp32"] = pipes.get("fp32", 0.0) + pipes.get("imad", 0.0)
@@ -366,7 +366,7 @@ def _busy_cycles(work: Work, machine: Machine) -> dict[str, float]:
 
 
 def together(times: Mapping[str, float]) -> float:
-    """Times that overlap."""
+    """The time of resources that overlap: the norm of their times, of order `_POWER`."""
     largest = max(times.values(), default=0.0)
     if largest <= 0:
         return 0.0
@@ -375,7 +375,7 @@ def together(times: Mapping[str, float]) -> float:
 
 
 def steady_s(work: Work, machine: Machine) -> float:
-    """Time of the launch's work on a GPU that is full of it."""
+    """Time of the launch's work as a part of a grid that fills the GPU."""
     return together(resource_seconds(work, machine))
 
 
@@ -385,7 +385,7 @@ _OF_SMS = ("L1 and shared memory", "tensor cores")
 
 
 def grid_seconds(work: Work, machine: Machine, balanced: bool = False) -> dict[str, float]:
-    """The time of each resource as the grid fills the GPU; `balanced`: were programs divisible."""
+    """The time of each resource for the grid as it is; if `balanced`, with divisible programs."""
     times = resource_seconds(work, machine)
     share = work.programs / machine.sms
     rounds = max(1.0, share) if balanced else math.ceil(share)
@@ -401,7 +401,7 @@ def grid_seconds(work: Work, machine: Machine, balanced: bool = False) -> dict[s
 
 
 def grid_s(work: Work, machine: Machine, balanced: bool = False) -> float:
-    """Time of the launch as its grid fills the GPU."""
+    """Time of the launch for the grid as it is; if `balanced`, with divisible programs."""
     return together(grid_seconds(work, machine, balanced))
 
 
@@ -434,7 +434,7 @@ def without_waits(work: Work, share: Callable[[WaitFacts], float]) -> Work:
 def line_shares(facts: KernelFacts, work: Work, machine: Machine) -> dict[Frame, float]:
     """Return the share of each line in the launch's predicted time; they add up to 1.
 
-    Empty where the model knows of no line that takes any.
+    Empty if the model attributes time to no line.
     """
     times = grid_seconds(work, machine)
     largest = max(times.values(), default=0.0)

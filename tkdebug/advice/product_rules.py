@@ -17,7 +17,7 @@ _LEAST_SIDE, _LEAST_SUM = 16, 16
 _SECTORS_OF_REQUEST = 16
 # Tiles with such sides ask little of the second-level cache for their products.
 _LARGE_SIDE = 128
-# Causes that are a product's operands in shared memory.
+# Causes that come from a product's operands in shared memory.
 _OF_SHARED = ("bank-conflict", "layout-conversion")
 # Warpgroup instructions take so many rows. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix".
 _WGMMA_ROWS = 64
@@ -68,7 +68,7 @@ def tensor_cores(launch: Launch) -> Iterator[Finding]:
 
 
 def _has_few_rows(facts: KernelFacts, dot: DotFacts) -> bool:
-    """Whether the whole product has fewer rows than wgmma takes: no tile has more."""
+    """Whether the whole product has too few rows for wgmma, whatever the tile."""
     columns = next((a for a in facts.accesses if a.op_id == dot.loads[1]), None)
     if dot.unit != "mma" or columns is None or dot.tile[0] >= _WGMMA_ROWS:
         return False
@@ -84,7 +84,7 @@ def _operand_frames(facts: KernelFacts, dots: list[DotFacts]) -> set[Frame]:
 
 
 def upcasts(launch: Launch) -> Iterator[Finding]:
-    """Products whose operands are cast to fp32 first, and had fit tensor cores as they were."""
+    """Report products whose operands are cast to fp32, though tensor cores take their own type."""
     facts = launch.facts
     dots = [d for d in facts.dots if d.widened and d.operands == "f32" and d.flops]
     if not dots:
@@ -107,7 +107,7 @@ def upcasts(launch: Launch) -> Iterator[Finding]:
 def _as_loaded(launch: Launch, dots: list[DotFacts]) -> Work:
     """The work if products took their operands as they were loaded.
 
-    Operands then bypass the registers to shared memory, as half the bytes.
+    Operands then go to shared memory without passing registers, with half the bytes.
     """
     facts, machine, work = launch.facts, launch.machine, launch.work
     # Operands that are cast have a type of 16 bits at most; fp8 may lack a product of its own.
@@ -143,7 +143,7 @@ def _shared_loads(facts: KernelFacts, frame: Frame) -> float:
 
 
 def _products(facts: KernelFacts, frame: Frame) -> float:
-    """Instructions of tensor cores."""
+    """Instructions of tensor cores at a line."""
     return sum(c.by_pipe.get("tensor", 0.0) for c in facts.code if c.frame == frame)
 
 
@@ -175,7 +175,7 @@ def broadcasting(launch: Launch) -> Iterator[Finding]:
             lambda w: 1.0 if w.frame in found.frames and w.cause in ON_CHIP else 0.0,  # noqa: B023
         )
         if found.loop_ops:
-            # A round of tl.dot takes as many elements of the sums, with one wait for them.
+            # An iteration with tl.dot takes as many elements of the sums, with one wait for them.
             work = without_waits(
                 work,
                 lambda w: 1 - 1 / _LEAST_SUM if w.op_id in found.loop_ops else 0.0,  # noqa: B023
@@ -236,9 +236,9 @@ def small_products(launch: Launch) -> Iterator[Finding]:
 
 
 def _growth(dot: DotFacts, loads: Mapping[int, AccessFacts], waves: float) -> tuple[int, int]:
-    """Return by what factor a tile could have more rows and columns.
+    """Return the factors by which a tile could have more rows, and more columns.
 
-    The factor is limited by the programs that read the same operand, and by a program for each
+    They are limited by the programs that read the same operand, and by a program for each
     multiprocessor.
     """
     rows, columns, _ = dot.tile
@@ -265,7 +265,7 @@ def _read_again(loads: Mapping[int, AccessFacts], op_id: int | None) -> float:
 
 
 def _kept(dot: DotFacts, taller: int, wider: int) -> Iterator[tuple[int, float]]:
-    """The loads of a product's operands, each with the share of its reads that larger tiles make.
+    """Yield a product's loads, each with the share of its reads that larger tiles still make.
 
     Rows are read once for each tile in their row of tiles, and columns for each in theirs.
     """

@@ -52,12 +52,12 @@ class Remark:
 
     @property
     def holds_filled(self) -> bool:
-        """Whether it would help in a grid that fills the GPU, too."""
+        """Whether the change would help in a grid that fills the GPU, too."""
         return self.filled_ns > _HOLDS * self.filled_better_ns
 
     @property
     def ranked_by(self) -> tuple[float, float]:
-        """The times that rank it: with the cause and without it."""
+        """The times by which the remark is ranked: with the cause and without it."""
         if self.judged == FILLED:
             return self.filled_ns, self.filled_better_ns
         return self.predicted_ns, self.better_ns
@@ -92,7 +92,7 @@ class LaunchCost:
         read_bytes: bytes of sectors that it reads, each once.
         written_bytes: bytes written, counted in the same way.
         l2_bytes: bytes that go through the second-level cache.
-        flops: of arithmetic on fp32 and fp64 units.
+        flops: the flops of arithmetic on fp32 and fp64 units.
         tensor_flops: the flops of products on tensor cores.
         predicted_ns: the time if as much work were part of a grid that fills the GPU, without the
             time to launch.
@@ -101,7 +101,7 @@ class LaunchCost:
         bound: the resource that takes longest, of `resources_ns`.
         bound_share: the share of its time in `predicted_ns`.
         occupancy_percent: share of resident warps among those possible.
-        limited_by: the resources that keep them from being more.
+        limited_by: the resources that limit the number of resident warps.
         is_exact: whether bytes are of every element, not of a sample.
         resources_ns: the time of each resource, were there nothing else and the GPU full.
         launched_bound: the resource that takes longest with the grid as it is.
@@ -180,8 +180,8 @@ class LineTime:
     """The part of a launch's predicted time that is a line's.
 
     Attributes:
-        share: of the launch's time, 0 to 1; those of a launch add up to 1.
-        instructions: of warps that the launch executes there.
+        share: the line's share of the launch's time, 0 to 1; a launch's shares add up to 1.
+        instructions: the warp instructions that the launch executes there.
     """
 
     kernel: str

@@ -1,7 +1,7 @@
 """The rules: each names a cause at a line, and the launch's time without it.
 
-The rules about accesses to memory and about tiles that do not fit are here; others are in the files
-beside.
+The rules about accesses to memory and about tiles that do not fit are here; others are in the
+modules `code_rules`, `product_rules` and `waiting_rules`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SEVERAL = (
 
 
 def coalescing(launch: Launch) -> Iterator[Finding]:
-    """Requests that touch more sectors than their bytes need: tiles of one form together."""
+    """Report requests that touch more sectors than they need, a finding for tiles of one form."""
 
     def wastes(access: AccessFacts) -> bool:
         return access.sectors > 1.5 * access.needed_sectors and not access.is_split
@@ -156,7 +156,7 @@ def small_tiles(launch: Launch) -> Iterator[Finding]:
     rounds = max((a.executions for a in facts.accesses), default=0) / facts.programs
     if facts.programs * max(1.0, rounds) < _FEWEST_TOGETHER * times:
         return  # so little that there is nothing to put together
-    # Rounds that need each other stay one after the other.
+    # Iterations that need each other's results stay one after the other.
     is_split = rounds >= times and not any(map(_is_chain, facts.accesses))
     is_split &= all(loop.needs_before is None for loop in facts.loops)
     better = replace(
@@ -185,7 +185,7 @@ def small_tiles(launch: Launch) -> Iterator[Finding]:
 
 
 def _is_chain(access: AccessFacts) -> bool:
-    """Whether each round loads the address of the next one's load."""
+    """Whether each iteration loads the address that the next one loads from."""
     return access.in_loop and access.op_id in access.address_loads
 
 
@@ -260,5 +260,5 @@ RULES: tuple[Rule, ...] = (
 
 
 def look_at(facts: KernelFacts, machine: Machine) -> Launch:
-    """A launch with its work."""
+    """The launch for rules: its facts, the GPU, and its work."""
     return Launch(facts, machine, work_of(facts, machine))

@@ -1,4 +1,4 @@
-"""Rules about waiting: loads that nothing runs ahead of, serial rounds, few warps, atomics."""
+"""Rules about waiting: loads that do not run ahead, serial loops, few warps, atomics."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ from tkdebug.errors import Frame
 _COPIES = 32
 # Fewer atomics on an address are the partial results of a few programs.
 _MEETING = 128
-# Rounds that loads of a loop run ahead where nothing else is asked for.
+# Iterations that a loop's loads run ahead unless another number is asked for.
 _USUAL_AHEAD = 2
 # The fewest bytes of an asynchronous copy. Source: PTX ISA, "cp.async".
 _LEAST_COPY = 4
 _ONE_STAGE = "num_stages is 1"
 _SECTORS_OF_LINE = LINE_BYTES / SECTOR_BYTES
-# Rounds of a serial loop that a tile of an associative scan has at once, and as many as make one
-# worth it.
+# Iterations of a serial loop that one tile of an associative scan does at once, and the fewest for
+# which a scan is worth it.
 _AT_ONCE, _FEWEST_ROUNDS = 16, 8
 # The share of waits at barriers that is named though the model promises little.
 _LARGE_SHARE = 0.15
-# The gain that more blocks have to promise for products: rounds of products alone gain up to 1.2,
-# those that do more between products than a lone warpgroup can overlap gain 1.3 to 1.6.
+# The gain that more blocks have to promise for products: iterations of products alone gain up to
+# 1.2, those with more work between products than a lone warpgroup can overlap 1.3 to 1.6.
 _LEAST_OF_PRODUCTS = 1.3
 # A shorter launch begins and ends too soon for occupancy to matter.
 _SHORT_S = 2e-6
 
 
 def pipelining(launch: Launch) -> Iterator[Finding]:
-    """Loads in loops that nothing runs ahead of."""
+    """Report loads in loops that do not run ahead of their use."""
     yield from _waiting_products(launch)
     yield from _dependent_loads(launch)
     if not launch.facts.dots:
@@ -101,7 +101,7 @@ def _is_waited_for(access: AccessFacts) -> bool:
 
 
 def _dependent_loads(launch: Launch) -> Iterator[Finding]:
-    """Report loads whose addresses the same loop loads: those of the same indices together."""
+    """Report loads whose addresses the same loop loads, one finding for those of one index."""
     together: dict[tuple[int, ...], list[AccessFacts]] = {}
     for access in launch.facts.accesses:
         if access.loop_depends and _is_waited_for(access):
@@ -111,7 +111,7 @@ def _dependent_loads(launch: Launch) -> Iterator[Finding]:
 
 
 def _dependent(launch: Launch, loads: list[AccessFacts]) -> Finding:
-    """Loads whose address the same loop loads: two waits in each round, one after the other."""
+    """Return the finding on loads whose address the loop loads: an iteration waits for both."""
     facts, access = launch.facts, loads[0]
     by_id = {a.op_id: a for a in facts.accesses if a.in_loop and a.kind == "load"}
     indices = [by_id[i] for i in access.address_loads if i in by_id and i != access.op_id]
@@ -190,7 +190,7 @@ def _ahead(launch: Launch, loads: list[AccessFacts], share: float) -> Work:
 
 
 def _odd(accesses: list[AccessFacts]) -> str:
-    """Name the arguments that keep accesses from being wider, after the reason."""
+    """Return a text of the arguments that keep accesses from being wider; "" if none does."""
     known = dict.fromkeys(access.odd for access in accesses if access.odd)
     return f": {'; '.join(known)}" if known else ""
 
@@ -205,9 +205,9 @@ def _stages_fit(facts: KernelFacts, loads: list[AccessFacts]) -> bool:
 
 
 def _widened(work: Work, access: AccessFacts, machine: Machine) -> Work:
-    """Copies that run ahead are wide, too, if elements follow each other in memory.
+    """The work with an access as wide copies, if its elements follow each other in memory.
 
-    Their threads need not hold what a product's operands do: each request fills its lines.
+    Copies need not follow the layout of a product's operands: each request fills its lines.
     """
     if access.is_split and access.width_bytes >= _LEAST_COPY:
         again = max(0.0, access.lines - access.needed_sectors / _SECTORS_OF_LINE)
@@ -312,7 +312,7 @@ def barriers(launch: Launch) -> Iterator[Finding]:
     """Report barriers that keep the warps of a program in step, so that no work overlaps."""
     facts = launch.facts
     waits = [wait for wait in facts.waits if wait.cause == "barrier"]
-    # Rounds of products need theirs, for operands in shared memory.
+    # Iterations with products need theirs, for operands in shared memory.
     if not waits or facts.num_warps == 1 or facts.dots:
         return
     lines: dict[Frame, float] = {}

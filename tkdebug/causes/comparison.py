@@ -66,12 +66,12 @@ class Comparison:
             return int(difference.reshape(-1).argmax())
 
     def value(self, tensor: Tensor) -> Any:
-        """Return a tensor's worst element."""
+        """Return the number that a tensor has at the position of the worst element."""
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             return _plain(tensor).reshape(-1)[self.worst].item()
 
     def at(self, index: Sequence[int]) -> Comparison:
-        """Return the comparison with an element in the place of the worst.
+        """Return the comparison with the element at an index taken as the worst one.
 
         Raises:
             UsageError: there is no such element, or it is right.
@@ -118,8 +118,8 @@ class Written:
 def written(compared: Tensor, launches: RememberedLaunches) -> Written | None:
     """Return the launch that wrote a compared tensor's memory, or None if none is known.
 
-    The tensor is in the launch's memory, or was copied from it: then it equals an argument of the
-    same shape.
+    The tensor is in the launch's memory, or is taken for a copy of an argument that the launch
+    wrote, if that has the same shape and equal elements.
     """
     address = address_of(compared)
     launched = launches.writer_of(address)
@@ -153,7 +153,7 @@ def _equal(tensor: Tensor, compared: Tensor) -> bool:
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """On the CPU, without autograd."""
+    """Return a tensor on the CPU, detached from autograd."""
     return tensor.detach().cpu()
 
 
@@ -178,6 +178,6 @@ def tolerances_of_type(dtype: torch.dtype) -> tuple[float, float]:
 
 
 def tolerances_of(*tensors: Tensor) -> tuple[float, float]:
-    """Return the relative and absolute tolerance that torch.testing takes for some tensors."""
+    """Return the largest relative and absolute tolerance of torch.testing for some tensors."""
     each = [tolerances_of_type(tensor.dtype) for tensor in tensors]
     return max(rtol for rtol, _ in each), max(atol for _, atol in each)

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from tkdebug.causes.launches import address_of
 from tkdebug.causes.screening import Screening, flat_of
 
-# What a reference computes is looked at where it is no more than this.
+# A reference is only looked at if the launch's tensors have no more bytes than this.
 _MOST_BYTES = 256 << 20
 Derivatives = dict[str, Tensor]
 
@@ -74,7 +74,7 @@ def _of_kernel(screening: Screening, tensors: Mapping[str, Tensor]) -> Derivativ
 
 
 class _Inputs(TorchFunctionMode):
-    """Has torch take leaves of autograd for tensors of some allocations."""
+    """Replaces float tensors of some allocations by autograd leaves in calls of torch."""
 
     def __init__(self, addresses: Iterable[int]) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class _Inputs(TorchFunctionMode):
         self.leaves: dict[int, Tensor] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of torch."""
+        """Call a function of torch with leaves in place of the tensors."""
         args, kwargs = torch.utils._pytree.tree_map(self._leafed, (args, kwargs or {}))  # noqa: SLF001
         return func(*args, **kwargs)
 
@@ -130,7 +130,7 @@ def _derivatives(element: Tensor, leaves: Mapping[int, Tensor]) -> dict[int, Ten
 
 
 def _view(flat: Tensor, tensor: Tensor) -> Tensor:
-    """Return a tensor's part of the given part of its allocation."""
+    """Return a tensor's part of a flat tensor over its whole allocation, as fp64 on the CPU."""
     view = flat.as_strided(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
     return view.detach().cpu().to(torch.float64)
 
@@ -164,7 +164,9 @@ def _differences(element: str, has: Derivatives, should: Derivatives) -> Iterabl
 
 
 def region(name: str, chosen: Tensor) -> str:
-    """Return some elements of a tensor as a slice of it; empty if there are none.
+    """Return the text of the slice that holds some elements of a tensor; "" if there are none.
+
+    If the slice holds others too, the text begins with the number of elements.
 
     Args:
         name: the name of the tensor.
@@ -187,7 +189,7 @@ def region(name: str, chosen: Tensor) -> str:
 
 
 def _slice(places: list[int]) -> tuple[str, int]:
-    """Return a slice that has all of the places, and its number of elements."""
+    """Return the text of the smallest slice of all places, and its number of elements."""
     first, last = places[0], places[-1]
     if len(places) == 1:
         return str(first), 1

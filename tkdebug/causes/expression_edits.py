@@ -139,7 +139,7 @@ class ExpressionEdits:
         return Edit("exchange", first.lineno, changes, rank)
 
     def _is_of_block(self, node: ast.Tuple | ast.List) -> bool:
-        """Whether two numbers are for the dimensions of a block."""
+        """Whether a tuple or list of two is an argument of a function of blocks or accesses."""
         parent = self._text.parents.get(node)
         if isinstance(parent, ast.keyword):
             parent = self._text.parents.get(parent)
@@ -197,7 +197,7 @@ class ExpressionEdits:
         return is_call and isinstance(parent, ast.Call) and axis_of(parent) is node
 
     def _is_idle(self, node: ast.Constant, number: float) -> bool:
-        """Whether an operator with a number does nothing: then it is better left out."""
+        """Whether an operator is a no-op with `number` in place of a constant, as `x + 0` is."""
         parent = self._text.parents.get(node)
         if not isinstance(parent, ast.BinOp):
             return False
@@ -233,7 +233,7 @@ class ExpressionEdits:
             divisor = self._text.operand(node.right)
             yield self._edit("operator", 0.2, node, f"({first} + {divisor}) % {divisor}")
         if own in ("//", "%") and is_int and isinstance(node.right, ast.Name):
-            # Which group of several an index is in, such as a head of keys that queries share.
+            # The group that an index is in, such as the head of keys that several queries share.
             for name in self._text.scalars():
                 if name != node.right.id and not self._text.is_constant(name):
                     rank = 0.3 if name in self._text.unused else 2.5
@@ -242,7 +242,7 @@ class ExpressionEdits:
         if own in ("-", "/", "//", "%"):
             yield self._exchanged(node.left, node.right, 1.5 if is_int else 0.5)
         for kept, other in ((left, node.right), (right, node.left)):
-            # One that a statement needs no more is gone with it.
+            # The other operand goes with the operator.
             rank = 0.3 if isinstance(other, ast.Constant | ast.Name) else 0.6
             yield self._edit("operand", rank, node, kept)
 
@@ -269,7 +269,7 @@ class ExpressionEdits:
             self._text.kinds[name].element == "float" for name in self._text.names_in(node)
         )
         if is_int:
-            # An index that begins elsewhere, such as a round of a loop further.
+            # An index that begins elsewhere, such as some iterations later.
             loop = self._text.loop_of(node)
             target = name_of(loop.target) if isinstance(loop, ast.For) else None
             if target is not None and target not in self._text.names_in(node):
@@ -287,7 +287,7 @@ class ExpressionEdits:
                         yield self._edit("bound", rank + (kind == ()), node, text)
 
     def _aligned_at_end(self, node: ast.Compare, own: str) -> Iterator[Edit]:
-        """Indices along two axes of different lengths that end, and do not begin, together."""
+        """Comparisons of an index plus the difference of two lengths: axes aligned at the end."""
         text, names = self._text, self._text.names_in(node)
         lengths = [n for n in text.scalars() if n not in names and not text.is_constant(n)]
         left, right = text.operand(node.left), text.text(node.comparators[0])
@@ -297,9 +297,9 @@ class ExpressionEdits:
                 yield self._edit("bound", 0.8, node, edited)
 
     def _turned(self, axis: ast.Constant) -> list[Change]:
-        """Return what a reduction along the other axis of two has changed in what takes it.
+        """Return the changes to subscripts of a reduction's result if its axis becomes the other.
 
-        Its result is spread again, at once or by name: `total[None, :]` becomes `total[:, None]`.
+        The result is broadcast, directly or by name: `total[None, :]` becomes `total[:, None]`.
         """
         node: ast.AST = axis
         while not (isinstance(node, ast.Call) and callee(node) in REDUCTIONS):
@@ -321,7 +321,7 @@ class ExpressionEdits:
         return [self._text.change(index, text) for index, text in texts if text]
 
     def _spread_otherwise(self, node: ast.Subscript) -> str:
-        """Return the index of a vector along the other axis of a tile, "" if it is none."""
+        """Return the index that broadcasts a vector along the other axis; "" for other indices."""
         index = node.slice
         if isinstance(index, ast.Tuple) and len(index.elts) == 2:
             first, second = (self._text.text(element) for element in index.elts)
@@ -394,7 +394,7 @@ class ExpressionEdits:
             yield self._edit("function", 0.5, node.args[0], f"tl.{function}({text})")
 
     def _access(self, node: ast.Call, name: str) -> Iterator[Edit]:
-        """Other masks of an access to memory, and other values outside of them."""
+        """Other offsets and masks of an access to memory, and other values of masked-off lanes."""
         keywords = {keyword.arg: keyword.value for keyword in node.keywords}
         mask = keywords.get("mask")
         indices = self._text.names_in(node.args[0]) if node.args else set()
@@ -472,7 +472,7 @@ class ExpressionEdits:
             if other in text.unused:
                 rank *= 0.3
             elif role not in text.roles.get(other, ()):
-                # One that is used like that nowhere is hardly meant.
+                # A name that has this role nowhere is unlikely to be meant.
                 rank = 0.4 + rank
             yield self._edit("name", rank, node, other)
         if kind == Kind("int"):
@@ -506,7 +506,7 @@ class ExpressionEdits:
         if isinstance(parent, ast.BinOp | ast.Compare | ast.Call):
             for sign in "+-":
                 rank = 1.5 if text.is_constant(node.id) else 0.0 if is_bound else 0.6
-                # Of a variable it is rather what the variable is that is wrong.
+                # A computed name is likelier to be wrong where it is computed than here.
                 rank += 0.5 * (text.sources(node) != {node.id})
                 yield self._edit("bound", rank, node, f"{node.id} {sign} 1")
         if isinstance(parent, ast.Call) and callee(parent) in ("where", "maximum", "minimum"):
@@ -525,7 +525,7 @@ class ExpressionEdits:
                 yield self._edit("index", rank, node, f"{node.id} {operator} {name}")
 
     def _from_the_end(self, node: ast.Name) -> Iterator[Edit]:
-        """The rounds of a loop counted from its end, as for a kernel that is turned around."""
+        """A loop's index counted from the last iteration, as for a loop that runs backwards."""
         loop = self._text.loop_of(node)
         if not isinstance(loop, ast.For) or name_of(loop.target) != node.id:
             return
@@ -534,7 +534,7 @@ class ExpressionEdits:
             yield self._edit("index", 0.4, node, f"{stop} - 1 - {node.id}")
 
     def _index_of_whole(self, node: ast.Name) -> Iterator[Edit]:
-        """An index of the whole in place of one within a block, as of a maximum."""
+        """An index into the whole in place of one into a block: plus a loop's index or another."""
         text, loop = self._text, self._text.loop_of(node)
         target = name_of(loop.target) if isinstance(loop, ast.For) else None
         for name in text.scalars():
@@ -544,10 +544,10 @@ class ExpressionEdits:
                 yield self._edit("offset", rank, node, f"{node.id} + {name}")
 
     def _address_terms(self, node: ast.Name, kind: Kind) -> Iterator[Edit]:
-        """A stride or an offset that is not there."""
+        """A factor (a stride) or a summand (an offset) that an address lacks."""
         parent, text = self._text.parents.get(node), self._text
         if kind.element == "pointer":
-            # A program's number that the address is computed from is not what is missing.
+            # A program id that the address is computed from already is not what is missing.
             whole_address: ast.AST = node
             while isinstance(parent, ast.BinOp):
                 whole_address, parent = parent, text.parents.get(parent)
@@ -576,5 +576,5 @@ class ExpressionEdits:
 
 
 def _indexed(node: ast.expr) -> ast.expr:
-    """Return the indexed expression of a subscript, or another expression itself."""
+    """Return the expression that a subscript indexes; any other expression unchanged."""
     return node.value if isinstance(node, ast.Subscript) else node

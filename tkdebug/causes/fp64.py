@@ -75,8 +75,8 @@ def widen_floats(module: Module) -> None:
     """Give every float of a kernel the type f64, also where ops mean nothing in it.
 
     Args:
-        module: Tile IR, of which nothing was derived; changed in place. Who runs its ops leaves out
-            those that look at the bits of floats.
+        module: Tile IR, of which nothing was derived; changed in place. Callers must not run its
+            ops that look at the bits of floats.
     """
     ops = module.walk()
     for value in _values(ops):
@@ -150,7 +150,7 @@ def _as_written(op: Operation) -> None:
 
 
 def shortest_decimal(value: float) -> float:
-    """Return the number with the fewest digits that is the same in fp32, if `value` is an fp32."""
+    """Return the shortest decimal that rounds to the same fp32; `value` if it is no fp32."""
     if struct.unpack("f", struct.pack("f", value))[0] != value:
         return value
     for digits in range(1, 10):
@@ -161,7 +161,7 @@ def shortest_decimal(value: float) -> float:
 
 
 def _keep(op: Operation, given: list[ir.Type], made: list[ir.Type], rewriter: Rewriter) -> None:
-    """Give an op operands and results of its own types, between conversions."""
+    """Restore an op's own types, with conversions before its operands and after its results."""
 
     def converted(value: Value, type_: ir.Type, anchor: Operation) -> Value:
         narrows = ir.element_of(type_) is not ir.F64

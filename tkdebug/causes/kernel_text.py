@@ -62,7 +62,7 @@ class Edit:
 
     @property
     def makes_atomic(self) -> bool:
-        """Whether the stored value is the work of several programs."""
+        """Whether the edited text has an atomic: several programs then make the stored value."""
         return any(".atomic_" in change.text for change in self.changes)
 
     def apply(self, source: KernelSource) -> KernelSource:
@@ -216,7 +216,7 @@ class KernelText:
         parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         # Constants of a launch are no values of its IR.
         self._constants = {a.arg for a in parameters if a.arg not in known}
-        # The arguments of a called function are not known: a scalar has room beside all.
+        # The arguments of a called function are not known: a scalar fits beside any shape.
         other = Kind("int" if self._is_kernel else "float")
         kinds = {a.arg: known.get(a.arg, other) for a in parameters}
         for name, value in globals_.items():
@@ -303,7 +303,7 @@ class KernelText:
         return any(self.kinds[name].element == "float" for name in names)
 
     def shape(self, node: ast.expr, target: ast.expr | None = None) -> Shape | None:
-        """Return the shape of an expression, or None if it is not plain."""
+        """Return the shape of an expression, or None if it cannot be seen."""
         if isinstance(target, ast.Name) and target.id in self.kinds:
             return self.kinds[target.id].shape
         if isinstance(node, ast.Name):
@@ -381,7 +381,7 @@ class KernelText:
         return False
 
     def forms(self, name: str, shape: Shape | None) -> list[str]:
-        """Return the texts of a name that have room beside an expression of a shape."""
+        """Return texts of a name that broadcast to a shape, such as `x[:, None]`."""
         own = self.kinds[name].shape
         if not own or own == shape:
             return [name]
@@ -433,7 +433,7 @@ class KernelText:
         return " ".join(line.strip() for line in self._piece(start, end).split("\n"))
 
     def piece(self, change: Change) -> str:
-        """Return the text that a change takes the place of."""
+        """Return the text that a change replaces."""
         return self._piece(change.start, change.end)
 
     def _piece(self, start: Place, end: Place) -> str:
@@ -449,12 +449,12 @@ class KernelText:
         return f"({text})" if isinstance(node, BINDING) else text
 
     def change(self, node: ast.AST, text: str) -> Change:
-        """Return text in the place of a node."""
+        """Return the change that puts a text in the place of a node."""
         start, end = span(node)
         return Change(start, end, text)
 
     def fitted(self, node: ast.AST, text: str) -> Change:
-        """Return an expression's text in the place of another, in parentheses where needed."""
+        """Return the change of a node to another expression's text, in parentheses if needed."""
         if needs_parentheses(self.parents.get(node), node, text):
             text = f"({text})"
         return self.change(node, text)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Launches before these are forgotten.
 REMEMBERED = 1024
-# What a launch is given is copied where it is small, and for the last launches only.
+# A launch's inputs are copied if they are small, and kept for the last launches only.
 _SMALL_BYTES = 256 << 10
 _KEPT_BYTES = 128 << 20
 
@@ -123,7 +123,7 @@ class Launched:
         return tuple(_given(value, self.kept()) for value in self.held)
 
     def tensors(self) -> list[tuple[str, Tensor]]:
-        """Return its tensors that are there, by the names of their parameters.
+        """Return its tensors that still exist, by the names of their parameters.
 
         Those of a tuple have its name and their place in it: `pair.0`.
         """
@@ -151,13 +151,13 @@ class Launched:
         return runtime_values(self.kernel.src.specs, self.values())
 
     def stored_storages(self) -> frozenset[int]:
-        """Return the addresses of the allocations that it may have written, which are there."""
+        """Return the addresses of the allocations that it may have written and that still exist."""
         from tkdebug.interpreter.plan import Prepared
 
         return self._storages(Prepared.of(self.kernel.module).written)
 
     def needed_storages(self) -> frozenset[int]:
-        """Return the addresses of those that are read only, or loaded from before a store."""
+        """Return the addresses of allocations that it does not write, or loads from first."""
         from tkdebug.interpreter.memory_usage import updated_arguments
 
         given = frozenset(address_of(tensor) for _, tensor in self.tensors())
@@ -184,14 +184,14 @@ class RememberedLaunches:
     def __init__(self) -> None:
         self.total = 0
         self._launches: deque[Launched] = deque(maxlen=REMEMBERED)
-        # The last comparison that failed of what they wrote, and what was reported of it.
+        # The last failed comparison of a tensor that they wrote, and the reported fault.
         self.failed: tuple[Comparison, Fault] | None = None
-        # Those with copies of what they were given, oldest first, and how many bytes these are.
+        # The launches with copies of their inputs, oldest first, and the bytes of the copies.
         self._keeping: deque[Launched] = deque()
         self._kept_bytes = 0
 
     def begins(self, values: tuple[object, ...]) -> dict[int, bytes | Tensor]:
-        """Return copies of a launch's inputs, if they are small or copies are asked for."""
+        """Return copies of a launch's inputs; {} if they are large and no copies are asked for."""
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             if not KNOBS.cause and _size_bytes(values) > _SMALL_BYTES:
                 return {}

@@ -45,7 +45,7 @@ _MOST_LAUNCHES = 8
 # Lines that are named, and the least share of one.
 _MOST_LINES = 3
 _LEAST_SHARE = 0.05
-# Of the time that is left, what may go into why lines make errors.
+# The part of the time that is left which may be spent on why lines make errors.
 _MEASURED_PART = 0.3
 CAUSE_HELP = "why the last comparison failed: the edit that fixes the launch, or facts"
 _ELEMENT = re.compile(r"(\w+)\[\s*(-?\d+(?:\s*,\s*-?\d+)*)\s*\]")
@@ -240,7 +240,10 @@ class Mismatches:
 
 
 def _reference(comparison: Comparison, found: Written) -> tuple[Callable[[], Tensor] | None, str]:
-    """Return what computes the expected tensor again, and why the one that was named does not."""
+    """Return the function that computes the expected tensor, or None, and why `--reference` fails.
+
+    The second part is "" unless a reference was named that cannot be used.
+    """
     if comparison.reference is not None or not KNOBS.reference:
         return comparison.reference, ""
     # Only where one is named.
@@ -310,14 +313,14 @@ def _hint(cause: Cause) -> str | None:
 
 
 def losses(comparison: Comparison, rerun: Rerun, name: str) -> tuple[LineLoss, ...] | None:
-    """Return the lines that lose most, or None if the tensor is wrong in fp64, too.
+    """Return the lines that lose most precision, those with cancellation first.
 
-    A line whose differences let errors grow that came in comes first.
+    None if the tensor is wrong in fp64, too, or the launches cannot run in fp64 or take too long.
 
     Args:
         comparison: the one that failed.
         rerun: the launches that wrote the tensor.
-        name: of the tensor, as the last launch's parameter.
+        name: the name of the tensor as the last launch's parameter.
     """
     try:
         exact = rerun.run_in_fp64()
@@ -345,7 +348,7 @@ def losses(comparison: Comparison, rerun: Rerun, name: str) -> tuple[LineLoss, .
 
 
 def _causes(rerun: Rerun, name: str) -> dict[tuple[str, int], str]:
-    """Return why the last launch's lines make errors of a tensor, the largest one of each line."""
+    """Return the main cause of errors of a tensor at each line of the last launch, by place."""
     # Only where precision is lost.
     from tkdebug.precision.looking import look
 

@@ -53,7 +53,7 @@ class OutOfTimeError(Exception):
 
 
 class Budget:
-    """Processor time of this thread that may be used; on a busy machine `_WALL` times as long.
+    """Processor time that this thread may use, and at most `_WALL` times as much by the clock.
 
     Args:
         seconds: the seconds of it.
@@ -96,17 +96,17 @@ class Deadline(Observer):
         self._budget = budget
 
     def moments(self, op: Operation) -> Moments:
-        """At the edges of loops and branches."""
+        """Ask for the regions of ops: the edges of loops and branches."""
         return Moments.REGIONS if op.regions else Moments.NEVER
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[Any]) -> None:
-        """Raise OutOfTimeError once it is late."""
+        """Raise OutOfTimeError if the budget is used up."""
         if self._budget.used() >= 1:
             raise OutOfTimeError
 
 
 def deadline(budget: Budget, module: Module) -> list[Observer]:
-    """Return an observer that ends a run that takes too long, if the kernel has loops."""
+    """Return the observer that ends a run that takes too long; [] if the kernel has no loops."""
     has_loops = any(op.name in _LOOPS for op in module.walk())
     return [Deadline(budget)] if has_loops else []
 
@@ -130,7 +130,7 @@ class StoreFinder(Observer):
         self.found: Store | None = None
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Hear that a store has happened."""
+        """Note a store or an atomic that touches the element."""
         if access.buffer.storage_key == self._address:
             touched = access.touch()
             hit = (touched.places * access.itemsize == self._byte).nonzero().reshape(-1)
@@ -160,11 +160,11 @@ class Rerun:
         written = frozenset().union(*(launched.stored_storages() for launched in launches))
         self._written = written
         self._fill: int | None = _POISON
-        # What was kept of the first launch that was given an allocation.
+        # The contents of each allocation that the first launch that takes it has kept.
         self._before: dict[int, Tensor] = {}
         for launched in reversed(launches):
             self._before |= launched.kept()
-            # One whose allocation was freed is given its copy, at an address of its own.
+            # A freed allocation is replaced by its copy, which has an address of its own.
             self._before |= {address_of(copy): copy for copy in launched.kept().values()}
         self._modules: list[Module] = [launched.kernel.module for launched in launches]
 
@@ -194,12 +194,14 @@ class Rerun:
         programs: Sequence[range] | None = None,
         observers: Sequence[Observer] = (),
     ) -> Tensor | None:
-        """Return the tensor after the launches, or None if an edited one has a fault.
+        """Return the tensor after the launches.
+
+        None if an edited launch has a fault, or writes to arguments that the original does not.
 
         Args:
             sources: edited sources.
             programs: the programs of the last launch that run; None for all.
-            observers: who looks on at the last launch.
+            observers: observers of the last launch.
 
         Raises:
             OutOfTimeError: time is over.
@@ -225,13 +227,13 @@ class Rerun:
         return out
 
     def run_in_fp64(self, line: tuple[str, int] | None = None) -> Tensor:
-        """Return the tensor if the launches compute in fp64.
+        """Return the tensor after the launches computed in fp64.
 
         Args:
             line: file and number of a line whose ops keep their own types.
 
         Raises:
-            NotLiftableError: a kernel does what means nothing in fp64.
+            NotLiftableError: a kernel has ops that mean nothing in fp64.
             OutOfTimeError: time is over.
         """
         out = self._in_fp64({}, line)
@@ -239,10 +241,12 @@ class Rerun:
         return out
 
     def edited_in_fp64(self, sources: Sources) -> Tensor | None:
-        """Return what the tensor is where edited launches compute in fp64, None with a fault.
+        """Return the tensor after edited launches in fp64.
+
+        None if a launch has a fault, or writes to arguments that the original does not.
 
         Raises:
-            NotLiftableError: a kernel does what means nothing in fp64.
+            NotLiftableError: a kernel has ops that mean nothing in fp64.
             OutOfTimeError: time is over.
             TkError: an edited kernel does not compile.
         """
@@ -296,11 +300,11 @@ class Rerun:
 
     @property
     def marks_written(self) -> bool:
-        """Whether `is_written` knows memory that was not written."""
+        """Whether `is_written` can recognise unwritten memory: not if it was filled with zeros."""
         return self._fill != _ZERO
 
     def is_written(self, tensor: Tensor) -> Tensor:
-        """Return where a tensor of `run`'s result was written: bool, of its shape, on the CPU."""
+        """Return where a tensor of `run`'s result was changed: bool, of its shape, on the CPU."""
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             size, before = tensor.element_size(), self._moved(self._target, {})
             now, then = (
@@ -310,7 +314,7 @@ class Rerun:
             return (now != then).any(-1)
 
     def store_of(self, byte: int) -> Store | None:
-        """Return who stores the element at a byte of the tensor's allocation last, or None.
+        """Return the last store of the element at a byte of the tensor's allocation, or None.
 
         Raises:
             OutOfTimeError: time is over.
@@ -401,7 +405,7 @@ class Rerun:
             storage = value.untyped_storage()
             own = memory.get(address)
             if own is None:
-                # What nothing writes is read where it is kept.
+                # The kept copy of an allocation that no launch writes is read in place.
                 filled = (
                     self._initial(storage) if address in self._written else self._before[address]
                 )
@@ -430,7 +434,7 @@ def _storage_of(held: Tensor | torch.UntypedStorage) -> torch.UntypedStorage:
 
 
 def _writes_no_more(edited: Module, original: Module) -> bool:
-    """Whether an edited kernel writes through no other parameter: that memory is the script's."""
+    """Whether an edited kernel writes through no further parameter: that is the script's memory."""
     now, before = written_arguments(edited), written_arguments(original)
     return now is not None and before is not None and now <= before
 

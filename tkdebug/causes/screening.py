@@ -36,7 +36,7 @@ _State = tuple[dict[str, Any], list[tuple[Tensor, Any, Any]]]
 
 
 class _ReturnedError(Exception):
-    """The kernel's `return`."""
+    """Ends a kernel's run: raised in place of its `return`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Wanted:
 
     @staticmethod
     def of(comparison: Comparison, target: Tensor, *, is_now: bool = False) -> Wanted:
-        """Return the values that a comparison wants of a tensor, or the tensor's present ones."""
+        """Return the expected values of a comparison for a tensor; if `is_now`, the actual ones."""
         with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
             flat = flat_of(target)
             places = torch.arange(flat.numel()).as_strided(
@@ -88,7 +88,7 @@ class Screening:
         wanted: the elements that it should store.
 
     Raises:
-        MissingError: the kernel does what cannot be run like that.
+        MissingError: the kernel uses something that `tile_language` lacks.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Screening:
     def agrees(self, values: Tensor) -> bool:
         """Whether the unchanged program stores about what the launch has stored.
 
-        Values that a program reads outside of its memory are not known.
+        True, too, if it read outside of its memory: those values are not known.
         """
         return self._language.has_left_memory or self._is_right(values, 1e-2, 1e-2)
 
@@ -137,7 +137,10 @@ class Screening:
             leaf: replaces an allocation of floats.
 
         Returns:
-            the element, and the allocations that the parameters point into.
+            The element, and the allocations that the parameters point into.
+
+        Raises:
+            MissingError: the program does not store the element.
         """
         environment, stored = dict(self._states[0][0]), self._states[0][1]
         flats = {}
@@ -212,7 +215,7 @@ class Screening:
             if not bool(written[wanted.worst]):
                 return False
             chosen = written & wanted.known
-            # It is no verdict: what is near is compiled.
+            # This is no verdict: edits that come near are compiled and run.
             close = torch.isclose(
                 now[chosen], values[chosen], 4 * rtol + 1e-6, 4 * atol + 1e-9, equal_nan=True
             )
@@ -221,7 +224,7 @@ class Screening:
     # The values of names
 
     def _environment(self, function: FunctionType, source: KernelSource) -> dict[str, Any]:
-        """The names that a function reads and its module has, and the functions of the module."""
+        """Return the globals of a kernel as Python: those it reads, `range`, and its functions."""
         environment: dict[str, Any] = {
             "__builtins__": _BUILTINS,
             _TICK: self._language.tick,
@@ -334,6 +337,7 @@ class _Tree:
 
         Raises:
             SyntaxError: the edited source does not parse.
+            MissingError: a change is in no statement of the function.
         """
         touched = [
             at
@@ -347,7 +351,7 @@ class _Tree:
         return self._compiled(edit.lines(self._source), first, last), first, last
 
     def _compiled(self, lines: Sequence[str], first: int, last: int) -> CodeType:
-        """The code of some statements, if they are in a source that may be edited."""
+        """Return the code of the statements `first` to `last`, from lines that may be edited."""
         begin = self._spans[first][0][0] - self._source.first_line
         more = len(lines) - len(self._source.lines)
         end = self._spans[last][1][0] - self._source.first_line + 1 + more
@@ -372,7 +376,7 @@ class _Tree:
         return f"def {definition.name}({', '.join(shown)}):"
 
     def _make_runnable(self, block: list[ast.stmt]) -> None:
-        """Have statements change no tensor in place, and end as they do in kernels."""
+        """Rewrite `x += y` as an assignment, `return` as a raise; count iterations of `while`."""
         for at, statement in enumerate(block):
             for inner in (getattr(statement, "body", None), getattr(statement, "orelse", None)):
                 if isinstance(inner, list):

@@ -55,8 +55,8 @@ _WEIGHTS: Mapping[str, float] = {
     },
     **{"statement": 1, "offset": 3, "stride": 2, "index": 2},
 }
-# An edit after which nothing reads what was read is less likely, one that reads what nothing read
-# is more so.
+# An edit after which nothing reads a name any more is less likely; one that reads a name that
+# nothing has read is likelier.
 _LOSES, _USES = 3.0, 0.4
 # How many places later an edit is tried whose rank is 1.
 _UNLIKELY = 3.0
@@ -104,7 +104,7 @@ def edits_of(
 
 
 def _in_turns(edits: Iterable[Edit], text: KernelText) -> Iterator[Edit]:
-    """Give each edit its order: its place among the edits of its rule, by the rule's weight."""
+    """Yield the edits with their order: the place within the rule, divided by the rule's weight."""
     by_rule: dict[str, list[tuple[float, int, float, Edit]]] = {}
     for edit in edits:
         factor = _factor(edit, text)
@@ -198,7 +198,7 @@ class Search:
         return self._comparison.wrong(tensor.to(self._comparison.actual.dtype))
 
     def _screened(self) -> Screening | None:
-        """The wrong program as Python that runs, if its kernel uses only functions that can."""
+        """The wrong program as Python; None if it cannot run so, or stores something else."""
         store, last = self._store, self._rerun.launches[-1]
         if store is None or not tt.Store.matches(store.op):
             return None
@@ -361,7 +361,7 @@ class Search:
 
 
 def _ranked(fixes: Iterable[Fix]) -> tuple[Fix, ...]:
-    """Return edits with which the launch agrees as it is before those in fp64."""
+    """Return the fixes, those with which the launch agrees only in fp64 last."""
     return tuple(sorted(fixes, key=lambda fix: fix.is_in_fp64))
 
 

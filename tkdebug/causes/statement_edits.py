@@ -135,7 +135,7 @@ class StatementEdits:
                     yield self._at_end(node, text, "stale", distance(name, other))
 
     def _stale_pointers(self, node: ast.For | ast.While) -> Iterator[Edit]:
-        """A pointer that moves on with each iteration, like another one."""
+        """An increment, at a loop's end, of a pointer that the loop uses and does not change."""
         kinds = self._text.kinds
         inside = [n for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name)]
         stored = {n.id for n in inside if isinstance(n.ctx, ast.Store)}
@@ -153,7 +153,7 @@ class StatementEdits:
                     yield self._at_end(node, f"{name} += {text}", "stale", 0.5)
 
     def _as_for_another_pointer(self, node: ast.AugAssign) -> Iterator[Edit]:
-        """A pointer that moves on as another one does."""
+        """An increment by the same step, on the next line, of a pointer that nothing assigns."""
         stored = {
             n.id
             for n in self._text.nodes
@@ -189,7 +189,7 @@ class StatementEdits:
         return list(found)
 
     def _state_that_is_lost(self) -> set[str]:
-        """Names that a loop renews and that nothing reads after it."""
+        """Names that a loop assigns and that nothing reads after it."""
         lost: set[str] = set()
         for node in self._text.statements():
             if isinstance(node, ast.For | ast.While):
@@ -267,7 +267,7 @@ class StatementEdits:
     # Stores that several programs make
 
     def _atomics(self, store: ast.Call) -> Iterator[Edit]:
-        """An atomic in place of a store: of what the kernel itself combines with its memory."""
+        """An atomic in place of a store, and in place of the kernel's own load and combination."""
         text, function = self._text, store.func
         if not isinstance(function, ast.Attribute):
             return
@@ -285,7 +285,7 @@ class StatementEdits:
                         yield Edit("function", store.lineno, changes, 0.2 * at)
 
     def _is_load(self, node: ast.expr, pointer: str) -> bool:
-        """Whether a value is what a load from an address gives, and nothing else."""
+        """Whether an expression is a load from an address, or a name that one is assigned to."""
         values = self._assigned(node.id) if isinstance(node, ast.Name) else [node]
         return any(
             isinstance(value, ast.Call)
@@ -304,7 +304,7 @@ class StatementEdits:
         ]
 
     def _loads(self, node: ast.expr, pointer: str) -> bool:
-        """Whether a value depends on what is loaded from an address, over any statements."""
+        """Whether a value depends on a load from an address, through any number of names."""
         names = self._text.sources(node) | self._text.names_in(node)
         values = [node, *(value for name in names for value in self._assigned(name))]
         values += [
@@ -333,7 +333,7 @@ class StatementEdits:
     def _terms(
         self, node: ast.expr, target: ast.expr | None = None, within: ast.AST | None = None
     ) -> Iterator[Edit]:
-        """One factor, term or mask more, from the kernel's own expressions."""
+        """One factor, term, function or mask more: the kernel's names, or plain numbers."""
         text = self._text
         if not text.is_float(node, target):
             return
@@ -413,6 +413,6 @@ class StatementEdits:
 
 
 def _is_initial(node: ast.expr) -> bool:
-    """Whether an expression is the initial value of a sum."""
+    """Whether an expression may initialise a sum: a constant, or a call of `zeros` or `full`."""
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
     return isinstance(node, ast.Constant) or any(callee(n) in ("zeros", "full") for n in calls)

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Rounds that all loops of a program may take, and elements of a range.
+# Iterations that all loops of a program may take together, and elements of a tile.
 _MOST_ROUNDS, _MOST_ELEMENTS = 100_000, 1 << 20
-# Rounds of an edited program: this many times those of the one that was launched, and some more.
+# Iterations of an edited program: so many times those of the launched program, and some more.
 _TIMES_ROUNDS, _MORE_ROUNDS = 4, 64
 
 
@@ -62,7 +62,7 @@ class Number(int):
     """An integer of a launch, with the attributes that kernels use."""
 
     def to(self, dtype: Any, **options: Any) -> Tensor:
-        """Return it as another type."""
+        """Return the number as a tensor of a dtype."""
         return torch.tensor(int(self)).to(dtype)
 
 
@@ -105,7 +105,7 @@ class Language:
     # Control
 
     def be_strict(self) -> None:
-        """Take the program so far as the measure for edited ones: they end, within memory."""
+        """Refuse, from now on, runs that leave memory or take far more iterations than this one."""
         self.is_lenient = False
         self._most_rounds = _TIMES_ROUNDS * self._rounds + _MORE_ROUNDS
 
@@ -115,7 +115,11 @@ class Language:
         self._rounds = 0
 
     def tick(self) -> bool:
-        """Count an iteration of a loop; return True."""
+        """Count an iteration of a loop; return True.
+
+        Raises:
+            WrongProgramError: there were too many iterations.
+        """
         self._rounds += 1
         if self._rounds > self._most_rounds:
             raise WrongProgramError
@@ -150,7 +154,7 @@ class Language:
         return values.masked_fill(~kept, 0 if other is None else other)
 
     def store(self, pointer: Any, value: Any, mask: Any = None, **options: Any) -> None:
-        """Note a store."""
+        """Add a store to `stores`; memory stays as it is."""
         if not isinstance(pointer, Pointer):
             raise WrongProgramError
         places, kept = self._kept(pointer, mask)
@@ -244,7 +248,7 @@ class Language:
         return x.flip(dim)
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
-        """Return one or the other."""
+        """Return `x` where the condition is true, and `y` elsewhere."""
         if not isinstance(condition, Tensor):
             return x if condition else y
         return torch.where(condition.to(torch.bool), x, y)
@@ -299,7 +303,7 @@ class Language:
         return self.minimum(self.maximum(x, low), high)
 
     def fma(self, x: Any, y: Any, z: Any) -> Any:
-        """Return a product and a sum."""
+        """Return `x * y + z`."""
         return x * y + z
 
     def div_rn(self, x: Any, y: Any, *rest: Any, **options: Any) -> Any:
@@ -331,7 +335,7 @@ class Language:
         return _tensor(x).to(dtype)
 
     def multiple_of(self, x: Any, *rest: Any) -> Any:
-        """Return the value of the promise."""
+        """Return `x`: the hint is ignored."""
         return x
 
     max_contiguous = max_constancy = multiple_of

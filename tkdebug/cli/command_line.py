@@ -99,10 +99,12 @@ class ScriptWords:
         return (*(() if self.is_stdin else (before,)), self.target, *self.argv)
 
     def and_line(self, line: str | None) -> tuple[ScriptWords, str | None]:
-        """Read `script.py:24`, as messages and editors write a place: that line of the script.
+        """Return the script and the line of `script.py:24`, as messages and editors write a place.
+
+        Other words are returned unchanged, with `line`; so are all if an option gave a line.
 
         Args:
-            line: an option's line; None for nothing.
+            line: the line that an option gave; None for none.
         """
         file, colon, number = self.target.rpartition(":")
         is_place = bool(colon) and number.isdecimal() and file.endswith(".py")
@@ -116,7 +118,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose complaints quote what was typed without letting it act on the terminal.
 
     Attributes:
-        has_objects: whether they are objects.
+        has_objects: whether complaints are JSON objects.
     """
 
     has_objects = False
@@ -329,7 +331,7 @@ def check_variables() -> None:
 
 
 def _mistyped_variables() -> dict[str, str]:
-    """Environment variables that are nearly a knob's, and that knob's."""
+    """Mistyped environment variables, each with the knob's variable that is nearly the same."""
     from difflib import get_close_matches  # only commands that read knobs come here
 
     from tkdebug.knobs import KNOB_TABLE

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def machine_parts() -> list[MachinePart]:
-    """Return all parts, and the plugins, each of which is loaded for it."""
+    """Return all parts, and a part for each plugin, which is loaded for that."""
     return [*(_guarded(name, check) for name, check in parts().items()), *_plugins()]
 
 
@@ -98,7 +98,7 @@ def _knobs() -> MachinePart:
 
 
 def _plugins() -> list[MachinePart]:
-    """A line for each plugin, which is loaded for it."""
+    """A part for each plugin, which is loaded to see whether it can be."""
     from tkdebug.plugins import found
 
     return [
@@ -120,7 +120,7 @@ def _plugin(plugin: Plugin) -> MachinePart:
 
 
 def _plugin_kind(group: str) -> type | None:
-    """Return the class that entry points of a group have to have."""
+    """Return the class that entry points of a group have to have; None for an unknown group."""
     match group:
         case "tkdebug.passes":
             from tkdebug.compiler.passes import PassPlugin
@@ -151,7 +151,7 @@ def _plugin_kind(group: str) -> type | None:
 
 
 def parts() -> dict[str, Callable[[], MachinePart]]:
-    """Return the answers in this order: tkdebug, the platform, the code generators, the rest."""
+    """Return a function for each part, by name: tkdebug, platform, code generators, the rest."""
     from tkdebug.compiler.targets.registered_backends import backends
     from tkdebug.runtime.device.platform import platform_in_force
 

@@ -33,7 +33,7 @@ def add_program(parser: argparse.ArgumentParser) -> None:
 
 
 def add_kernel(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add `--kernel`; `what` ends "only kernels of that"."""
+    """Add `--kernel`; `what` ends its help, "only kernels of that …"."""
     parser.add_argument("--kernel", metavar="NAME", help=f"only kernels of that {what}")
 
 
@@ -45,7 +45,7 @@ def add_format(
     Args:
         parser: the parser of the command.
         formats: the available formats.
-        by_name: whether the name of the file of `-o` says it by default.
+        by_name: whether the name of the file of `-o` decides on the format by default.
     """
     parser.add_argument(
         "--format",
@@ -104,7 +104,7 @@ def add_compiler(parser: argparse.ArgumentParser) -> None:
 
 
 def value_of(parse: Callable[[str], object]) -> Callable[[str], object]:
-    """Have argparse refuse what `parse`, which reads the variable of a knob, does not take."""
+    """Return a type for argparse that takes what `parse`, which reads a knob's variable, takes."""
 
     def parsed(text: str) -> object:
         try:

@@ -48,7 +48,7 @@ def _installed(
         checks = with_defaults(checks or KNOBS.checks, mode)
         undo.enter_context(KNOBS.scope(interpret_kernels=patterns, checks=checks, **changes))
         if KNOBS.ask_triton is not None:
-            # Ended last: what is in force is needed while answers are waited for.
+            # Ended last: everything else stays in force while answers are waited for.
             from tkdebug.compat.upstream.asking.asker import asking
 
             undo.callback(asking(KNOBS.ask_triton)[1])

@@ -37,7 +37,7 @@ def after_import(module: str, action: Callable[[], None]) -> Callable[[], None]:
 
 
 class _Watcher(MetaPathFinder):
-    """Finds a module as the others would, and has the action called when it is loaded."""
+    """Wraps the loader of one module, so that an action is called once it is loaded."""
 
     def __init__(self, module: str, action: Callable[[], None]) -> None:
         self._module = module

@@ -91,7 +91,7 @@ def _tensors(record: LaunchRecord) -> dict[str, Tensor]:
 
 
 def output_differences(before: Path, after: Path) -> list[OutputDifference]:
-    """The arguments that kernels wrote in two runs, by kernel and launch."""
+    """Return the differences of arguments that kernels wrote in two runs, by kernel and launch."""
     import torch
 
     olds: Kept = torch.load(before, weights_only=True)
@@ -128,7 +128,7 @@ def _differences(
 
 
 def _is_read(launch: tuple[Tensor, Tensor]) -> bool:
-    """Whether an argument was only read; a written one may begin with any values."""
+    """Whether a launch left an argument as it was; a written one may begin with any values."""
     return _same(*launch)
 
 

@@ -127,7 +127,7 @@ class TritonDistribution(Distribution):
     """The distribution that `importlib.metadata.version("triton")` reads."""
 
     def read_text(self, filename: str) -> str | None:
-        """Return the METADATA file; there are no others."""
+        """Return the text of the METADATA file; None for other files."""
         if filename != "METADATA":
             return None
         return f"Metadata-Version: 2.1\nName: {_PACKAGE}\nVersion: {upstream_version()}\n"
@@ -168,7 +168,7 @@ class TritonFinder(MetaPathFinder):
     def find_distributions(
         self, context: DistributionFinder.Context | None = None
     ) -> Iterable[Distribution]:
-        """Return Triton's distribution if it is asked for by name, or if all are."""
+        """Yield Triton's distribution if it is asked for by name, or if all are."""
         name = None if context is None else context.name
         return [TritonDistribution()] if name in (None, _PACKAGE) else []
 

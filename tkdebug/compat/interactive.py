@@ -300,7 +300,7 @@ def _shell() -> Any:
 
 
 def _by_cell(shell: _Shell, teller: FaultPrinter) -> ExitStack:
-    """Report faults by cell: the faults of a cell that is run again are reported again."""
+    """Report faults by cell, again if a cell is run again; return the stack that undoes this."""
 
     def begin(info: object) -> None:
         teller.reset()

@@ -32,7 +32,7 @@ class _Callers:
         self._is_skipped: dict[CodeType, bool] = {}
 
     def caller(self) -> tuple[CodeType, int] | None:
-        """Return its code and line."""
+        """Return the code and line of that frame, or None if there is none."""
         frame = sys._getframe(2)  # noqa: SLF001  # what `inspect` does, without its costs
         while frame is not None:
             code = frame.f_code

@@ -27,7 +27,7 @@ class Recording:
 
     @property
     def error(self) -> str | None:
-        """The reason why recording stopped before `stop`, if it did."""
+        """The reason why recording stopped before `stop`; None if it did not."""
         return self._recorder.error
 
     def flush(self) -> None:

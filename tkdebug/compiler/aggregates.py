@@ -61,7 +61,7 @@ class Aggregate(tuple[Any, ...]):
     cache_key: ClassVar[Any] = _ContentKey()
 
     def __new__(cls, *arguments: Any, **keywords: Any) -> Aggregate:
-        """An object of these fields, by the class's own `__init__` if it has one."""
+        """Return an object of the given fields, set by the class's own `__init__` if it has one."""
         if cls._written_init is not None:
             values = _initialised(cls, cls._written_init, arguments, keywords)
         else:
@@ -75,7 +75,7 @@ class Aggregate(tuple[Any, ...]):
         return tuple.__new__(cls, values)
 
     def _replace(self, **changes: Any) -> Aggregate:
-        """Another object that differs in the fields named.
+        """Return a copy of the object with the named fields changed.
 
         Raises:
             TypeError: there is no such field, or the value does not fit it.

@@ -30,7 +30,7 @@ GPU_STAGE = "gpu-ir"
 FRONT_END = "front-end"
 
 Frames = tuple[Frame, ...]
-# Set on the function between passes: options of the compile, which no pass chose.
+# Attributes of the function that are options of the compile, and no change by a pass.
 _COMPILE_OPTIONS = frozenset(
     ("num_warps", "target", "fp_fusion", "flush_subnormals", "threads_per_warp")
 )
@@ -80,7 +80,7 @@ class SnapshotRecorder:
             self._note_pass(PassRun(FRONT_END, time_ns, ()), module)
 
     def finish(self, module: Module) -> None:
-        """Record the module as the last pass of the stage left it, unless each pass is recorded."""
+        """Record the module after the last pass that changed it, unless each pass is recorded."""
         if self._last_pass:
             self.after_pass(self._last_pass, module)
             self._last_pass = ""
@@ -100,7 +100,7 @@ class SnapshotRecorder:
 
     @property
     def state(self) -> str:
-        """The part of the records so far on which further ones depend."""
+        """Return a key of the records so far: equal compiles add equal records after equal keys."""
         stages = [snapshot.stage for snapshot in self.snapshots]
         last = self.passes[-1].after if self.passes else ""
         return repr((self.stage, self._each_pass, stages, last))
@@ -128,7 +128,7 @@ class SnapshotRecorder:
         self.snapshots.append(Snapshot(name, text, frames, ids))
 
     def _note_pass(self, run: PassRun, module: Module | None) -> None:
-        """Note one pass; `module` is None if it left nothing else than before."""
+        """Note one pass; `module` is None if the pass failed or changed nothing."""
         facts = self._facts if module is None else module_facts(module, self._aliases)
         known = self._facts
         changed = {id_: op for id_, op in facts.items() if known.get(id_) != op}

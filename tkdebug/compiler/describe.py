@@ -38,7 +38,7 @@ def describe(value: Any) -> str:
 
 
 def as_given(value: object) -> str:
-    """A wrong argument, for messages that name the right one: constants without their type."""
+    """A wrong argument, for messages that name the right one: a constant by its value alone."""
     if isinstance(value, tensor):
         return f"a run-time {describe(value)}"
     if isinstance(value, tuple):

@@ -16,7 +16,7 @@ from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
 
 
 def index_widths(shape: Sequence[int]) -> list[int]:
-    """Characters of each index of a printed element: digits of the greatest, as upstream's."""
+    """Width of each index of a printed element, in characters: the digits of the greatest index."""
     return [len(str(extent - 1)) for extent in shape]
 
 
@@ -24,9 +24,9 @@ def is_summarised(op: Operation, value: Value, most: int) -> bool:
     """Whether `value`, which `op` prints, is shown as a summary.
 
     Args:
-        op: a `tt.print`; one that shows bits shows those of all elements.
+        op: a `tt.print`; with `hex`, no value is summarised.
         value: one of its operands.
-        most: elements of a tile that are printed one by one.
+        most: the most elements of a tile that are printed one by one.
     """
     element, count = element_of(value.type), 1
     for extent in shape_of(value.type):

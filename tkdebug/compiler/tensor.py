@@ -70,7 +70,7 @@ def unwrap(value: object) -> Any:
     return value.value if isinstance(value, constexpr) else value
 
 
-# Host code computes with the constants that kernels read, and gets constants.
+# Operators with which host code computes on constexprs; the results are constexprs, too.
 _BINARY = (
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"),
     *("lshift", "rshift", "and", "or", "xor"),
@@ -200,7 +200,7 @@ def is_runtime(value: object) -> bool:
 
 def is_jit_function(value: object) -> bool:
     """Whether `value` is a jit function, by its attributes."""
-    # Asked of the class: reading the attribute would look for the source.
+    # The class is tested: reading the attribute of the object would look for the source.
     return hasattr(type(value), "kernel_source")
 
 

@@ -159,7 +159,7 @@ class _Verifier:
 
 
 def _yielded_types(op: Operation, region: Region) -> list[Type] | None:
-    """The types that the terminator of `region` must have, None if any will do."""
+    """The types that the terminator of `region` must forward, or None if any will do."""
     results = [value.type for value in op.results]
     match op.name:
         case scf.For.name | scf.If.name:
@@ -197,7 +197,7 @@ def _check_meaning(op: Operation, view: type[Op]) -> None:
 
 
 def _agree(expected: Sequence[Type], got: Sequence[Type]) -> bool:
-    """Whether the types are the same; where their elements lie is checked by `check_layouts`."""
+    """Whether the types are equal except for their layouts, which `check_layouts` checks."""
     if list(expected) == list(got):
         return True
     bare = [[ir.without_encoding(type_) for type_ in types] for types in (expected, got)]
@@ -286,7 +286,7 @@ def check_layouts(function: Operation, check: Callable[[Operation, str], IRError
         check: makes the error for an op and a message.
 
     Raises:
-        IRError: a convention is broken.
+        IRError: a layout rule is broken.
     """
     if tt.Func.num_warps.key not in function.attributes:
         return
@@ -347,7 +347,7 @@ def _problem(
 
 
 def _broken_rule(op: Operation) -> str | None:
-    """The convention that `op` breaks, in words, or None if it breaks none."""
+    """The layout rule that `op` breaks, in words, or None if it breaks none."""
     if OPS[op.name].takes_any_layout:
         return None
     if op.name in CONTROL_FLOW:
@@ -371,7 +371,10 @@ def _same(op: Operation) -> str | None:
 
 
 def _tied(op: Operation) -> str | None:
-    """Check that carried values keep their type; the verifier checks what regions forward."""
+    """The type mismatch of a carried value inside and outside of `op`, or None.
+
+    The types that regions forward are checked by `_Verifier.region`.
+    """
     for junction in junctions(op):
         for tied in junction.tied():
             inner, *others = tied.values

@@ -27,7 +27,7 @@ class _Copy:
 
     Attributes:
         block: the block of the original.
-        known: the replacements of values.
+        known: the copy's values, by the original's.
     """
 
     block: Block | None
@@ -41,7 +41,7 @@ class _Origin:
     Attributes:
         mark: the mark of its statement, as the front end has it.
         copies: the copies that led to it, in order.
-        ahead: the pass that made it for another iteration of the loop around it; "".
+        ahead: the pass that made it for another iteration of the loop around it; "" for none.
     """
 
     mark: Mark
@@ -61,7 +61,7 @@ class Bindings:
         self._front = variables
         self._origins = {op.id: _Origin(mark) for op, mark in context.items()}
         self._front_ids = frozenset(self._origins)
-        # Marks of places, for ops that passes have built; those that ops have come first.
+        # Marks by place, for ops that passes have built; marks that ops belong to come first.
         self._by_place: dict[tuple[Frame, ...], list[Mark]] = {}
         for op, mark in context.items():
             for place in op.location.sources:
@@ -212,7 +212,7 @@ class Bindings:
         return not any(one.id in self._front_ids for one in ops[ops.index(op) + 1 : -1])
 
     def _round_began(self, marks: Sequence[Mark]) -> Mark:
-        """The first of marks of one place in one block; of a loop, with its counter bound."""
+        """The first of some marks at one place of a block; in a loop, with its counter bound."""
         first = min(marks, key=lambda one: one.index)
         found = self._began.get(first)
         if found is None:

@@ -137,12 +137,12 @@ class Watches:
         self._last.clear()
 
     def see(self, one: Breakpoint, inspection: Inspection) -> None:
-        """Note the values at a stop, which are no change; keep missing ones missing."""
+        """Note the value at a stop, so that it is no change later, or that there is none yet."""
         self.change(one, inspection)
         self._last.setdefault(one.number, ((), _NOTHING))
 
     def change(self, one: Breakpoint, inspection: Inspection) -> str | None:
-        """Return the text of a change since the last time; None for none."""
+        """Return the text of a change since the last look, or of new NaN or Inf; None for none."""
         if one.subject not in self._names:
             self._names[one.subject] = compile_expression(one.subject).co_names
         if inspection.is_bound_later(self._names[one.subject]):

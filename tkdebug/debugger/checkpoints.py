@@ -54,12 +54,12 @@ class Checkpoints:
         self._taken: list[Checkpoint] = []
 
     def begin(self, launch: LaunchContext) -> None:
-        """Hear that the launch begins, or is executed again."""
+        """Find the memory that the launch may write, unless it is executed again."""
         if not self._taken:
             self._live = tuple(_written_storages(launch))
 
     def take(self, op: int, first: int, faults: FaultLog) -> None:
-        """Save the memory before a batch, where the budget allows it."""
+        """Save the memory before a batch; over the budget, drop every second checkpoint."""
         if self._taken and op <= self._taken[-1].op:
             return
         self._taken.append(
@@ -75,7 +75,7 @@ class Checkpoints:
         return sum(one.size_bytes for one in self._taken[1:])
 
     def before(self, moment: Moment) -> Checkpoint:
-        """The last checkpoint that is before `moment`."""
+        """The last checkpoint that is before `moment`, else the first one."""
         return next((one for one in reversed(self._taken) if one.op < moment.op), self._taken[0])
 
     @contextmanager
@@ -98,7 +98,7 @@ class Checkpoints:
         del self._taken[1:]
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Put the memory back."""
+        """Put the memory back to what a checkpoint holds."""
         for live, saved in zip(self._live, checkpoint.memory, strict=True):
             live.copy_(saved)
 

@@ -80,7 +80,7 @@ class DebugCode:
         self._marks: dict[Activation, list[Mark]] = {}
         for mark in variables.marks:
             self._marks.setdefault(mark.activation, []).append(mark)
-        # Passes move ops away from the line that tells when they ran.
+        # Passes move ops to other lines, so that the log of lines does not show when they ran.
         self._recallable = {
             activation: _recallable(marks) if stage.is_front_end else frozenset()
             for activation, marks in self._marks.items()
@@ -184,7 +184,7 @@ class DebugCode:
         return self._marks[activation][0]
 
     def births(self, value: Any) -> Iterator[Mark]:
-        """The marks behind which the IR values of a front end's `value` are computed."""
+        """The marks after which the IR values of a front end's `value` are computed."""
         for leaf in flatten(value):
             found = self._births.get(leaf)
             if found is None:
@@ -208,7 +208,7 @@ class DebugCode:
 
     @cached_property
     def printed(self) -> NamedText:
-        """The text, and the names that values have there."""
+        """The text of the IR, and the names that values have in it."""
         return print_with_names(self.module)
 
     @cached_property
@@ -221,7 +221,7 @@ class DebugCode:
         return f"{kernel} at {self.stage}, line {place + 1} of the IR"
 
     def op_of(self, kernel: str, subject: str) -> Operation | None:
-        """The op that a breakpoint waits for, by its place or as `%value`; None for other ones."""
+        """The op that a breakpoint waits for, by its place or as `%value`; None in other code."""
         if subject.startswith("%"):
             value = self.values_by_name.get(subject[1:])
             return None if value is None else value.defining_op

@@ -68,7 +68,7 @@ class Element:
 
 
 def argument_named(name: str, tensors: Iterable[str]) -> str | None:
-    """The argument that people call `name`: itself, or `name_ptr`."""
+    """The argument that people call `name`: itself, `name_ptr` or `name_desc`; None for none."""
     known = list(tensors)
     if name in known:
         return name
@@ -226,7 +226,7 @@ def _of_script(inspection: Inspection, text: str, frame: int) -> Element | None:
 
 
 def names_variable(inspection: Inspection, text: str, frame: int) -> bool:
-    """Whether `x[3]` is of a variable `x` of the kernel, which goes before the argument `x_ptr`."""
+    """Whether `x[3]` names a variable `x` of the kernel, which goes before the argument `x_ptr`."""
     name = text.partition("[")[0].strip()
     if name in inspection.launch.arguments or frame >= len(inspection.marks):
         return False

@@ -160,7 +160,7 @@ class Debugger:
     # Breakpoints
 
     def add(self, kind: BreakKind, subject: str = "", **options: Any) -> Breakpoint:
-        """A new breakpoint.
+        """Add a breakpoint, and return it.
 
         Args:
             kind: the event that it waits for.
@@ -187,7 +187,7 @@ class Debugger:
         return self._numbers
 
     def add_line(self, file: str, line: int, **options: Any) -> Breakpoint:
-        """A breakpoint at a line, which has to be the first of a statement.
+        """Add a breakpoint at a line, which has to be the first of a statement; return it.
 
         Args:
             file: its path, as Python has it (`__file__`).
@@ -197,7 +197,11 @@ class Debugger:
         return self.add(BreakKind.LINE, file=file, line=line, **options)
 
     def remove(self, number: int) -> Breakpoint:
-        """Take a breakpoint away."""
+        """Remove a breakpoint, and return it.
+
+        Raises:
+            UsageError: there is no such breakpoint.
+        """
         found = self.breakpoint(number)
         self.breakpoints = [one for one in self.breakpoints if one is not found]
         self._changed()
@@ -227,7 +231,7 @@ class Debugger:
         raise UsageError(f"there is no breakpoint {number}")
 
     def unmet(self) -> list[str]:
-        """Return, at the end of the script, a line for each breakpoint that was never met."""
+        """Return a line for each enabled breakpoint never met, and one if no kernel was run."""
         answer = [] if self.launches else ["the script has launched no kernel"]
         unmet = (one for one in self.breakpoints if not one.hits and one.is_enabled)
         return answer + [
@@ -264,7 +268,7 @@ class Debugger:
         return self.at_stop.selection
 
     def select(self, selection: Selection) -> None:
-        """Mean these programs from now on: steps follow them, breakpoints stop for them."""
+        """Select programs: from now on, steps follow them and breakpoints stop for them."""
         inspection, session = self.at_stop, self._session
         assert session is not None
         session.selection = inspection.selection = selection
@@ -302,11 +306,11 @@ class Debugger:
         self._stops_at_next = True
 
     def forget_next_launch(self) -> None:
-        """Do not, after all."""
+        """Cancel `stop_at_next_launch`."""
         self._stops_at_next = False
 
     def pause(self) -> None:
-        """Stop as soon as possible: this launch or the next one; at a stop, its evaluation."""
+        """Stop this launch, or else the next one, as soon as possible; interrupt an evaluation."""
         session = self._session
         if session is None:
             self._stops_at_next = True
@@ -323,7 +327,7 @@ class Debugger:
         values: tuple[object, ...],
         record: LaunchRecord | None,
     ) -> bool:
-        """Run a launch if something may stop it. Called by the runtime."""
+        """Run a launch if something may stop it; return whether it ran. Called by the runtime."""
         from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
         assert isinstance(kernel, InterpretedKernel)
@@ -358,7 +362,7 @@ class Debugger:
         )
         stops_at_once, self._stops_at_next = self._stops_at_next, False
         self._session = session
-        # The host's debugger, which looks at no line of ours.
+        # The trace function of the script's debugger, which is not to see tkdebug's own lines.
         self.tracing = sys.gettrace()
         sys.settrace(None)
         for argument in arguments.values():
@@ -378,7 +382,7 @@ class Debugger:
         return True
 
     def _wrote(self, kernel: InterpretedKernel, values: tuple[object, ...]) -> None:
-        """Note what the last launch writes, which its follower does not know yet."""
+        """Note what the last launch writes, before the follower of launches hears of it."""
         remembered = HOOKS.follower
         place = remembered.total if isinstance(remembered, RememberedLaunches) else -1
         ordinal = self._launches_of[kernel.name]
@@ -423,7 +427,7 @@ class Debugger:
     def _tell_lines_without_ops(
         self, kernel: InterpretedKernel, code: DebugCode, lines: set[tuple[str, int]]
     ) -> None:
-        """Name once the lines with breakpoints of which passes have left nothing."""
+        """Log, once each, the breakpoints at lines of which passes have left no op."""
         if code.stage.is_front_end:
             return
         gone = set(DebugCode.of(kernel).lines()) - lines
@@ -441,7 +445,7 @@ class Debugger:
             )
 
     def ask(self, session: LaunchSession, here: Here | None, stop: Stop) -> Resume:
-        """Ask the front. Called by the launch that is stopped."""
+        """Ask the front how to go on. Called by the launch that is stopped."""
         for number in stop.breakpoints:
             if any(one.number == number and one.is_temporary for one in self.breakpoints):
                 self.remove(number)

@@ -49,7 +49,7 @@ class Here:
 
     Attributes:
         run: the batch; its values may be read, and changed through the debugger.
-        op: about to run.
+        op: the op that is about to run.
         mark: the line that begins, or None between lines.
         context: the mark whose names are in force.
     """
@@ -95,7 +95,7 @@ class StopFinder(Protocol):
         ...
 
     def look(self, here: Here) -> None:
-        """Hear of a moment after it, or of one that is searched."""
+        """Hear of a later moment, or of any moment during a search."""
         ...
 
     def accessed(self, here: Here, access: ObservedAccess, is_write: bool) -> None:
@@ -116,7 +116,7 @@ class Rewind(BaseException):
 
 
 class LastFaults(FaultLog):
-    """A log that remembers the last added faults."""
+    """A log that keeps the fault that was added last."""
 
     fresh: Fault | None = None
 
@@ -150,7 +150,7 @@ class Execution(Observer):
         entered: for each running batch, the ops whose regions are running, outermost first, with
             the programs in them.
         begun: the first programs of the batches that have begun.
-        ended: the programs that have ended.
+        ended: the first programs of the batches that have ended.
         frontier: the latest moment ever reached.
         recorded: by the number of ops begun, results that are no function of the inputs.
         passed: the lines that were passed, the latest ones if they are too many.
@@ -159,7 +159,7 @@ class Execution(Observer):
 
     needs_intermediates = True
     is_passive: ClassVar[bool] = False
-    # Variables are kept, and a batch is to be executed again in no time.
+    # Variables are kept, and batches are small, so that one is executed again quickly.
     memory_factor = 4
 
     def __init__(
@@ -198,7 +198,7 @@ class Execution(Observer):
     # Executions
 
     def execute(self, ended: Callable[[], bool]) -> None:
-        """Run the launch to its end, however often.
+        """Run the launch to its end, and again after each `Rewind`, until `ended` returns True.
 
         Args:
             ended: called when an execution has come to its end; False if the launch is to be
@@ -253,7 +253,9 @@ class Execution(Observer):
     def execute_beside(
         self, make: Callable[[int], _Beside], until: Moment, *, is_whole: bool = False
     ) -> _Beside:
-        """Execute the launch up to a moment for another observer; memory is put back after it.
+        """Execute the launch up to a moment for another observer, and return that.
+
+        Memory is put back after it.
 
         Args:
             make: makes that observer; gets how many ops had begun where it begins.
@@ -311,7 +313,7 @@ class Execution(Observer):
         return bool(self._assignments)
 
     def searched_from(self, until: Moment) -> Moment:
-        """Return the moment at which an execution begins that was rewound with `until`."""
+        """Return the moment at which an execution begins after a rewind with `until`."""
         return Moment(self._checkpoints.before(until).op, 0)
 
     def _plan_sleep(self) -> None:
@@ -339,7 +341,7 @@ class Execution(Observer):
             self.passed.pop()  # other lines may be passed now
         gone = len(self._assignments) - len(kept)
         if gone:
-            # The recorded values may have been another value's.
+            # Later results may have been computed from an assignment that is undone now.
             self.recorded = {op: out for op, out in self.recorded.items() if op < after.op}
             self.frontier = min(self.frontier, after)
         self._assignments = kept
@@ -359,7 +361,7 @@ class Execution(Observer):
     # As an observer
 
     def moments(self, op: Operation) -> Moments:
-        """Ask to be called before each op that runs once for each program."""
+        """Ask for the moment before each op outside of reductions and scans, and for regions."""
         if tt.Func.matches(op):
             return Moments.REGIONS
         if op not in self.code.needed:
@@ -393,7 +395,7 @@ class Execution(Observer):
         self._checkpoints.begin(launch)
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """Hear that a batch begins."""
+        """Note a batch that begins, and take a checkpoint before it; return this observer."""
         self.begun.add(run.first)
         self.batch_programs = run.programs
         if run.scheduler is None or not self.now:
@@ -406,7 +408,7 @@ class Execution(Observer):
         self.entered.setdefault(run, []).append((region.parent, run.active))
 
     def leaves(self, run: Evaluator, region: Region, results: Sequence[TileValue]) -> None:
-        """Note that no program is in it."""
+        """Note that no program is in the region; the outermost one ends the batch."""
         stack = self.entered[run]
         stack.pop()
         if not stack:
@@ -471,7 +473,7 @@ class Execution(Observer):
         operands: Sequence[TileValue],
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
-        """Record the results that are no function of the inputs, the same in each execution."""
+        """Return the first execution's results of an op that is no function of its inputs."""
         if any(isinstance(result, BufferView) for result in results):
             return results  # shared memory is made again in each
         return self.recorded.setdefault(self.now, results)
@@ -520,7 +522,7 @@ class CountingObserver(Observer):
         return Moments.BEFORE | Moments.AFTER
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Count."""
+        """Count an op, and reapply its assignments; raise `Traced` at the end."""
         self.now += 1
         if self.now >= self._until.op:
             raise Traced

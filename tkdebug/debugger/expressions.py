@@ -295,7 +295,7 @@ class Scope:
         inspection: the inspection of the stop.
         frame: 0 for the innermost.
         positions: the positions of the programs in the batch; None if the launch has ended.
-        of_ir: names of values of the IR.
+        of_ir: values of the IR, by their names in expressions.
         asks_alone: whether a variable that has no value for all programs together is looked for
             program by program, which may execute the launch again for each.
     """
@@ -390,7 +390,12 @@ class Scope:
         return self._readings[name]
 
     def _outside(self, name: str) -> Any:
-        """A global of the kernel's module that it may read; else Python looks among its own."""
+        """A global of the kernel's module.
+
+        Raises:
+            KeyError: there is none, so that Python looks among its builtins.
+            EvaluationError: there is no builtin either, and the launch has ended.
+        """
         outside = self._inspection.code.outside.get(name, _MISSING)
         if outside is _MISSING and self._positions is None and not hasattr(builtins, name):
             raise EvaluationError(
@@ -402,7 +407,7 @@ class Scope:
         return outside
 
     def _place(self, name: str, index: int) -> Any:
-        """`pid` and `program`, unless the kernel has variables of these names."""
+        """The value of `pid` or `program`; `_MISSING` if that is a variable of the kernel."""
         mark = self._inspection.marks[0]
         if name in mark.names or name in mark.missing:
             return _MISSING

@@ -46,10 +46,10 @@ class Search:
     """A search for the last moment before a horizon.
 
     Attributes:
-        goal: the ends of a step back; None for breakpoints.
+        goal: the goal of a step back, or of a run back to a line; None for breakpoints.
         origin: the place where it began, to stay at if nothing is found; None to go to the
             beginning.
-        missing: the message then.
+        missing: the message if it stays there.
         element: the element whose last write is looked for.
         found: the last moment so far.
         hit: the stop there.
@@ -69,7 +69,7 @@ class Search:
 
 
 class Finder:
-    """Decides for one launch at each moment, once `look_up` was called.
+    """Decides at each moment of one launch whether to stop; `look_up` has to be called first.
 
     Attributes:
         goal: the end of the step under way.
@@ -103,7 +103,7 @@ class Finder:
         self.look_up()
 
     def look_up(self) -> None:
-        """Hear that the breakpoints have changed."""
+        """Index the breakpoints again, which have changed."""
         enabled = [one for one in self._session.breakpoints() if one.is_enabled]
         self._by_mark: dict[Mark, list[Breakpoint]] = {}
         at_lines = [one for one in enabled if one.kind is BreakKind.LINE]
@@ -157,7 +157,7 @@ class Finder:
 
     @property
     def follows_accesses(self) -> bool:
-        """Whether accesses matter."""
+        """Whether accesses to memory matter: to a breakpoint, or to the search."""
         return bool(self._data) or (self.search is not None and self.search.element is not None)
 
     def go_to(self, moment: Moment, reason: Reason) -> None:
@@ -166,7 +166,7 @@ class Finder:
         self._session.go_to(moment)
 
     def arrived(self, here: Here) -> None:
-        """Hear that the wanted moment is reached."""
+        """Stop at the moment that was to be reached."""
         hit, self.pending = self.pending, Hit(Reason.ARRIVED)
         self._forget_seen()
         self._stop(here, hit)
@@ -182,7 +182,11 @@ class Finder:
         self._watches.clear()
 
     def look(self, here: Here) -> None:
-        """Look at a moment."""
+        """Stop at a moment if there is a reason; during a search, note the reason instead.
+
+        Raises:
+            Rewind: the launch is to be executed again, from elsewhere.
+        """
         search = self.search
         if search is None:
             hit = self._hit(here, is_search=False)
@@ -222,12 +226,12 @@ class Finder:
             self.pending = Hit(Reason.BEGINNING)
             session.go_to(Moment(1, 0))
             return
-        # The last op before the checkpoint is to be seen, too; the one before it is gone back to.
+        # The last op before the checkpoint is to be seen, too; the run begins at the one before.
         search.horizon, search.began = Moment(start.op + 1, 0), Moment(start.op, 0)
         session.execution.rewind(END, until=search.began)
 
     def accessed(self, here: Here, access: ObservedAccess, is_write: bool) -> None:
-        """Hear that memory was accessed."""
+        """Note an access that a breakpoint waits for, or a write that the search looks for."""
         search = self.search
         if search is not None:
             if search.element is not None and is_write and here.moment < search.horizon:
@@ -252,7 +256,11 @@ class Finder:
             )
 
     def faulted(self, here: Here, fault: Fault) -> None:
-        """Stop before an op that had a fault."""
+        """Go back to before an op that had a fault, if a breakpoint waits for that.
+
+        Raises:
+            Rewind: one does.
+        """
         key = (here.moment.op, fault.kind)
         problems: list[str] = []
         everywhere = ALL.positions(here.run).tolist()
@@ -274,7 +282,7 @@ class Finder:
         raise Rewind
 
     def _first_with(self, fault: Fault) -> frozenset[int] | None:
-        """Return the first program with the fault, to select it; None if all have it."""
+        """Return the program that the fault names, to select it; None if it names none."""
         if fault.program_id is None:
             return None
         x, y, z = fault.program_id
@@ -297,7 +305,7 @@ class Finder:
         return hit or stepped
 
     def _met(self, here: Here) -> Hit | None:
-        """The breakpoints that are met at a moment."""
+        """The hit of breakpoints, or of a call of `breakpoint()`, at a moment; None for none."""
         session = self._session
         accessed, self._accessed = self._accessed, []
         if accessed:
@@ -382,13 +390,13 @@ class Finder:
             return positions
 
     def see_watched(self, here: Here) -> None:
-        """Note at a stop what watched values are: other ones are a change."""
+        """Note the watched values at a stop: later ones that differ are a change."""
         inspection = self._session.inspect(here)
         for one in self._watched:
             self._seen(partial(self._watches.see, one, inspection))
 
     def _seen(self, look: Callable[[], T]) -> T | None:
-        """Return the seen value of a watched variable; None if it has none, or raises."""
+        """Return what `look` returns; None if the user's code in it raises or is interrupted."""
         try:
             return self._session.expressions.call(look, is_brief=True)
         except InterruptedEvaluation:
@@ -421,7 +429,7 @@ class Finder:
         return Hit(Reason.WATCH, tuple(one.number for one in kept), detail)
 
     def _counted(self, met: list[Breakpoint], here: Here) -> list[Breakpoint]:
-        """Return the met breakpoints that stop; log points print."""
+        """Count hits and print log points; return the breakpoints that stop."""
         if self.search is not None:
             return [one for one in met if one.log is None]
         is_new = self._session.execution.is_new

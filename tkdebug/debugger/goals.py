@@ -22,7 +22,7 @@ class StepKind(Enum):
     OUT = "out"
     # To the next op.
     OP = "op"
-    # To a later line of this function, past the rounds of a loop.
+    # To a later line of this function, past the iterations of a loop.
     UNTIL = "until"
 
 

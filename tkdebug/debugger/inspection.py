@@ -280,7 +280,11 @@ class Inspection:
         return self._read(here.mark.value, self.positions, "the returned value")
 
     def read(self, name: str, frame: int = 0) -> Reading:
-        """One variable, or an argument of the launch."""
+        """One variable of a frame, or an argument of the launch.
+
+        Raises:
+            UsageError: there is no such variable or argument.
+        """
         host = self.host_frame(frame)
         if host is None:
             return self.find(name, frame, self.positions if self.here is not None else None)
@@ -386,7 +390,7 @@ class Inspection:
             raise EvaluationError(f"{error}{hint}") from error.__cause__
 
     def _hint(self, cause: BaseException | None, frame: int) -> str:
-        """Say where a variable is that is not here."""
+        """Say which function binds a variable that is not here: this one later, or a caller."""
         if not isinstance(cause, NameError) or frame >= len(self.marks):
             return ""
         name, mark = cause.name, self.marks[frame]
@@ -397,9 +401,9 @@ class Inspection:
         return "" if caller is None else f"; it is a variable of {caller}, which called this"
 
     def ask(self, text: str, frame: int = 0) -> Any:
-        """Evaluate an expression as it is shown: variables by their bare names as `Reading`s.
+        """Evaluate an expression to show it: the bare name of a variable gives a `Reading`.
 
-        A tuple of expressions gives a tuple. Everything else is evaluated.
+        A tuple of expressions gives a tuple. Everything else is evaluated by `evaluate`.
 
         Raises:
             EvaluationError: the expression raised.
@@ -445,7 +449,7 @@ class Inspection:
 
     @property
     def moment(self) -> Moment:
-        """Now."""
+        """The moment of the stop; at the launch's end, the one after its last op."""
         return Moment(self._execution.now + 1, 0) if self.here is None else self.here.moment
 
     @property

@@ -43,7 +43,7 @@ class Interruptible:
     """
 
     def __init__(self) -> None:
-        # Also taken by handlers of signals, on top of who holds it.
+        # Handlers of signals take it, too, maybe in the thread that holds it.
         self._lock = threading.RLock()
         # By thread: what handled SIGINT before, and when an interrupt was sent that is to come.
         self._running: dict[int, Any] = {}
@@ -87,7 +87,7 @@ class Interruptible:
 
     @contextmanager
     def outside(self) -> Iterator[None]:
-        """Run code that is not the user's expression, such as a launch that it makes."""
+        """Let nothing interrupt code that is not the user's, such as a launch by an expression."""
         thread = threading.get_ident()
         if thread not in self._running:
             yield
@@ -100,7 +100,11 @@ class Interruptible:
             self._enter(thread, before)
 
     def interrupt(self) -> bool:
-        """Interrupt what runs; False if nothing does. From any thread or signal handler."""
+        """Interrupt what runs; return False if nothing does. From any thread or signal handler.
+
+        Raises:
+            KeyboardInterrupt: it runs in this thread, below a signal's handler.
+        """
         with self._lock:
             for thread in self._running:
                 if thread == threading.get_ident():
@@ -126,7 +130,7 @@ class Interruptible:
             signal.signal(signal.SIGINT, self._handle)
 
     def _leave(self, thread: int, before: Any) -> bool:
-        """Let nothing interrupt this thread from now on; interrupts already sent come first."""
+        """Let nothing interrupt this thread once interrupts already sent have come; return True."""
         with self._lock:
             self._running.pop(thread, None)
         until = self._sent_s.get(thread, 0.0) + _LONGEST_DELIVERY_S
@@ -148,12 +152,12 @@ class Interruptible:
 def interrupts(
     debugger: Debugger, console: Console, is_ending: Callable[[], bool] = bool
 ) -> Iterator[None]:
-    """Ctrl-C stops in the kernel that runs, or at the script's next line.
+    """Let Ctrl-C, inside the block, stop in the kernel that runs or at the script's next line.
 
     Args:
         debugger: the debugger of the kernels.
         console: knows what stops at the script's lines.
-        is_ending: whether it is to end the script instead.
+        is_ending: whether Ctrl-C is to be handled as before the block, and to end the script.
     """
     before = signal.getsignal(signal.SIGINT)
 

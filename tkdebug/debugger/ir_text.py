@@ -74,7 +74,7 @@ def value_named(code: DebugCode, name: str) -> Value:
 
 
 def spelled(code: DebugCode, text: str) -> tuple[str, Mapping[str, Value]]:
-    """An expression with names in place of `%x`, which are no Python, and their values.
+    """An expression with Python names in place of `%x`, and the values by these names.
 
     Raises:
         UsageError: there is no value of a name.

@@ -100,7 +100,7 @@ def _makes_kernel(decorator: ast.expr) -> bool:
 
 
 def _is_nothing(node: ast.stmt) -> bool:
-    """Whether Python runs nothing for a statement, such as a docstring."""
+    """Whether a statement counts as no code: a docstring, a bare annotation, a definition."""
     match node:
         case ast.Expr(value=ast.Constant()) | ast.AnnAssign(value=None):
             return True
@@ -110,7 +110,7 @@ def _is_nothing(node: ast.stmt) -> bool:
 
 
 def nearest_code(file: str, line: int) -> str:
-    """The end of a message: which line near one without code has some; "" for none."""
+    """The end of a message that names the line with code nearest to a line; "" for none."""
     try:
         known = code_lines(file)
     except UsageError:

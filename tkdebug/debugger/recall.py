@@ -34,8 +34,9 @@ class _Search:
     """A search for the line where one name was bound last.
 
     Attributes:
-        open: the programs, as batch positions, for which that is not known yet.
-        found: the entry of the log after which it had its value, and whether that is untouched.
+        open: the programs, as batch positions, for which that line is not known yet.
+        found: the entries of the log at which it had its values, and whether the value of each was
+            not computed again since.
     """
 
     open: set[int]
@@ -91,7 +92,7 @@ def _search(
     searches: dict[str, _Search],
     programs: set[int],
 ) -> bool:
-    """Look through the log backwards; whether it reaches back to the function's beginning."""
+    """Search the log backwards; return whether it is long enough to find all bound names."""
     code, run = execution.code, here.run
     first = code.first_mark(mark.activation)
     unsettled, since = dict(searches), set[Mark]()

@@ -65,7 +65,7 @@ class RecordedValues:
             self._values[at] = None if at in self._values else value
 
     def compared(self, inspection: Inspection, number: int) -> tuple[str, ...]:
-        """Return a line for each recorded value of the launch's place.
+        """Return a line of text for each variable with recorded values at the launch's place.
 
         Args:
             inspection: the inspection of the stopped launch.
@@ -134,7 +134,7 @@ def _lines_passed(inspection: Inspection) -> list[Passed]:
 def _just_seen(
     inspection: Inspection, log: list[Passed], mark: Mark, program: int
 ) -> Iterator[tuple[Mark, int, bool]]:
-    """Return the lines of a program whose values are known now.
+    """Yield the lines of a program whose values are known now.
 
     These are the line that it is at, and the one that it ran last in the same function: each with
     the number of earlier visits of the program, and whether the line is over.
@@ -159,7 +159,7 @@ def _visits(lines: list[Mark], mark: Mark) -> int:
 def _is_over_when_seen(file: str, line: int, name: str) -> bool | None:
     """Whether a watch sees a name after the statement at a line, and not before it.
 
-    None for loops: their header is a line in each round, and is watched by other counts.
+    None for loops: their header is a line in each iteration, which watches count otherwise.
     """
     for node in ast.walk(ast.parse("".join(source_lines(file)))):
         if isinstance(node, ast.stmt) and node.lineno == line:

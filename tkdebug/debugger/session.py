@@ -70,8 +70,8 @@ class Comparison:
     """The way in which results of two IRs of a kernel are compared.
 
     Attributes:
-        tolerance: the tolerance for floats, relative to the largest; 0 for bits, None for not at
-            all.
+        tolerance: the tolerance for floats, relative to the largest; 0 for bits, None if only
+            infinities and NaNs are compared.
         decides: whether rounding may decide a comparison, so that elements differ by any amount.
     """
 
@@ -80,7 +80,7 @@ class Comparison:
 
     @classmethod
     def of(cls, code: DebugCode, launched: Module) -> Comparison | None:
-        """Return how a debugger's run compares with a launch's; None if runs may differ."""
+        """Return how a debugger's run compares with a launch's; None if they cannot be compared."""
         if Parameters.of(launched) is None or Parameters.of(code.module) is None:
             return None
         decides = _decides(code.module)
@@ -95,7 +95,7 @@ class Comparison:
     def difference(
         self, got: Mapping[str, Tensor], wanted: Mapping[str, Tensor], largest: float
     ) -> str:
-        """The first element that differs, and by how much; "" if none does.
+        """The first element that differs, and by how much; "" if none or too few do.
 
         Args:
             got: the results of the debugger's run, by the names of arguments.
@@ -143,7 +143,9 @@ def _text(value: Any) -> str:
 
 
 def difference(execution: Execution, launched: Module, arguments: Mapping[str, Any]) -> str:
-    """Say how a debugger's ended execution differs from a launch; "" for not at all.
+    """Say how a debugger's ended execution differs from a launch.
+
+    "" if it does not differ, or cannot be compared.
 
     Args:
         execution: the execution of the launch, without assignments.
@@ -302,7 +304,11 @@ class LaunchSession:
         detail: Sequence[str],
         programs: frozenset[int] | None,
     ) -> None:
-        """Stop at a moment, and go on as the front says."""
+        """Stop at a moment, unless further steps follow, and go on as the front says.
+
+        Raises:
+            Rewind: the launch is to be executed again.
+        """
         goal = self.finder.goal
         if reason is Reason.STEP and goal is not None and self._left > 1 and goal.step is not None:
             self._left -= 1
@@ -471,7 +477,7 @@ class LaunchSession:
         return True
 
     def _line_began(self, now: Moment, mark: Mark | None) -> Moment:
-        """Return when the line that is stopped in began: a step back is to the one before it."""
+        """Return the moment when the line of the stop began: a step back goes to before it."""
         found = (each.moment for each in reversed(self.execution.passed) if each.mark is mark)
         return next((moment for moment in found if moment <= now), now)
 
@@ -494,6 +500,6 @@ class LaunchSession:
             self._notes.append(f"{what} undone: time ran back to before")
 
     def assign(self, here: Here, inspection: Inspection, name: str, text: str, frame: int) -> None:
-        """Assign to a variable."""
+        """Assign the value of `text` to a variable, in the selected programs."""
         value, data = inspection.assigned(name, text, frame)
         self.execution.assign(Assignment(here.moment, here.run.first, value, data), here.run)

@@ -59,7 +59,7 @@ def element_text(element: Tensor) -> str:
 
 
 def float_text(value: float) -> str:
-    """Return a Python float with all of its digits."""
+    """Return a Python float with all of its digits, without a trailing `.0`."""
     return repr(value).removesuffix(".0")
 
 
@@ -74,7 +74,7 @@ def safe_repr(value: object) -> str:
 
 
 def summary(data: Tensor) -> dict[str, Any]:
-    """The smallest, the largest and the mean element, and how many are NaN or Inf.
+    """The minimum, maximum and mean of finite elements; for floats, how many are NaN or Inf.
 
     Args:
         data: a tensor of any shape and dtype of numbers; with at least one element.
@@ -194,7 +194,7 @@ def reading_text(reading: Reading, programs: tuple[int, ...], grid: tuple[int, i
 
 
 def found_text(found: Any, programs: tuple[int, ...], grid: tuple[int, int, int]) -> str:
-    """Return a result of `Inspection.ask` on one line; arguments as of `reading_text`."""
+    """Return a result of `Inspection.ask` as text; arguments as for `reading_text`."""
     if type(found) in (tuple, ProgramPlace):
         texts = [found_text(item, programs, grid) for item in found]
         return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
@@ -249,7 +249,7 @@ def value_text(value: Any) -> str:
 
 
 def _pieces(value: Any) -> Iterator[str]:
-    """Yield the text of a value, a part of a list or tuple after the other: it may have no end."""
+    """Yield the text of a value in pieces: a list that holds itself has no end."""
     if type(value) not in (list, tuple):
         yield _single_text(value)
         return

@@ -175,7 +175,7 @@ def _is_at(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tile:
-    """Numbers.
+    """The numbers of a scalar or a tile, in some programs.
 
     Attributes:
         data: (programs, *shape), of the type's torch dtype; unsigned integers of less than 64 bits
@@ -423,7 +423,7 @@ def of_program(value: Reading, index: int) -> Reading:
 
 
 def equal(left: Reading, right: Reading) -> bool:
-    """Whether two readings are the same, NaN equal to itself."""
+    """Whether two readings are the same; floats bit by bit, so that NaN equals itself."""
     match left, right:
         case Tile(), Tile():
             return _same(left.data, right.data)

@@ -38,7 +38,7 @@ class FaultPrinter:
 
     Args:
         claims: whether this process prints a fault that it has not printed; asked once for each.
-        end: the line instead of further faults once there were `MAX_PRINTED`.
+        end: the line that is printed once in place of all faults after the first `MAX_PRINTED`.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class FaultPrinter:
             self._printed = 0
 
     def tell_counts(self) -> None:
-        """Print each fault in a line with its counts, unless there was only one, once.
+        """Print each fault in a line with its counts, unless a single fault came up once.
 
         A forked child reports nothing: its counts began with its parent's.
         """

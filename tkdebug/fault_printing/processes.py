@@ -30,7 +30,7 @@ class PrintedFaults:
         self.folder = folder
 
     def claim(self, fault: Fault) -> bool:
-        """Whether no process has printed `fault`; from now on it counts as printed."""
+        """Mark `fault` as printed, and return whether no process had printed it before."""
         try:
             os.close(os.open(self._file(fault), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except OSError:
@@ -50,7 +50,7 @@ class PrintedFaults:
 def printing_faults() -> Iterator[PrintedFaults]:
     """Print faults of this process and its children while the block lasts.
 
-    The yielded object can be asked for them until the block ends.
+    The yielded object knows the printed faults until the block ends.
     """
     owner, stream, file = os.getpid(), sys.stderr, _stderr_file()
     folder = TemporaryFolder("printed")

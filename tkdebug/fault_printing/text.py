@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MOST_EDITS = 3
 # The prefix that `tell` puts before the first line.
 _PREFIX_CHARS = len("tkdebug: ")
-# Of a source line that does not fit: how much of it stays behind the caret.
+# The columns after the caret that are kept of a source line that does not fit.
 _BEHIND_CARET_CHARS = 12
 
 
@@ -41,7 +41,7 @@ def describe(fault: Fault, view: View = PLAIN_VIEW) -> str:
 def fault_lines(
     fault: Fault, source: str | None, times: str, view: View = PLAIN_VIEW
 ) -> Iterator[str]:
-    """Return one fault in full: place, message, source line, caret, call chain, offender, hint.
+    """Yield one fault in full: place, message, source line, caret, call chain, offender, hint.
 
     Args:
         fault: the first of its kind at its place.
@@ -51,7 +51,7 @@ def fault_lines(
             cut.
     """
     style = view.style
-    # An assembler's log has lines; of others a newline is the script's, or of a session's making.
+    # An assembler's log has lines; in other messages newlines come from the script or a session.
     is_log = fault.kind == "compile-error"
     message = visible(fault.message) if is_log else visible_line(fault.message)
     title = _title(fault, style)
@@ -76,7 +76,7 @@ def fault_lines(
 
 
 def _cause_lines(cause: Cause, file: str | None, view: View) -> Iterator[str]:
-    """Return the edits that fix a mismatch, as removed and added lines, or else facts."""
+    """Yield the edits that fix a mismatch, as removed and added lines, and facts about it."""
     style = view.style
     for number, edit in enumerate(cause.edits[:_MOST_EDITS]):
         head = "with this edit the launch agrees" if number == 0 else "so it does with this one"

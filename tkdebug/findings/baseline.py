@@ -24,7 +24,7 @@ from tkdebug.records.storage import stored
 
 SCHEMA = 1
 _MAX_BYTES = 64 << 20
-# Names the schema, and what no other JSON of ours has.
+# The key of the schema's number, by which a baseline differs from other JSON files.
 _MARK = "tkdebug_baseline"
 _PACKAGES = ("site-packages", "dist-packages")
 
@@ -217,12 +217,12 @@ def fixed(
 
 
 def is_checked(kernel: str, only: Iterable[str]) -> bool:
-    """Whether a kernel is checked, if only kernels of these names are; () for all."""
+    """Whether a kernel matches one of the patterns `only`; () matches all kernels."""
     patterns = tuple(only)
     return not patterns or any(fnmatchcase(kernel, pattern) for pattern in patterns)
 
 
 @lru_cache(maxsize=4)
 def loaded(path: Path, changed_ns: int) -> frozenset[KnownFault]:
-    """`load`, which is not repeated for a file that was last changed at that time."""
+    """Return `load(path)`, cached for as long as the file's time of change stays the same."""
     return load(path)

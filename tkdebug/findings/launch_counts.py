@@ -12,11 +12,11 @@ from tkdebug.records.storage import stored
 @stored("checked_launches")
 @dataclass(frozen=True, slots=True)
 class LaunchCounts:
-    """Launches of one process since it last said so.
+    """Native launches of one process since its last such record.
 
     Attributes:
         checked: launches whose accesses were checked.
-        captured: launches that were not, as they became part of a CUDA graph.
+        captured: launches that were not checked, as they became part of a CUDA graph.
     """
 
     checked: int
@@ -57,7 +57,7 @@ class KernelChecks:
 
     @property
     def text(self) -> str:
-        """Return the text `add: of 5 checked launches, 2 for race`; "" if all got all."""
+        """The text `add: of 5 checked launches, 2 for race`; "" if every launch got every check."""
         counts: dict[int, list[str]] = {}
         for check, launches in sorted(self.by_check.items()):
             if launches != self.checked:
@@ -108,10 +108,10 @@ class AccessTests:
     """Counts of the accesses of checked kernels by the way they are tested, each build once.
 
     Attributes:
-        proven: not at all, as they cannot leave their tensor.
-        before_loops: once before a loop.
-        by_tile: once for each tile.
-        by_element: tested at each element.
+        proven: accesses that are not tested, as they cannot leave their tensor.
+        before_loops: accesses that are tested once before a loop.
+        by_tile: accesses that are tested once for each tile.
+        by_element: accesses that are tested at each element.
     """
 
     proven: int = 0
@@ -130,7 +130,7 @@ class AccessTests:
 
     @property
     def text(self) -> str:
-        """Return the text `9 accesses: 6 tested by tile, 3 by element`; "" of none."""
+        """The text `9 accesses: 6 tested by tile, 3 by element`; "" if there are no accesses."""
         counts = (
             (self.before_loops, "before loops"),
             (self.by_tile, "by tile"),

@@ -24,7 +24,7 @@ from tkdebug.terminal.text import tell
 if TYPE_CHECKING:
     from tkdebug.findings.baseline import KnownFault, UsedBaseline
 
-# What knows more of a fault's place, in order: each gives the fault with what it adds.
+# Functions that know more of a fault's place: each returns the fault with that, in this order.
 REFINEMENTS: list[Callable[[Fault], Fault]] = []
 _PLUGIN_KIND = "plugin-check"
 _ASKED_KINDS = ("triton-refuses", "triton-accepts")
@@ -88,7 +88,7 @@ def used_baseline(path: Path, known: Iterable[KnownFault]) -> UsedBaseline:
 def unmatched_lines(
     option: str, patterns: Iterable[str], kernels: Collection[str]
 ) -> Iterator[str]:
-    """Return a line for each pattern of an option that no name of `kernels` matches."""
+    """Yield a line for each pattern of an option that no name of `kernels` matches."""
     for pattern in patterns:
         if kernels and not any(fnmatchcase(name, pattern) for name in kernels):
             yield f"{option} {pattern}: no such kernel{instead_of(pattern, sorted(kernels))}"

@@ -83,7 +83,7 @@ class Source:
         return max(around, default=(1, len(self.lines)))
 
     def ordinal_of(self, line: int) -> int:
-        """Count the lines before it in its function that have the same code."""
+        """Count the lines before `line` in its function that have the same code."""
         text = self.text_of(line)
         first, _ = self.function_of(line)
         return sum(self.text_of(before) == text for before in range(first, line))
@@ -124,7 +124,7 @@ def _joined(words: list[str]) -> str:
 
 
 def _comments(tokens: list[tokenize.TokenInfo]) -> tuple[Comment, ...]:
-    """The comments; a statement ends with a NEWLINE token, which a comment of its line precedes."""
+    """The comments with their statements; the NEWLINE that ends one is after its last comment."""
     statements: list[tuple[int, int]] = []
     first = 0
     for token in tokens:
@@ -161,7 +161,7 @@ class IgnoreComment:
         line: the line of the comment.
         first: line of the statement that it is in.
         last: the last line of its statement.
-        kinds: the faults that it ignores; as recorded, those of them that were looked for.
+        kinds: the kinds of faults that it ignores; in records, only those that were looked for.
         problem: the mistake in it, "" for none.
     """
 
@@ -173,7 +173,7 @@ class IgnoreComment:
     problem: str = ""
 
     def covers(self, fault: Fault, kind: str) -> bool:
-        """Whether it ignores `fault` as one of `kind`."""
+        """Whether `fault` is of `kind` and has a frame in the comment's statement."""
         return fault.kind == kind and any(
             frame.file == self.file and self.first <= frame.line <= self.last
             for frame in fault.frames
@@ -270,7 +270,7 @@ def _read(file: str, comment: Comment) -> IgnoreComment | None:
 
 
 def _is_meant(found: re.Match[str]) -> bool:
-    """Whether a comment is meant for tkdebug, and no prose nor another tool's."""
+    """Whether a comment is meant to ignore faults, and is neither prose nor another tool's."""
     has_word = bool(difflib.get_close_matches(found["word"].lower(), (_WORD,), 1, 0.75))
     if found["name"] == _NAME:
         return found["list"] is not None or (has_word and bool(found["colon"]))
@@ -279,7 +279,7 @@ def _is_meant(found: re.Match[str]) -> bool:
 
 
 def _kinds(found: re.Match[str]) -> tuple[tuple[str, ...], str]:
-    """The kinds that a comment names, and the mistake in it."""
+    """Return the known kinds that a comment names, and the first mistake in it, "" for none."""
     listed: str | None = found["list"]
     if (found["name"], found["colon"], found["word"]) != (_NAME, ":", _WORD):
         return (), f"got {found[0].rstrip()!r}, expected a comment such as {EXAMPLE}"

@@ -62,7 +62,7 @@ def make_batch(packed: Packed, names: tuple[str, ...]) -> ActivityBatch:
         int(ends.max()),
         names,
         _totals(packed[packed["launch"] == 0], names),
-        # Half of it is what many records have in common.
+        # Many records share half of their bytes, so that compression pays.
         zlib.compress(packed.tobytes(), _FASTEST),
     )
 

@@ -166,7 +166,7 @@ class StallSamples:
     Attributes:
         crc: CUPTI's checksum of the cubin that the function is in.
         function: the name of the function in the cubin.
-        reasons: names of stall reasons, less what all have in common.
+        reasons: names of stall reasons, without the prefix that all have in common.
         counts: (offset of the instruction in the function, place in `reasons`, samples).
     """
 

@@ -55,7 +55,7 @@ class Reading:
 
     Attributes:
         version: changes when the session does; "" if it could not be read.
-        problem: why not, in a sentence.
+        problem: a sentence that says why it could not be read; "" if it could.
         blocks: the packed model and its texts.
         document: the page.
     """
@@ -67,7 +67,7 @@ class Reading:
 
 
 class LivePage:
-    """The page of the session at `path`, made again when that has changed and somebody asks."""
+    """The page of the session at `path`, made again on a request after the session has changed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -75,7 +75,7 @@ class LivePage:
         self._last = Reading("", "", {}, "")
 
     def state(self) -> dict[str, str]:
-        """Return the version of the session and the state of its run, which takes little time."""
+        """Return the version of the session and the state of its run, without reading the model."""
         try:
             with Session.open(self.path) as session:
                 return {"version": self._version(session), "state": self._state(session)}
@@ -83,7 +83,7 @@ class LivePage:
             return {"version": "", "state": "", "problem": _sentence(error)}
 
     def reading(self) -> Reading:
-        """Return the page and its data as the session is now; read once for all who ask."""
+        """Return the page and its data as the session is now; each version is read once."""
         with self._lock:
             try:
                 with Session.open(self.path) as session:
@@ -99,9 +99,9 @@ class LivePage:
                 return Reading("", _sentence(error), {}, "")
 
     def _version(self, session: Session) -> str:
-        """Return a text that changes when records come, or the state of the run does."""
+        """Return a hash that changes when the session gets records or the run's state changes."""
         seen: list[object] = [self._state(session), session.path.stat().st_ino]
-        # What is moved from the log to the file is nothing new.
+        # Rows that move from the log to the file are not new.
         has_log = log_size_bytes(session.path)
         status = (log_path(session.path) if has_log else session.path).stat()
         seen += [status.st_size, status.st_mtime_ns]
@@ -153,21 +153,21 @@ class PageServer(socketserver.ThreadingTCPServer):
         return f"http://{LOOPBACK}:{self.port}/{self.token}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, or hang up if too many are answered already."""
+        """Answer a request in a thread, or hang up if too many requests are being answered."""
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer; in a thread of its own."""
+        """Answer a request; runs in a thread of its own."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print a mistake of ours; that a client is slow or has gone is none."""
+        """Print the traceback of a bug in tkdebug; ignore errors of the connection."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -177,7 +177,7 @@ class _Request(BaseHTTPRequestHandler):
 
     server: PageServer
     rfile: io.BytesIO
-    # Nothing of the machine.
+    # The header `Server` names neither Python nor the machine.
     server_version, sys_version = "tkdebug", ""
     command = ""
 
@@ -188,7 +188,7 @@ class _Request(BaseHTTPRequestHandler):
         self.connection.settimeout(LONGEST_ANSWER_S)
 
     def parse_request(self) -> bool:
-        """Let in requests to this address that have the token and only read."""
+        """Return whether it is a GET or HEAD to this address with the token; refuse others."""
         if not self.rfile.getvalue().endswith(_END):
             self.requestline = ""
             self.send_error(431, f"expected a request of at most {MOST_REQUEST_BYTES:,} bytes")
@@ -265,7 +265,10 @@ _END = b"\r\n\r\n"
 
 
 def _head_of(client: socket.socket) -> bytes:
-    """Return a request up to the end of its headers, or as much of it as comes in time and fits."""
+    """Return a request up to the end of its headers, or its first `MOST_REQUEST_BYTES`.
+
+    Raises OSError if the client hangs up or is too slow.
+    """
     head = b""
     end_s = time.monotonic() + LONGEST_REQUEST_S
     while not head.endswith(_END) and len(head) < MOST_REQUEST_BYTES:

@@ -94,7 +94,7 @@ class Run:
 
         Args:
             path: the session.
-            kept: what has to live as long as this, such as the session's folder.
+            kept: an object to keep alive as long as this one, such as the session's folder.
 
         Raises:
             SessionError: it is not there, or no session.
@@ -140,10 +140,10 @@ class Run:
         """A watched value whose whole tile was kept (`--watch FILE:LINE:NAME:tile`).
 
         Args:
-            name: of the variable.
-            program: its program, x first.
-            iteration: how often the program came by there before.
-            launch: the launch's number in its process; 0 for the first that has it.
+            name: the name of the variable.
+            program: the position of the program in the grid, x first.
+            iteration: the number of the program's earlier visits of the line.
+            launch: the launch's number in its process; 0 for the first that has such a value.
 
         Raises:
             UsageError: no such value was kept.
@@ -245,7 +245,7 @@ class Kernel:
 
     @property
     def variant(self) -> VariantModel | None:
-        """The specialisation that has a fault, else the one of most time; None for none."""
+        """The first specialisation with a fault, else the one of most time; None without any."""
         for one in self.model.variants:
             if any(line.faults for line in one.lines):
                 return one
@@ -253,7 +253,7 @@ class Kernel:
 
     @property
     def heat(self) -> str:
-        """The measure that its lines are weighed by, "" for none."""
+        """The measure of the heat of its lines, in words; "" if there is none."""
         variant = self.variant
         return _HEATS[variant.heats[0]] if variant is not None and variant.heats else ""
 
@@ -406,8 +406,8 @@ def strip_svg(strip: TimeStrip, kernels: tuple[str, ...]) -> str:
     """Return launches in time, a row for each stream.
 
     Args:
-        strip: of a run.
-        kernels: their names, in the order of the numbers that spans have.
+        strip: the time strip of a run.
+        kernels: names of kernels, by the numbers that spans have for them.
     """
     tracks = strip.tracks[:_MOST_TRACKS]
     height = 14 + len(tracks) * (_ROW + 14)
@@ -428,7 +428,7 @@ def strip_svg(strip: TimeStrip, kernels: tuple[str, ...]) -> str:
 
 
 def _bars(strip: TimeStrip, row: int, y: int, kernels: tuple[str, ...]) -> Iterator[str]:
-    """Yield the bars of a track; what would lie in the same half pixel is drawn once."""
+    """Yield the bars of a track; short ones of a kernel in the same half pixel are drawn once."""
     scale = _WIDTH / max(1, strip.end_ns)
     drawn: set[tuple[int, int]] = set()
     for span in strip.tracks[row].spans:

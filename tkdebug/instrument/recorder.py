@@ -3,10 +3,10 @@
 Responsible for what is recorded of events; it holds on to no argument, tensor or kernel once a
 callback has returned. `session_file` stores.
 
-`EventSink` receives the events: a thread of this process, or another process. It begins with the
-thread, which costs a short run nothing. Once CUDA is in use, or many events have come, a recording
-process takes over, as Python code beside the script holds the script up. Events in the thread are
-stored before. It also heeds forks: a child begins with a thread of its own.
+`EventSink` receives the events. It starts with a thread of this process, which costs a short run
+nothing. Once CUDA is in use, or many events have come, a recording process takes over, as Python
+code in a thread beside the script holds the script up; events in the thread are stored first. After
+a fork the child starts again with a thread of its own.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class EventSink:
 
     def _begin_here(self) -> None:
         self.process: RecordingProcess | None = None
-        # One that was started, and is not needed yet.
+        # A recording process that was started and is not needed yet.
         self._prepared: RecordingProcess | None = None
         self.put: Callable[[Event], None] = self._put_here
         self._may_move = KNOBS.recording_process and hasattr(os, "memfd_create")
@@ -93,7 +93,7 @@ class EventSink:
 
     @property
     def error(self) -> str | None:
-        """The reason why recording stopped before `close`, if it did."""
+        """The reason why recording stopped before `close`; None if it did not."""
         return self._writer.error or (self.process.error if self.process is not None else None)
 
     def _put_here(self, event: Event) -> None:
@@ -114,14 +114,14 @@ class EventSink:
         with self._moving:
             if not self._may_move or self._is_closed or self._writer.error is not None:
                 return self.process
-            # First, as a signal handler may come here, too.
+            # Before all else, as a signal handler may call this, too.
             self._may_move = False
-            # An event that cannot be stored here cannot be there.
+            # If events cannot be stored here, the other process could not store them either.
             self._writer.rest()
             if self._writer.error is not None:
                 return None
             if self._writer.is_locked:
-                self._may_move = True  # what waits here is to be stored first
+                self._may_move = True  # the events that wait here have to be stored first
                 return None
             # Most runs without a GPU end before they need it.
             from tkdebug.instrument.recording_process.client import CannotStart, RecordingProcess
@@ -242,7 +242,7 @@ class Recorder:
 
     @property
     def error(self) -> str | None:
-        """The reason why recording stopped before `stop`, if it did."""
+        """The reason why recording stopped before `stop`; None if it did not."""
         return self._sink.error if self._sink is not None else None
 
     def start(self) -> Recorder:
@@ -284,8 +284,8 @@ class Recorder:
         """Unsubscribe and store everything; a second call is a no-op.
 
         Args:
-            exit_status: the exit status of the script, if it is known.
-            is_gpu_stuck: nothing may wait for the GPU, which runs what never ends.
+            exit_status: the exit status of the script; None if it is not known.
+            is_gpu_stuck: whether the GPU runs work that never ends: then nothing waits for it.
         """
         if self._sink is None:
             return
@@ -376,7 +376,7 @@ class Recorder:
     def _on_enter(self, kernel: object, record: LaunchRecord) -> None:
         if record.mode == "native":
             if self._packer is not None:
-                # It is noted at its end.
+                # A packed launch is noted at its end.
                 if self._gpu.is_on:
                     record.device_ns = self._time_of(record.id)
                 return
@@ -483,7 +483,7 @@ class Recorder:
 
     def measured(self, scope: Scope, metrics: Metrics) -> None:
         """Note metrics that the script measured of a scope."""
-        # To read a tensor would wait for the device.
+        # Reading a tensor would wait for the device.
         plain = {str(name): v for name, v in metrics.items() if not hasattr(v, "data_ptr")}
         self._scope_metrics.setdefault(scope.id, {}).update(plain)
 
@@ -514,9 +514,9 @@ def _started(record: LaunchRecord, scopes: tuple[str, ...]) -> LaunchStarted:
 
 
 def join_from_environment() -> Recorder | None:
-    """Join the session that a parent process named in `TKDEBUG_SESSION`, if it named one.
+    """Join the session that a parent process named in `TKDEBUG_SESSION`; None if it named none.
 
-    A session that has gone meanwhile is reported on stderr; the child runs on unrecorded.
+    A session that cannot be joined is reported on stderr; the child runs on unrecorded.
     """
     path = os.environ.get(SESSION_VARIABLE)
     if not path:

@@ -96,9 +96,9 @@ class Launch:
             "events-at-most" (the same for a kernel so short that the host may have been slower),
             "host" (wall time of an interpreted launch), "none" (it ended without a time: it was
             made part of a CUDA graph, or no record of it came).
-        device_start_ns: the time at which the GPU began with it, if CUPTI recorded it.
-        device: the GPU that it ran on, as CUDA numbers it, where CUPTI recorded it.
-        device_stream: CUPTI's number of its stream, as activities have it.
+        device_start_ns: the time at which the GPU began with it; None if CUPTI did not record it.
+        device: the GPU that it ran on, as CUDA numbers it; None if CUPTI did not record it.
+        device_stream: CUPTI's number of its stream, as in `Activity`; None as for `device`.
     """
 
     seq: int
@@ -158,7 +158,7 @@ class KernelSummary:
     """Times of all launches of the kernels of one name, kept by the writers as launches come.
 
     Attributes:
-        finished: the number of `launches` that have ended and were timed; times are theirs.
+        finished: the number of `launches` that have ended with a time or an error.
         untimed: the number that have ended without a time.
     """
 
@@ -265,7 +265,7 @@ class RecordedPass:
     Attributes:
         number: passes count from 0, in the order in which they ran.
         before: a stage.
-        after: a stage; that before it where it changed nothing.
+        after: a stage; the same as `before` if the pass changed nothing.
         error: why it failed, "" when it did not.
         rewrites: rule, ids of the ops before and after, places that no op has any more.
         op_ids: the ops after it, in program order; None if nothing changed.
@@ -385,7 +385,7 @@ def running_fault(found: RunningFault, launch: Launch | None) -> RecordedFault:
 
     Args:
         found: the findings.
-        launch: the launch, if it is in the session.
+        launch: the launch; None if it is not in the session.
     """
     said = "found while its launch runs"
     if found.program is None:
@@ -408,7 +408,7 @@ def running_fault(found: RunningFault, launch: Launch | None) -> RecordedFault:
 
 
 def _place_in(grid: tuple[int, int, int], program: int | None) -> tuple[int, int, int] | None:
-    """Return the place in the grid of the program of that number."""
+    """Return the position in the grid of a program by its number; None if that is unknown."""
     x, y, z = (max(1, size) for size in grid)
     if program is None or program >= x * y * z:
         return None
@@ -436,7 +436,7 @@ class FaultGroup:
 
     @property
     def fault(self) -> Fault:
-        """The first one, with the counts of all added up."""
+        """The first fault of the group, with the sum of all counts."""
         return replace(self.first.event, count=self.count)
 
 

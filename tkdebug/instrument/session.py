@@ -53,11 +53,11 @@ MAX_PAGE_ROWS = 10_000
 _PAGE_ROWS = 1000
 MAX_PASSES = 1_000
 MAX_SEQ = (1 << 63) - 1
-# Launches of other threads that may be recorded before one that began first.
+# The most launches of other threads that may be recorded before one that began earlier.
 _MOST_SWAPPED = 1000
-# Where a table names a kernel, if not in `kernel`.
+# The column with the kernel's name, for tables in which it is not `kernel`.
 _KERNEL_COLUMNS = {"kernels": "name", "stall_samples": "function"}
-# Numbers of a whole run.
+# Tables about the whole run, not about single kernels.
 _OF_ALL_KERNELS = ("activities", "origins", "checked_launches", "access_tests")
 Row = tuple[object, ...]
 _T = TypeVar("_T")
@@ -73,7 +73,7 @@ class Session:
         self.path = path
         self._checked: set[str] = set()
         self._source_lines: dict[str, tuple[str, ...] | None] = {}
-        # The `seq` of the first launch of each process, less its number there.
+        # By process, the `seq` of its first launch less the `id` of that launch.
         self._first_launches: dict[int, int] = {}
         self._connection = SessionConnection(path)
 
@@ -105,7 +105,7 @@ class Session:
         self._connection.copy_to(path)
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Let all that is asked inside be of one moment, also while the run goes on."""
+        """Answer all queries inside the block from one state of the session, also in a live run."""
         return self._connection.snapshot()
 
     def __enter__(self) -> Session:
@@ -120,7 +120,7 @@ class Session:
         self.close()
 
     def kernel_names(self, pattern: str) -> tuple[str, ...]:
-        """The names of kernels that `pattern` is, or fits.
+        """Return the names of kernels that match the shell pattern `pattern`.
 
         Raises:
             UsageError: there is no such kernel.
@@ -176,6 +176,11 @@ class Session:
             since: ask again from the last one's `seq`.
             limit: the most records that are returned.
             fields: only records that have these values.
+
+        Raises:
+            TypeError: records of that type are not stored, or have a method of their own.
+            ValueError: the type has no such field.
+            SessionError: the session is damaged.
         """
         table = table_of(kind)
         if not table.is_stamped:
@@ -222,11 +227,11 @@ class Session:
         return self._page(Launch, "seq", after, limit)
 
     def launch(self, seq: int) -> Launch | None:
-        """The launch of that `seq`."""
+        """The launch of that `seq`, or None."""
         return next(iter(self._found(Launch, "WHERE seq = ?", seq)), None)
 
     def launch_of(self, process: int, launch_id: int) -> Launch | None:
-        """The launch that has that number in its process."""
+        """The launch that has that number in its process, or None."""
         where = "WHERE process = ? AND id = ? AND seq >= ? ORDER BY seq LIMIT 1"
         for start in dict.fromkeys((self._least_seq(process, launch_id), 0)):
             if found := self._found(Launch, where, process, launch_id, start):
@@ -234,14 +239,14 @@ class Session:
         return None
 
     def _least_seq(self, process: int, launch_id: int) -> int:
-        """The least `seq` of a launch, as its process counts; where some are not recorded, 0 is."""
+        """Return a lower bound for the `seq` of a launch; 0 if its process has none recorded."""
         first = self._first_launches.get(process)
         if first is None:
             found = self._found(Launch, "WHERE process = ? ORDER BY seq LIMIT 1", process)
             if not found:
                 return 0
             first = self._first_launches[process] = found[0].seq - found[0].id
-        # No index, which every launch would pay for.
+        # In place of an index, which would make every launch dearer.
         return min(max(0, first + launch_id - _MOST_SWAPPED), MAX_SEQ)
 
     def launch_fields(self, names: Sequence[str]) -> Iterator[tuple[object, ...]]:
@@ -453,13 +458,13 @@ class Session:
         return self._query(read)
 
     def _found(self, kind: type[_T], condition: str, *values: object) -> tuple[_T, ...]:
-        """Rows of a table that is not stamped."""
+        """Return the records in a table that is not stamped."""
         table = table_of(kind)
         statement = f"SELECT {table.select} FROM {table.name} {condition}"
         return self._query(lambda: table.records(self._rows(statement, *values)))
 
     def _page(self, kind: type[_T], cursor: str, since: int, limit: int) -> tuple[_T, ...]:
-        """Rows of a table that is not stamped, from where the page before ended."""
+        """Return a page of records in a table that is not stamped: those after `since`."""
         table = table_of(kind)
         statement = f"SELECT {table.select} FROM {table.name} WHERE {cursor} > ?"
 
@@ -475,7 +480,7 @@ class Session:
         return self._query(lambda: decode_integer(self._rows(statement)[0][0]))
 
     def _text(self, table: str, column: str, condition: str, *values: object) -> str | None:
-        """The blob that `column` names."""
+        """Return the text of the blob whose hash is in `column`; None if there is no such row."""
 
         def read() -> str | None:
             rows = self._rows(

@@ -79,7 +79,7 @@ def table_lines(
     Args:
         rows: rows of the same number of cells; the first cell of each is set left.
         width: columns of the terminal, None for as wide as it comes. Long names are cut first.
-        indent: before each line.
+        indent: the text before each line.
     """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     if width is not None:

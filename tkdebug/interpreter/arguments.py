@@ -54,7 +54,7 @@ class Arguments:
         self.written = self._written_storages(written)
 
     def buffers_of(self, places: frozenset[int] | None) -> list[Buffer]:
-        """The tensors at some positions of the arguments, all of them for None."""
+        """Return the buffers of the arguments at some positions, or all buffers for None."""
         owned = zip(self.buffers, self._owners, strict=True)
         return [buffer for buffer, owner in owned if places is None or owner in places]
 
@@ -121,7 +121,7 @@ def device_of(values: Sequence[Any]) -> torch.device:
 
 
 class LaunchKind:
-    """Grid, numbers, and how tensors lie in their allocations; worked out when asked for."""
+    """The grid, numbers and tensor placement that decide a launch's addresses, as a lazy key."""
 
     __slots__ = ("_arguments", "_grid", "_key")
 
@@ -131,7 +131,7 @@ class LaunchKind:
         self._key: Hashable | None = None
 
     def key(self) -> Hashable | None:
-        """A key that is equal for launches that differ in memory's contents alone; None if unknown.
+        """Return a key, equal for launches that differ in memory contents alone; None if unknown.
 
         The key keeps no tensor alive.
         """

@@ -138,7 +138,7 @@ def _changed(run: Evaluator, before: Sequence[TileValue], after: Sequence[TileVa
 
 
 def _until_settled(run: Evaluator, visible: Tensor, settled: Callable[[], Tensor]) -> Tensor:
-    """A tile that shows `visible` until a wait replaces it by `settled`."""
+    """Return a copy of `visible` that is pending: a wait replaces it by `settled()`."""
     shown = visible.clone()
     run.in_flight.pending[shown] = settled
     return shown
@@ -163,7 +163,7 @@ def warp_group_dot_wait(
 
 
 def blend_pending(run: Evaluator, test: Tensor, a: TileValue, b: TileValue, out: Tensor) -> Tensor:
-    """Note elements of `out` (`a` where `test` holds, else `b`) that are pending in a source."""
+    """Return `out` (`a` where `test` holds, else `b`), marked as pending if a source is pending."""
     pending = [run.in_flight.pending.get(v) if isinstance(v, Tensor) else None for v in (a, b)]
     if pending == [None, None]:
         return out
@@ -269,13 +269,17 @@ def _all_active(run: Evaluator) -> Tensor:
 
 
 def _where(run: Evaluator, predicate: TileValue) -> Tensor:
-    """(P,) bool: the programs in which an op with a predicate acts."""
+    """Return the programs in which an op with a predicate acts, (P,) bool."""
     holds = run.dense(predicate, ir.I1).reshape(-1)
     return _all_active(run) & holds
 
 
 def _state(run: Evaluator, view: OpView, barrier: BufferView, programs: Tensor) -> Tensor:
-    """(P,) i64: the words of an mbarrier, which must be one in `programs`."""
+    """Return the words of an mbarrier, (P,) i64.
+
+    Raises:
+        LaunchError: the buffer holds no mbarrier in some of `programs`.
+    """
     words = read_view(run, barrier).reshape(-1).expand(run.programs)
     if bool((programs & ((words >> _MARK_AT & _MARK_MASK) != _MARK)).any()):
         where = view.op.location.primary
@@ -291,7 +295,7 @@ def _put(run: Evaluator, barrier: BufferView, words: Tensor, programs: Tensor | 
 
 
 def _same(run: Evaluator, a: BufferView, b: BufferView) -> Tensor:
-    """(P,) bool: the programs in which two views show one mbarrier."""
+    """Return the programs in which two views show one mbarrier, (P,) bool."""
     assert a.other is None
     assert b.other is None
     if a.storage.data_ptr() != b.storage.data_ptr():
@@ -370,7 +374,7 @@ def _only(run: Evaluator, programs: Tensor) -> Iterator[None]:
 
 
 def _ended(state: Tensor) -> Tensor:
-    """The words after an arrival: a phase that has nothing left ends."""
+    """Return an mbarrier's words after an arrival: a phase with nothing left to wait for ends."""
     is_over = ((state >> _LEFT & _COUNT_MASK) == 0) & ((state >> _BYTES) == 0)
     renewed = (state ^ (1 << _PHASE)) + ((state >> _ALL & _COUNT_MASK) << _LEFT)
     return torch.where(is_over, renewed, state)

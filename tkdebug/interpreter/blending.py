@@ -84,7 +84,10 @@ def blend_affine(
 def _select_box(
     run: Evaluator, view: arith.Select, condition: BoxMask, a: TileValue, b: TileValue
 ) -> TileValue | None:
-    """`a` inside a uniform box and a fill outside, when b is one there."""
+    """Return a box tile, `a` inside a uniform box and the fill `b` outside, or None.
+
+    Return None where the box differs by program or covers the tile, or `b` is no fill outside.
+    """
     box = condition.uniform_box
     if box is None or is_whole(box, condition.shape):
         return None

@@ -41,7 +41,7 @@ def run_if(run: Evaluator, view: scf.If, condition: TileValue) -> Sequence[TileV
 
 
 def _condition(run: Evaluator, value: TileValue, type_: ir.Type) -> bool | Tensor:
-    """A scalar i1: a bool when all active programs agree, else (P,) bool."""
+    """Return a scalar i1: a bool when all active programs agree, else (P,) bool."""
     if isinstance(value, int):
         return bool(value)
     tensor = run.dense(value, type_).reshape(-1)
@@ -162,7 +162,7 @@ def run_while(run: Evaluator, view: scf.While, *operands: TileValue) -> Sequence
 
 
 class _Waiting:
-    """A loop in which a program waits for others, which get turns.
+    """One program's wait for others in a loop, in which the scheduler lets the others run.
 
     Args:
         scheduler: the scheduler that gives the turns.
@@ -183,14 +183,14 @@ class _Waiting:
 
     @classmethod
     def of(cls, run: Evaluator, loop: Operation) -> _Waiting | None:
-        """Return the turns of a program that waits in `loop`, or None if none does."""
+        """Return the state of a program's wait in `loop`, or None if the loop waits for none."""
         scheduler = run.scheduler
         if scheduler is None or loop not in scheduler.loops:
             return None
         return cls(scheduler, loop, run.program_at(0))
 
     def round_begins(self) -> None:
-        """Note how often memory was changed before the round."""
+        """Note how often memory was changed before the iteration."""
         self._changes = self._scheduler.changes
 
     def round_ends(self, given: Sequence[TileValue], carried: Sequence[TileValue]) -> None:

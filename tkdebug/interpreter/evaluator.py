@@ -152,7 +152,7 @@ class Evaluator(EvaluatorState):
             change(observer)
 
     def follow(self, observer: Observer, is_following: bool) -> None:
-        """Tell `observer` of accesses to memory from now on, or no longer."""
+        """Pass accesses to memory to `observer` from now on, or no longer."""
         if is_following != (observer in self.followers):
             others = [one for one in self.followers if one is not observer]
             self.followers = [*others, observer] if is_following else others

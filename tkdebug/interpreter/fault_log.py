@@ -46,7 +46,7 @@ def _is_earlier(fault: Fault, known: Fault) -> bool:
 def _joined(
     first: FaultExtent | None, one: FaultExtent | None, other: FaultExtent | None
 ) -> FaultExtent | None:
-    """Return the extent of the first offender, over the offsets of both."""
+    """Return `first` with the offsets of both extents, or `first` unchanged if one is None."""
     if first is None or one is None or other is None:
         return first
     return replace(first, low=min(one.low, other.low), high=max(one.high, other.high))
@@ -151,7 +151,10 @@ class FaultLog:
         return replace(fault, extent=replace(extent, programs=runs, bad_programs=number))
 
     def _negative_source(self, op: Operation) -> str | None:
-        """Say that the tensor which an access takes its offset from has negative numbers."""
+        """Return a clause on the minimum of an offset's source tensor, or None.
+
+        It is None unless the access's offset is loaded from an argument with negative numbers.
+        """
         source = loaded_offset(op)
         tensor = None if source is None else self.arguments.get(source[1])
         if not isinstance(tensor, torch.Tensor) or not tensor.numel():
@@ -256,7 +259,7 @@ class FaultLog:
         self.record(op, text, offender, count)
 
     def _first_tensor(self, kind: FaultKind, op: Operation, tensor: str | None) -> str | None:
-        """The tensor of the op's fault of this kind: one fault, wherever its values go."""
+        """Return the tensor of a known fault of this op and kind, else `tensor`."""
         return next((t for k, o, t in self._faults if (k, o) == (kind, op.id)), tensor)
 
     def value_fault(
@@ -358,7 +361,7 @@ class FaultLog:
         self.add(self.fault(op, text, offender, count))
 
     def fault(self, op: Operation, text: FaultText, offender: Offender | None, count: int) -> Fault:
-        """The record of a fault at `op`, which is not added."""
+        """Return the record of a fault at `op`, without adding it to the log."""
         return Fault(
             kind=text.kind,
             kernel=self.kernel,
@@ -392,13 +395,13 @@ class FaultLog:
         return Offender(self.program_at(int(touched.programs[at])), tuple(reversed(lane)), index)
 
     def copied(self) -> FaultLog:
-        """Return a log of its own with the same faults."""
+        """Return a copy of the log, whose faults change independently of this log's."""
         out = copy(self)
         out.take_over(self)
         return out
 
     def take_over(self, other: FaultLog) -> None:
-        """Have the faults of another log."""
+        """Replace this log's faults by copies of those of another log."""
         self._faults, self._misled = dict(other._faults), dict(other._misled)
         self._programs = {key: counts.clone() for key, counts in other._programs.items()}
 

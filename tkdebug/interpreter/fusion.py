@@ -105,7 +105,7 @@ def _factors(dot: tt.Dot) -> Iterator[Operation]:
 
 
 def _is_sum(dot: tt.Dot) -> bool:
-    """Whether a dot adds to its result of the iteration before, which nothing else uses.
+    """Whether a dot accumulates into its result of the previous iteration, used by nothing else.
 
     The loop begins with a constant: another loop's carried value may be needed after this one.
     """

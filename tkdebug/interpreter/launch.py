@@ -117,7 +117,7 @@ class Batches:
 
     @property
     def batch_bytes(self) -> int:
-        """Live bytes of a batch."""
+        """Peak bytes of live tiles and shared memory in a batch."""
         return self.prepared.bytes_per_program * self.size
 
     def run(self, first: int = 0) -> None:
@@ -221,7 +221,7 @@ _PROGRESS_EVERY_NS = 100_000_000
 
 
 def announce_sequential(loop: Operation, name: str) -> None:
-    """Say that programs run one after the other, since they may wait in `loop`."""
+    """Report that programs run one by one, since they may wait for each other in `loop`."""
     where = loop.location.primary
     tell(
         f"{name}: its programs may wait for each other at {where.file}:{where.line}; "
@@ -230,7 +230,10 @@ def announce_sequential(loop: Operation, name: str) -> None:
 
 
 def tell_interrupted(name: str, error: KeyboardInterrupt, scheduler: Scheduler | None) -> None:
-    """Say which line was running: of a loop that does not end the traceback shows nothing."""
+    """Report the kernel line that was interrupted, and its loop: the traceback shows neither.
+
+    Nothing is reported if no op of a kernel was running.
+    """
     frames = []
     trace = error.__traceback__
     while trace is not None:
@@ -266,7 +269,10 @@ def _running_ops(frames: Sequence[FrameType]) -> list[Operation]:
 def progress_reporter(
     record: LaunchRecord | None, name: str, total: int
 ) -> Callable[[int], None] | None:
-    """Return what hands the number of finished programs to the hooks; None if none wants it."""
+    """Return a callback that passes the number of finished programs to the hooks.
+
+    Return None if the launch is not recorded or no hook wants progress.
+    """
     if record is None or not HOOKS.wants_progress():
         return None
     started_ns = last_ns = time.perf_counter_ns()

@@ -42,8 +42,8 @@ class AccessProfile:
         samples: single executions, on the CPU: byte addresses (n,) and positions in the tile (n,).
         compared: executions that were compared with the one before of the same program.
         repeated: the executions that had the same addresses as an earlier one.
-        sectors: the sectors of those that were compared.
-        kept_sectors: the sectors of these that the execution before touched, too.
+        sectors: the sectors of the compared executions, summed.
+        kept_sectors: of `sectors`, those that the previous execution touched as well.
     """
 
     op: Operation
@@ -78,7 +78,7 @@ class Footprint:
 
 
 def sectors_of(footprints: Sequence[Footprint]) -> int:
-    """Sectors of one allocation that any of the footprints has."""
+    """Count the sectors of one allocation that any of the footprints touched."""
     union: Tensor | None = None
     for footprint in footprints:
         per = max(1, _SECTOR_BYTES // footprint.itemsize)

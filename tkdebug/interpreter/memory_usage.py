@@ -25,7 +25,7 @@ _SYMBOLIC = names_of(arith.Constant, tt.Splat, tt.MakeRange)
 
 
 def live_bytes_per_program(module: Module) -> int:
-    """Most bytes of tiles alive at once in one program, were every computed tile dense."""
+    """Return the peak bytes of one program: tiles, computed ones as if dense, and shared memory."""
     function = tt.Func(module.function)
     return max(64, _block_peak(function.body) + function.shared_bytes)
 
@@ -82,7 +82,7 @@ def _block_peak(block: Block) -> int:
 
 
 def written_arguments(module: Module) -> frozenset[int] | None:
-    """Positions of the parameters that may be written through; None if it is not known."""
+    """Return positions of the parameters that may be written through; None if unknown."""
     origin = pointer_origins(module)
     written: set[int] = set()
     for op in module.function.walk():
@@ -92,7 +92,7 @@ def written_arguments(module: Module) -> frozenset[int] | None:
 
 
 def updated_arguments(module: Module) -> frozenset[int]:
-    """Positions of the parameters that are written through after a load by them."""
+    """Return positions of the parameters that are written and whose first access only reads."""
     origin = pointer_origins(module)
     first: dict[int, Operation] = {}
     written: set[int] = set()
@@ -107,7 +107,7 @@ def updated_arguments(module: Module) -> frozenset[int]:
 
 
 def pointer_origins(module: Module) -> dict[Value, frozenset[int]]:
-    """Return the positions of the parameters that each pointer may come from; -1 for elsewhere."""
+    """Return the parameters' positions that each pointer may come from; -1 for any other memory."""
     analysis = _PointerOrigins()
     body = module.function.regions[0].block
     for place, parameter in enumerate(body.arguments):
@@ -133,7 +133,7 @@ class _PointerOrigins(ForwardAnalysis[frozenset[int]]):
             self.set(value, found)
 
     def join(self, value: Value, known: frozenset[int], fact: frozenset[int]) -> frozenset[int]:
-        """The parameters of either."""
+        """Return the union of both sets of parameters."""
         return known | fact
 
     def _of(self, value: Value) -> frozenset[int]:

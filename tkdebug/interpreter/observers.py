@@ -59,7 +59,7 @@ class LaunchContext:
         can_replay: whether batches can be run again (`Observer.replay`).
         kind: the facts that decide on addresses beside memory; None if an observer may alter
             values.
-        compiled: facts about the kernel as a GPU would run it; None for nothing.
+        compiled: facts about the kernel as a GPU would run it; None without them.
     """
 
     module: Module
@@ -97,7 +97,7 @@ class Observer:
     sees_atomics: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
-        """Settle which accesses a subclass looks at."""
+        """Set `sees_reads` and `sees_atomics` by the methods that the subclass overrides."""
         super().__init_subclass__()
         cls.sees_reads = cls.read is not Observer.read
         is_plain = cls.atomic is Observer.atomic and cls.atomic_done is Observer.atomic_done
@@ -105,15 +105,15 @@ class Observer:
 
     @property
     def key(self) -> Hashable | None:
-        """Observers of equal keys want the same moments of a module; None if no other does."""
+        """Part of a plan's cache key: equal for equal moments; None if the plan is not shared."""
         return (type(self),)
 
     def moments(self, op: Operation) -> Moments:
-        """Return the moments at which it is called at `op`; asked while the plan is built."""
+        """Return the moments at which to call this observer at `op`; called while planning."""
         return Moments.NEVER
 
     def needs(self, op: Operation) -> Iterable[Value]:
-        """Return values that it reads before `op`, which are kept for it; called with `moments`."""
+        """Return values that the observer reads before `op`, to be kept; called with `moments`."""
         return ()
 
     def keeps(self) -> Collection[Value]:
@@ -183,7 +183,7 @@ class Observer:
         """Hear that an atomic is about to happen."""
 
     def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Hear of an atomic that is done: `access.loaded` are `touch()`'s old values.
+        """Hear that an atomic is done; `access.loaded` has the old values of `touch()`.
 
-        These are not known for sums whose result nobody uses.
+        Old values are not known for sums whose result is unused.
         """

@@ -41,7 +41,7 @@ def planned(
     Args:
         module: the module that is run, or an op with regions of it.
         observers: the observers of a launch; others with the same keys may take their places later.
-        counts_changes: whether stores tell `Scheduler` that they have changed memory.
+        counts_changes: whether ops that write memory count it in `Scheduler.changes`.
     """
     steps: dict[Block, list[Step]] = {}
     attended_regions: dict[Region, tuple[int, ...]] = {}
@@ -94,7 +94,7 @@ def _rule(op: Operation, counts_changes: bool) -> Rule:
 
 
 def _dying(block: Block, observers: Sequence[Observer]) -> list[tuple[Value, ...]]:
-    """Return for each op the values whose last use it is, or that observers need last."""
+    """Return, for each op, the block's values that nothing after it needs, but for kept ones."""
     last: dict[Value, int] = {}
     defined: set[Value] = set(block.arguments)
     kept = [observer.keeps() for observer in observers]
@@ -120,7 +120,7 @@ def _dying(block: Block, observers: Sequence[Observer]) -> list[tuple[Value, ...
 
 
 def _counted(rule: Rule) -> Rule:
-    """`rule` of an op that changes memory, counted."""
+    """Return `rule`, which then also counts a change of memory in the scheduler."""
 
     def apply(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
         if run.scheduler is not None:
@@ -140,7 +140,7 @@ def _backend(op: Operation) -> Backend:
 
 
 def _clobbering(op: Operation, rule: Rule) -> Rule:
-    """`rule` of an op that may have a region of shared memory, which it overwrites, too."""
+    """Return `rule`; if the op has scratch shared memory, overwrite that before it runs."""
     offset = OpView(op).scratch_offset
     if offset is None:
         return rule
@@ -173,7 +173,7 @@ class Prepared:
         return fact_of(module, cls, cls)
 
     def plan(self, observers: Sequence[Observer]) -> Plan:
-        """The plan for such observers; shared if all of them have keys."""
+        """Return the plan for `observers`; it is cached if all of them have keys."""
         keys = tuple(observer.key for observer in observers)
         plan = self._plans.get(keys)
         if plan is None:

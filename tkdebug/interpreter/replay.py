@@ -57,7 +57,7 @@ def _is_possible(module: Module) -> bool:
 def read_arguments(
     module: Module, counts: Callable[[Operation], bool] = lambda op: True
 ) -> frozenset[int] | None:
-    """Positions of the parameters that ops which count read through, None for any memory."""
+    """Return positions of the parameters read by ops that `counts` accepts; None for any memory."""
     origins = pointer_origins(module)
     read: set[int] = set()
     for op in module.walk():
@@ -83,7 +83,10 @@ class Parameters:
 
     @classmethod
     def of(cls, module: Module) -> Parameters | None:
-        """Return a module's parameters; None if unknown, or if programs wait for each other."""
+        """Return a module's parameters, or None.
+
+        It is None if they are unknown, or if programs cannot be run again or wait for others.
+        """
         if cls not in module.derived:
             read, written = read_arguments(module, _is_of_consequence), written_arguments(module)
             is_known = Replayable.of(module).is_possible and not spin_loops(module)
@@ -95,7 +98,7 @@ class Parameters:
 
 
 def _is_of_consequence(op: Operation) -> bool:
-    """Whether the value that an op reads is used: a sum that is not asked for is not."""
+    """Whether the value that an op reads is used: False for an atomic with an unused result."""
     return not tt.Atomic.matches(op) or bool(op.result.uses)
 
 
@@ -107,7 +110,7 @@ class SavedMemory:
         self._saved = [tensor.clone() for tensor in memory]
 
     def restore(self) -> None:
-        """Put it back."""
+        """Write the saved contents back to the memory."""
         for tensor, saved in zip(self._memory, self._saved, strict=True):
             tensor.copy_(saved)
 

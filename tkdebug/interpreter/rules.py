@@ -43,7 +43,7 @@ Rules = dict[type[OpView], Rule]
 
 
 def one(rule: Callable[..., TileValue]) -> Rule:
-    """The rule of an op with one result, from a function that gives its value."""
+    """Return the rule of an op with one result, from a function that computes its value."""
 
     def apply(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
         return (rule(run, view, *operands),)
@@ -84,7 +84,7 @@ def _integer(
 
 
 def _by(function: Callable[..., Tensor]) -> Rule:
-    """The rule of floats by a function that has torch's `out=`."""
+    """Return the rule of a float op that `function` computes; it takes torch's `out=`."""
 
     def apply(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
         return (run.map_floats(view.op, function, *operands),)
@@ -93,7 +93,7 @@ def _by(function: Callable[..., Tensor]) -> Rule:
 
 
 def _with_out(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Give a function torch's `out=`, which may be the memory of an operand that dies there."""
+    """Return `function` with torch's `out=`, to which its result is copied if given."""
 
     def apply(*operands: Tensor, out: Tensor | None = None) -> Tensor:
         result = function(*operands)
@@ -352,5 +352,5 @@ RULES: dict[str, Rule] = {view.name: rule for family in FAMILIES for view, rule 
 
 
 def run_alone(run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
-    """The results of `op` for `operands`, without observers."""
+    """Run `op` on `operands` without observers; return its results."""
     return RULES[op.name](run, OpView(op), *operands)

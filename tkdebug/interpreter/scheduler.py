@@ -102,7 +102,7 @@ class Scheduler:
         self._infers = torch.is_inference_mode_enabled()
 
     def run(self) -> None:
-        """Run all programs; returns when the last has ended."""
+        """Run all programs until the last has ended; raise the first error of any of them."""
         try:
             self._run_those_left()
             self._hand_over()
@@ -128,6 +128,9 @@ class Scheduler:
             op: the loop.
             program_id: the program that waits.
             is_idle: whether its iteration changed nothing, so that the next one will be the same.
+
+        Raises:
+            LaunchError: all programs that have begun wait, and memory does not change any more.
         """
         if not is_idle or self.changes != self._changes_seen:
             self._idle_turns = 0
@@ -162,7 +165,10 @@ class Scheduler:
     def _stop_for(
         self, following: threading.Semaphore | None, queue: deque[threading.Semaphore]
     ) -> None:
-        """Stop the running program until its turn in `queue`; None lets a new program begin."""
+        """Stop the running program until its turn in `queue`, and wake `following`.
+
+        For None, a new thread goes on with the programs that have not begun.
+        """
         mine = threading.Semaphore(0)
         queue.append(mine)
         if following is None:
@@ -174,12 +180,12 @@ class Scheduler:
         self.go_on()
 
     def go_on(self) -> None:
-        """End the program that calls this if the launch has failed."""
+        """Raise `Abandoned` in the calling program if the launch has failed."""
         if self._failure is not None:
             raise Abandoned
 
     def _may_begin(self) -> bool:
-        """Whether a program that has not begun would get a place beside those that have."""
+        """Whether a program has not begun, and fits on the GPU beside those that run."""
         if self._begun == self._programs:
             return False
         held = len(self._waiting) + len(self._aside) + 1
@@ -223,7 +229,10 @@ class Scheduler:
             self.go_on()
 
     def _hand_over(self) -> None:
-        """Hand over to a waiting program: the running one has ended, and all have begun."""
+        """Wake a waiting program: the running one has ended, and all have begun.
+
+        If none waits, end the launch.
+        """
         others = self._aside or self._waiting
         if others:
             others.popleft().release()
@@ -281,7 +290,7 @@ def _reads_shared(op: Operation) -> bool:
 
 
 def polled_loads(loop: Operation, module: Module) -> list[Operation]:
-    """Loads of a loop at one address in memory that the kernel writes, on which its end hangs."""
+    """Return a loop's loads of one address that decide its end, in memory the kernel writes."""
     loads = [tt.Load(op) for op in loop.walk() if tt.Load.matches(op)]
     if not loads:
         return []
@@ -303,7 +312,7 @@ def polled_loads(loop: Operation, module: Module) -> list[Operation]:
 
 
 def _feeds(loop: Operation) -> dict[Value, list[Value]]:
-    """Return, for each value of a loop, the values that it is made of in one step."""
+    """Return, for each value of a loop, the values that it is directly computed from."""
     feeds: dict[Value, list[Value]] = {}
     for op in loop.walk():
         for result in op.results:
@@ -316,11 +325,11 @@ def _feeds(loop: Operation) -> dict[Value, list[Value]]:
 
 
 def _deciding(op: Operation) -> list[Value]:
-    """Return the values that decide how often `op`'s regions run; its operands without regions."""
+    """Return the values that decide how often `op`'s regions run; without regions, its operands."""
     branches = [op, *(region.block.terminator for region in op.regions)]
     return [value for branch in branches for value in deciding(branch)]
 
 
 def _sources(value: Value, feeds: dict[Value, list[Value]]) -> set[Value]:
-    """All that `value` may be computed from, itself included."""
+    """Return all values that `value` may be computed from, itself included."""
     return backward([value], lambda made: feeds.get(made, ()))

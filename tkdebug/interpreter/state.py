@@ -63,7 +63,7 @@ class EvaluatorState(TileForms):
         index: the algebra of integer tiles.
         masks: the algebra of masks.
         access: reads and writes through offsets that were found legal.
-        rounds: number and variable of the round that a loop is in.
+        rounds: by loop, the number and induction variable of its current iteration.
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -155,7 +155,7 @@ class EvaluatorState(TileForms):
         programs: Tensor | None,
         allowed: Tensor | None = None,
     ) -> Offender:
-        """The first true element of `bad` (P, *shape), with its offset and program.
+        """Return the first true element of `bad` (P, *shape), with its offset and program.
 
         Args:
             bad: bool, full along every axis.

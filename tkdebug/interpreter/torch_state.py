@@ -20,7 +20,7 @@ import torch
 
 @contextmanager
 def apart_from_the_script(device: torch.device) -> Iterator[None]:
-    """Work of the interpreter on `device`, in this thread.
+    """Hide the work of the interpreter on `device`, in this thread, from the script's torch.
 
     Tensor subclasses, modes such as torch's counter of operations, and autograd do not see it, and
     `torch.autocast` does not round the operands of its dots.
@@ -49,7 +49,7 @@ _OF_THE_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNAB
 
 @cache
 def keep_freed_memory() -> None:
-    """Have this process keep up to `KEPT_BYTES`, unless its user has set a limit."""
+    """Have glibc keep up to `KEPT_BYTES` of freed memory, unless the user has set a limit."""
     if any(name in os.environ for name in _OF_THE_USER):
         return
     try:

@@ -86,11 +86,11 @@ class Knob(Generic[T]):
         return value
 
     if TYPE_CHECKING:
-        # `KnobSet.__setattr__` takes values; with a method here, every look would come by.
+        # `KnobSet.__setattr__` takes values; a method here would be called at every look.
         def __set__(self, knobs: object, value: T) -> None: ...
 
     def read(self) -> T:
-        """The value by the environment."""
+        """Return the value by the environment, else the default; a bad text is a UsageError."""
         for variable, parse in self.sources.items():
             text = os.environ.get(variable)
             if text is None:

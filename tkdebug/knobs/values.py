@@ -16,14 +16,14 @@ from tkdebug.errors import instead_of
 from tkdebug.plugins import names as plugin_names
 from tkdebug.records.events import IGNORABLE_KINDS
 
-# More than any tile has.
+# More elements than any tile has.
 ALL_ELEMENTS = 1 << 62
 CheckedLaunchesName = Literal["first", "all", "none"]
 CHECKED_LAUNCHES: tuple[CheckedLaunchesName, ...] = ("first", "all", "none")
 ModeName = Literal["auto", "interpret", "native"]
 MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
 DOT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
-# Who compiles kernels.
+# The compilers of kernels.
 COMPILERS = ("tkdebug", "triton")
 # Versions of Triton's language and the release that each of them is taken from.
 TRITON_RELEASES = {"3.6": "3.6.0", "3.7": "3.7.1", "3.8": "3.8.0", "3.9": "3.9.0"}
@@ -47,7 +47,7 @@ def parse_size_bytes(text: str) -> int:
 
 
 def parse_bool(text: str) -> bool:
-    """`"1"` or `"on"` as True, `"0"` or `"off"` as False."""
+    """Return True for 1, true, on, yes or y, False for 0, false, off, no, n or an empty text."""
     word = text.strip().lower()
     if word not in _TRUE + _FALSE:
         raise ValueError("1 or 0 (also true/false, on/off, yes/no)")
@@ -97,7 +97,7 @@ def parse_checked_launches(text: str) -> CheckedLaunchesName:
 
 
 def _chosen(text: str, names: tuple[NameT, ...]) -> NameT:
-    """Return the one of `names` that the text is, in letters of any case."""
+    """Return the one of `names` that equals the text in any case, or raise ValueError."""
     for name in names:
         if text.strip().lower() == name:
             return name
@@ -129,17 +129,17 @@ def parse_opt_level(text: str) -> int:
 
 
 def parse_watches(text: str) -> tuple[str, ...]:
-    """Watched values, with semicolons between them."""
+    """Return the watches in a text, which has semicolons between them."""
     return tuple(part.strip() for part in text.split(";") if part.strip())
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Names with commas between them."""
+    """Return the names in a text, which has commas between them."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def parse_checks(text: str) -> tuple[str, ...]:
-    """Names of checks, tkdebug's and those of plugins."""
+    """Return the names of checks in a text, tkdebug's or plugins'; `all` is all of tkdebug's."""
     names = parse_names(text)
     if names == ("all",):
         return CHECK_NAMES
@@ -208,7 +208,7 @@ def _without_tilde(text: str) -> Path:
 
 
 def interpret_flag(text: str) -> ModeName:
-    """The mode for upstream's `TRITON_INTERPRET`."""
+    """Return the mode for upstream's `TRITON_INTERPRET`: interpret if it is on, else auto."""
     return "interpret" if parse_bool(text) else "auto"
 
 
@@ -226,6 +226,6 @@ def directory_flag(variable: str, folder: str) -> Callable[[str], Path | None]:
 
 
 def parse_mlir_dump(text: str) -> tuple[str, ...]:
-    """The passes to print for upstream's `MLIR_ENABLE_DUMP`."""
+    """Return the passes to print for upstream's `MLIR_ENABLE_DUMP`: all, or () if it is off."""
     # Upstream takes 1 or a kernel's name here; either way every pass is printed.
     return () if text.strip().lower() in _FALSE else ("all",)

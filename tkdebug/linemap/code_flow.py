@@ -85,8 +85,8 @@ class _Blocks:
         end = self._ends[leader]
         last = self._code[end - 1]
         target = self._jump(last)
-        # A branch that is taken in any case and one that asks whether lanes differ both fall
-        # through nowhere, or seldom; a predicate makes it a choice.
+        # An unconditional branch never falls through, and one that tests for divergent lanes seldom
+        # does; a branch with a predicate may.
         if end < len(self._code) and (_is_choice(last) or not _ends_block(last)):
             yield end
         if target is not None:
@@ -98,7 +98,7 @@ def _ends_block(instruction: Instruction) -> bool:
 
 
 def _is_choice(instruction: Instruction) -> bool:
-    """Whether it may be skipped: it has a predicate, before its name or as an operand."""
+    """Whether an instruction may be skipped: it has a guard, or is a BRA with a predicate."""
     text = instruction.text
     if text.startswith("@"):
         return True
@@ -142,7 +142,10 @@ def _natural_loops(
 def _immediate_dominators(
     order: Sequence[int], place: Mapping[int, int], before: Mapping[int, Sequence[int]]
 ) -> dict[int, int]:
-    """Source: Cooper, Harvey, Kennedy, "A Simple, Fast Dominance Algorithm", 2001."""
+    """Return the immediate dominator of each block; the entry has itself.
+
+    Source: Cooper, Harvey, Kennedy, "A Simple, Fast Dominance Algorithm", 2001.
+    """
     found = {order[0]: order[0]}
     changed = True
     while changed:
@@ -169,7 +172,7 @@ def _dominates(dominators: Mapping[int, int], head: int, block: int) -> bool:
 
 
 def _reaching(block: int, head: int, before: Mapping[int, Sequence[int]]) -> set[int]:
-    """The blocks from which `block` is reached without passing `head`, and `block` itself."""
+    """The blocks that reach `block` without passing `head`, with `block` and `head` themselves."""
     found = {head}
     waiting = [block]
     while waiting:
@@ -187,7 +190,7 @@ def _nested(
     members: frozenset[int],
     inside: int | None = None,
 ) -> Iterator[int | CodeLoop]:
-    """Return the loop nest of some blocks; `inside` is the head of their loop."""
+    """Yield the loop nest of the blocks in `members`; `inside` is the head of their loop."""
     done: set[int] = set()
     for block in order:
         if block not in members or block in done:

@@ -1,8 +1,8 @@
 """The work of a kernel's SASS by source line, and how views write it: COUNTxBITS a thread.
 
 An instruction counts for the innermost line of its call chain, and as `inlined` for the lines of
-the calls around it. Which line a spilled value is of is found by looking for the nearest
-instruction before the spill that writes the register: where code branches, that is an estimate.
+the calls around it. The line of a spilled value is that of the nearest instruction before the
+spill that writes the register: an estimate if code branches between them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LineCounts:
         instructions: the number of instructions.
         inlined: instructions of device functions that are called on this line.
         kinds: the number of instructions of each kind.
-        widths: (kind, bits that a thread moves) -> how many; of memory accesses.
+        widths: the number of memory accesses by (kind, bits that a thread moves).
         max_live_registers: the most 32-bit registers in use at one of them, as nvdisasm's data-flow
             analysis finds them; None if it was not asked.
         spilled_values: values made on this line that spills store, an estimate; 0 if the stores to
@@ -152,7 +152,7 @@ COLUMNS = (
 
 
 def cell(counts: LineCounts, column: Column) -> str:
-    """`16x32+2x64`, or how many; "" for none."""
+    """Return `16x32+2x64`, or the number of instructions in other columns; "" for none."""
     number = sum(counts.kinds[kind] for kind in column.kinds)
     if not column.widths or not number:
         return str(number or "")

@@ -23,7 +23,7 @@ from tkdebug.linemap.parts import Frames, LocalFunction, OpPlace, Resources
 
 
 class LineTableError(TkError):
-    """There is no line table, none for that kernel, or the data is none."""
+    """There is no line table for the kernel, or the data is no line table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class Instruction:
     Attributes:
         address: byte offset in the kernel.
         text: the text as nvdisasm prints it, "" without nvdisasm.
-        ptx_line: line (1-based) of the PTX text it was made of.
+        ptx_line: line (1-based) of the PTX text that it was made of; None if unknown.
         op_id: the GPU IR op it was made of, None if that is not known.
         frames: the call chain, outermost first; () if none is known.
-        live_registers: 32-bit registers in use there.
-        control: the bits that say when it issues (`linemap.nvidia.encoding.Control`); None if they
+        live_registers: 32-bit registers in use there; None if unknown.
+        control: the bits that say when it issues (`linemap.nvidia.sass.Control`); None if they
             are not known.
         target: the address that it branches to or calls; None if it goes on with the next one.
     """
@@ -99,7 +99,7 @@ class Trace:
 
     @property
     def found(self) -> bool:
-        """Whether there is anything."""
+        """Whether the place belongs to any op, PTX line or instruction."""
         return bool(self.tile_ops or self.gpu_ops or self.ptx_lines or self.addresses)
 
 
@@ -198,7 +198,7 @@ class LineTable:
         return self._of_ops(self._origins(op_id), {op_id} & self.ops.keys())
 
     def of_ptx_line(self, line: int) -> Trace:
-        """The op and source of a PTX instruction, and the SASS made of just this line."""
+        """The trace of a PTX line: its op and source, and the SASS made of this line alone."""
         op_id = self.ptx_ops.get(line)
         ops = set() if op_id is None else {op_id}
         trace = self._trace(self._origins(op_id), ops, lambda i: i.ptx_line == line)

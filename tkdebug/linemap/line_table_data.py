@@ -69,7 +69,7 @@ def to_data(table: LineTable) -> Data:
 
 
 def unread_data(code: UnreadCode) -> Data:
-    """Machine code that is not read yet, with the known facts of it."""
+    """Return data of schema 2: a table whose machine code is not read yet."""
     return {
         **to_data(code.table),
         "schema": UNREAD_SCHEMA,
@@ -80,7 +80,7 @@ def unread_data(code: UnreadCode) -> Data:
 
 
 def absent(reason: str) -> Data:
-    """Data in place of a table that could not be made; reading it raises with `reason`."""
+    """Return data for a table that could not be made; reading it raises with `reason`."""
     return {"schema": SCHEMA, "absent": reason}
 
 

@@ -50,7 +50,7 @@ class _Locations:
         self._chains: dict[str, Frames] = {}
 
     def chain(self, alias: str) -> Frames:
-        """The call chain of an alias; none for an alias that is made of itself."""
+        """The call chain of an alias; () if it is unknown or defined by itself."""
         if alias not in self._chains:
             self._chains[alias] = ()
             self._chains[alias] = self._of(self._aliases.get(alias, "unknown"), 0)

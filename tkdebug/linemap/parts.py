@@ -27,7 +27,8 @@ class OpPlace:
         id: unique in the kernel, the same in all stages.
         tile_name: its name, such as tt.load, in the Tile IR after its passes; None if it is not
             there.
-        gpu_name: its name in the GPU IR that was lowered; passes may rename an op and keep its id.
+        gpu_name: its name in the GPU IR that was lowered, None if it is not there; passes may
+            rename an op and keep its id.
         chains: its source places, each a call chain, outermost first; the first is the one shown,
             the others came by fusion (common subexpressions and the like).
         column: 1-based, of the first place; 0 when unknown.
@@ -45,7 +46,7 @@ class OpPlace:
 
     @property
     def name(self) -> str:
-        """The last name."""
+        """The op's name in GPU IR, else in Tile IR; "" if it is in neither."""
         return self.gpu_name or self.tile_name or ""
 
     def is_on(self, file: str, line: int) -> bool:
@@ -105,7 +106,7 @@ def local_functions(elf: ELFFile) -> dict[int, tuple[LocalFunction, ...]]:
 
 
 def holding(functions: tuple[LocalFunction, ...], address: int) -> LocalFunction | None:
-    """The one of `functions` that contains `address`."""
+    """The one of `functions` that contains `address`, or None."""
     return next((f for f in functions if f.start <= address < f.end), None)
 
 
@@ -144,8 +145,8 @@ class Resources:
         static_shared_bytes: static shared memory of a block.
         dynamic_shared_bytes: dynamic shared memory of a block; None if only the launch knows it.
         stack_bytes: local memory of a thread, spills included.
-        spill_store_bytes: spills of a thread; None if only the assembler's log has them.
-        spill_load_bytes: the same for loads.
+        spill_store_bytes: stores of spills, of a thread; None if only the assembler's log has them.
+        spill_load_bytes: loads of spills, of a thread; None as for stores.
         occupancy: None if the target's limits or the block's size are not known.
     """
 

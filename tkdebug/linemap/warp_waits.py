@@ -4,7 +4,7 @@ The compiler's own schedule is followed: each instruction says for how many cycl
 to wait, and which earlier results it needs. Responsible for that alone: how long memory takes is
 the caller's to say, and the work of other warps meanwhile is the model's (`tkdebug.advice`).
 
-Invariant: a loop is followed for a few rounds, and the rest takes as long as the last ones.
+Invariant: a loop is followed for a few iterations; the rest take as long as the last of these.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Rounds:
     """A loop on the path.
 
     Attributes:
-        times: rounds, on average.
-        body: the waits of each iteration.
+        times: the trip count, on average.
+        body: the steps and inner loops of an iteration.
     """
 
     times: float
@@ -84,7 +84,7 @@ class Wait:
 # Z. Jia et al. 2018 (shuffles, special functions).
 SHARED_CYCLES, LOCAL_CYCLES = 29, 41
 _SHUFFLE_CYCLES, _SPECIAL_CYCLES, _OTHER_CYCLES, _READ_CYCLES = 24, 22, 22, 15
-# All warps have come, and go on.
+# Cycles from the arrival of the last warp at a barrier until the warps continue.
 _BARRIER_CYCLES = 30
 # A product of a warpgroup with N columns takes N / 2 cycles of all four tensor cores, whatever its
 # type: 64 x N x 32 bytes of operands at 16,384 multiply-adds of bytes a cycle. Its latency is more.
@@ -146,7 +146,7 @@ class _Warp:
         self.waited: dict[tuple[Cause, int], float] = defaultdict(float)
 
     def follow(self, way: Way) -> None:
-        """Go all the way."""
+        """Execute the steps and loops of a path in order."""
         for item in way:
             if isinstance(item, Step):
                 self._step(item)
@@ -154,7 +154,7 @@ class _Warp:
                 self._rounds(item)
 
     def _rounds(self, loop: Rounds) -> None:
-        """Follow some iterations, and use the last of them for the remaining ones."""
+        """Follow some iterations of a loop, and extrapolate from the last of them to the rest."""
         whole = min(int(loop.times), _FOLLOWED_ROUNDS)
         if whole < 1 or self._steps > _MOST_STEPS:
             whole = 1
@@ -172,7 +172,7 @@ class _Warp:
         self._skip(scale * (self._now - since))
 
     def _skip(self, cycles: float) -> None:
-        """Let time pass in which all that is under way is replaced by its like."""
+        """Advance the clock; every pending result becomes ready as much later."""
         self._now += cycles
         self._tensor_free += cycles
         for results in (*self._barriers, self._copies, self._bulk, *self._products.values()):
@@ -195,7 +195,7 @@ class _Warp:
         self._put_under_way(at, instruction, control, issued, share)
 
     def _wait(self, results: list[_Result], may_be_left: int, share: float) -> None:
-        """Wait until at most a number of results are pending, which arrive in order."""
+        """Wait until at most `may_be_left` of `results` are pending; they arrive in order."""
         count = len(results) - may_be_left
         if count <= 0:
             return
@@ -247,7 +247,7 @@ class _Warp:
             self._barriers[control.read_barrier].append(_Result(at, issued + read * share))
 
     def _multiply(self, at: int, instruction: Instruction, issued: float) -> None:
-        """Add a product of a warpgroup: these run one after the other, beside the warp."""
+        """Add a WGMMA: tensor cores run these one after the other, asynchronously to the warp."""
         columns = _WGMMA.search(instruction.text)
         begun = max(issued, self._tensor_free)
         self._tensor_free = begun + (int(columns[1]) / 2 if columns else 1)

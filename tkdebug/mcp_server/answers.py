@@ -26,12 +26,12 @@ class Answer:
     """The answer of a tool.
 
     Attributes:
-        obtained: how what it says is known: `measured` on a GPU, `predicted` by the cost model,
-            `interpreted` on the CPU, `compiled`: read off what the compiler made.
+        obtained: the source of its facts: `measured` on a GPU, `predicted` by the cost model,
+            `interpreted` on the CPU, `compiled`: read from the compiler's result.
         replay: a command that shows the same.
-        evidence: what it is read from.
-        facts: what it says as a whole.
-        items: what it says in detail, most important first.
+        evidence: the recorded run, script, launch or place that it is read from.
+        facts: the facts of the answer as a whole.
+        items: the details, most important first.
     """
 
     obtained: Basis
@@ -51,7 +51,7 @@ class Pages:
     def page(self, answer: Answer, most_bytes: int) -> str:
         """Return the first page of an answer, as JSON, with a cursor for the rest."""
         head = _head(answer, most_bytes // 2)
-        # Of the cursor, the number of items and commas.
+        # The rest is for the cursor, the number of items, and commas.
         room = most_bytes - len(_text(head)) - 120
         shown: list[Item] = []
         for item in answer.items:
@@ -69,7 +69,7 @@ class Pages:
         return _text(page)
 
     def rest(self, cursor: str) -> Answer:
-        """Return what is left of an answer; it can be read again.
+        """Return the part of an answer that was not read; it can be asked for again.
 
         Raises:
             UsageError: no page had that cursor, or too many others came since.
@@ -91,7 +91,7 @@ class Pages:
 
 
 def _head(answer: Answer, most_bytes: int) -> Item:
-    """Return what an answer says as a whole; how it was obtained and its replay are cut last."""
+    """Return an answer's parts but its items, cut to fit; `obtained` and `replay` are cut last."""
     known: Item = {"obtained": answer.obtained, "replay": answer.replay}
     rest: Item = {"evidence": answer.evidence, **answer.facts}
     if len(_text({**known, **rest})) <= most_bytes:

@@ -66,10 +66,10 @@ class Finished:
         raise ChildError(ErrorRecord("script-ended", text, next="`run` has what it printed"))
 
     def refuse_error(self) -> None:
-        """Raise what the command said was wrong.
+        """Raise the error that a failed command printed, if it did.
 
         Raises:
-            ChildError: it said so.
+            ChildError: the command failed, and printed an error object.
         """
         record = error_in(self.err)
         if record is not None and self.status != 0:
@@ -97,8 +97,8 @@ class Children:
 
     Attributes:
         root: the folder.
-        command: what starts tkdebug with some words.
-        tasks: reads what they print.
+        command: returns the command line that starts tkdebug with some words.
+        tasks: the tasks that read what they print.
     """
 
     root: Path
@@ -116,7 +116,7 @@ class Children:
 
         Args:
             words: the words of its command line.
-            progress: told each second.
+            progress: called each second.
             seconds: how long it may take.
             keeps_all: whether its stdout is an answer; else the end of it is kept.
 
@@ -154,7 +154,7 @@ class Children:
             return Finished(tuple(words), status, bytes(out), err.decode(errors="replace"))
 
     async def start(self, words: Sequence[str]) -> Talk:
-        """Start a command that is asked on its stdin."""
+        """Start a command that reads requests from its stdin."""
         process = await self._open(words, PIPE)
         talk = Talk(process, tuple(words))
         assert process.stderr is not None
@@ -180,12 +180,12 @@ class Children:
         _signal_group(process, getattr(signal, "SIGKILL", signal.SIGTERM))
 
     async def end_all(self) -> None:
-        """End all of them."""
+        """End all running commands."""
         for process in [*self._running]:
             await self.end(process)
 
     def kill_all(self) -> None:
-        """Kill all of them at once, as the server is about to die."""
+        """Kill all running commands at once, as the server is about to die."""
         for process in self._running:
             self.kill(process)
 
@@ -213,7 +213,7 @@ class Children:
             await self.end(process)
 
     async def _open(self, words: Sequence[str], stdin: int) -> anyio.abc.Process:
-        # Not to be left between the start of a process and the note of it.
+        # Shielded: a process that has started must be noted before anything is cancelled.
         with anyio.CancelScope(shield=True):
             process = await anyio.open_process(
                 self.command(*words),
@@ -229,11 +229,11 @@ class Children:
 
 @dataclass
 class Talk:
-    """A command that answers on stdout, an object a line, what it is asked on stdin.
+    """A running command: it reads requests from stdin, and answers on stdout, an object a line.
 
     Attributes:
         err: the end of its stderr.
-        has_ended: set when that has been read.
+        has_ended: set when its stderr has been read to the end.
     """
 
     process: anyio.abc.Process

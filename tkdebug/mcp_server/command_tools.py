@@ -265,10 +265,10 @@ async def reproduce(desk: Desk, call: Call) -> Answer:
 
 
 def _own_file(desk: Desk, name: str) -> Path:
-    """Return a file to write in the folder for what tools write, which is made.
+    """Return a file to write in the tools' own folder, which is made if it is missing.
 
     Raises:
-        UsageError: it lies elsewhere, by a link, or there is no such folder.
+        UsageError: the file lies elsewhere, by a link, or the folder cannot be made.
     """
     path = desk.folder.inside(f"{_FOLDER}/{name}")
     try:
@@ -282,7 +282,7 @@ def _refuse_elsewhere(desk: Desk, session: Path, script: str) -> None:
     """Refuse a recorded run whose script would be run from elsewhere.
 
     Raises:
-        UsageError: it lies outside of the folder.
+        UsageError: the script lies outside of the folder, or is not there.
     """
     shown = desk.folder.shown(script)
     beside = os.path.join(os.path.dirname(desk.folder.word(session)), shown)
@@ -440,7 +440,7 @@ def _target_of(desk: Desk, call: Call) -> dict[str, object]:
 
 
 def _kernel_item(desk: Desk, kernel: Mapping[str, Any]) -> dict[str, object]:
-    """Return what one kernel's other items are of."""
+    """Return an item about a kernel as a whole, to which the next items belong."""
     names = ("variant", "signature", "target", "error", "note", "instructions", "mapped_percent")
     item: dict[str, object] = {"kernel": kernel.get("kernel") or kernel.get("name")}
     item |= desk.place((kernel["file"], kernel["line"]) if kernel.get("file") else None)

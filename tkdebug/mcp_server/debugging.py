@@ -78,11 +78,11 @@ class StoppedScript:
     """A script in the debugger.
 
     Attributes:
-        script: how its command line ends.
+        script: the end of its command line: the script and its arguments.
         asked: the commands that it was given, for the replay.
         stop: the last stop; None before the first, and at the end.
-        has_ended: whether the script has.
-        turn: held by the call whose commands it runs.
+        has_ended: whether the script has ended.
+        turn: the lock that a call holds while its commands run.
     """
 
     name: str
@@ -102,11 +102,12 @@ class StoppedScript:
         return replay_of(["debug", *self.stage, *commands, *self.script])
 
     async def say(self, command: str) -> list[str]:
-        """Run a command of the console up to its answer, or the stop that it brings.
+        """Run a command of the console, and return its answer; [] if the script ended before it.
+
+        If the command resumes the script, wait for the next stop, or for the end.
 
         Raises:
-            UsageError: the command was refused.
-            ChildError: the script ended before it was asked.
+            UsageError: the command was refused, or a line of the answer is too long.
         """
         await self.talk.ask(command)
         self.asked.append(command)
@@ -129,7 +130,8 @@ class StoppedScript:
         """Wait until the script can be asked.
 
         Raises:
-            ChildError: it cannot be debugged.
+            ChildError: it cannot be debugged, and has reported why.
+            UsageError: it cannot be debugged.
         """
         if await self._event() is None:
             with anyio.move_on_after(_ENDING_S):
@@ -141,7 +143,7 @@ class StoppedScript:
             raise UsageError(f"script: it could not be debugged: {err.strip()[-400:]}")
 
     async def _event(self) -> dict[str, Any] | None:
-        """Return the next event, and note what it says of the script."""
+        """Return the next event, or None at the end, and note a stop or the end of the script."""
         event = await self.talk.event()
         if event is None:
             self.has_ended, self.stop = True, None
@@ -203,6 +205,7 @@ async def _asked(
 
     Raises:
         UsageError: one was refused, or took too long.
+        ChildError: the script cannot be debugged.
     """
     said: list[str] = []
     seconds = call.given.get("seconds", USUAL_SECONDS)
@@ -250,10 +253,10 @@ def _named(desk: Desk, name: str | None) -> StoppedScript:
 
 
 def _command(given: Mapping[str, Any]) -> str:
-    """Return what an action says to the console.
+    """Return the console's command for an action.
 
     Raises:
-        UsageError: it lacks its text.
+        UsageError: the action lacks its text, or does not take that `by`.
     """
     action, by = given["action"], given.get("by", "line")
     if action in ("step", "back"):
@@ -288,7 +291,7 @@ def _answer(desk: Desk, stopped: StoppedScript, said: list[str]) -> Answer:
 
 
 def _source(desk: Desk, frame: Mapping[str, Any]) -> str | None:
-    """Return the line of a frame, where its file lies in the folder."""
+    """Return the text of a frame's line, or None if its file lies outside of the folder."""
     from tkdebug.process.named_files import source_line
 
     try:

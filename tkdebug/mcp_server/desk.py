@@ -28,11 +28,11 @@ class Desk:
     """The state that the tools of one server share.
 
     Attributes:
-        folder: where they work.
+        folder: the folder in which they work.
         children: the commands that they run.
         pages: answers that were not read to the end.
         stopped: scripts in the debugger, by the names that clients have for them.
-        begun: how many of these there were.
+        begun: the number of scripts that were ever begun, for their names.
     """
 
     folder: Folder
@@ -43,7 +43,7 @@ class Desk:
     _models: OrderedDict[tuple[object, ...], Any] = field(default_factory=OrderedDict)
 
     async def run(self, call: Call, words: Sequence[str], keeps_all: bool = True) -> Finished:
-        """Run a command for a call, as long as that allows."""
+        """Run a command for a call, for at most the seconds that the call gives."""
         seconds = call.given.get("seconds", USUAL_SECONDS)
         return await self.children.run(words, call.progress, seconds, keeps_all)
 
@@ -51,7 +51,8 @@ class Desk:
         """Return the model of a recorded run.
 
         Raises:
-            ChildError: it is no session.
+            ChildError: the file is no session that can be read.
+            UsageError: the command printed something else than a model.
         """
         status = session.stat()
         key = (session, status.st_mtime_ns, status.st_size)
@@ -80,7 +81,7 @@ class Call:
 
     Attributes:
         given: its arguments, checked.
-        progress: told how long it takes.
+        progress: called with the time that it has taken so far.
     """
 
     given: Mapping[str, Any]
@@ -106,8 +107,8 @@ class Tool:
     """A tool that clients can call.
 
     Attributes:
-        help: what it answers, for the model that chooses it.
-        answer: does it.
+        help: a text on what it answers, for the model that chooses it.
+        answer: the function that answers a call.
         runs_scripts: whether a script of the user's runs for it.
     """
 
@@ -119,7 +120,7 @@ class Tool:
 
     @property
     def description(self) -> str:
-        """The help, with whose rights a script runs."""
+        """The help; of a tool that runs scripts, also with whose rights they run."""
         if not self.runs_scripts:
             return self.help
         return f"{self.help} The script runs as your own code does, with the rights of the server."

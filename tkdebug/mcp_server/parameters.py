@@ -31,10 +31,10 @@ class Parameter:
     """A parameter of a tool.
 
     Attributes:
-        kind: what is given for it; a "file" is there, a "session" is a file that is written.
+        kind: the kind of its value; a "file" is there, a "session" is a file that is written.
         choices: the texts that are taken, () for any.
         pattern: what a text, or each of several, matches; "" for anything.
-        example: such a text.
+        example: an example of such a text.
         low: the least number.
         high: the highest.
     """

@@ -111,7 +111,7 @@ def run_facts(model: Mapping[str, Any]) -> dict[str, object]:
 
 
 def basis_of(model: Mapping[str, Any]) -> Basis:
-    """Return how what a run says was obtained."""
+    """Return whether a run's values were measured or interpreted, as that word."""
     return "measured" if model["run"].get("basis") == "measured" else "interpreted"
 
 

@@ -35,7 +35,7 @@ def serve(root: Path, command: Callable[..., list[str]]) -> None:
 
     Args:
         root: the folder, outside of which nothing is read or written.
-        command: what starts tkdebug with some words.
+        command: returns the command line that starts tkdebug with some words.
     """
     anyio.run(_serve, root, command)
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # Bits of floats, and code that is no Tile IR: what these give is taken as exact.
 _OPAQUE = names_of(tt.Bitcast, tt.ElementwiseInlineAsm)
-# Bits of floats that are put together to at most so much more or less are rounded by that.
+# A float made of another's bits counts as a rounding of it if it differs by no more, relatively.
 _ROUNDS_TO = 2.0**-5
 _INTEGER_OPS = names_of(arith.IntegerBinary, arith.IntegerCast, arith.Select, tt.Rearrangement)
 _INSTRUCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -64,7 +64,7 @@ _REFUSED = (UnsupportedError, RuntimeError, TypeError)
 
 
 class _Twins:
-    """The ops of a kernel in fp64, by its own ops."""
+    """Copies of a kernel's ops in fp64, by the op that each is a copy of."""
 
     def __init__(self, module: Module) -> None:
         twin = copy_module(module)
@@ -73,15 +73,15 @@ class _Twins:
 
 
 class Beside:
-    """The ops of a kernel, and how each runs on every side.
+    """Makes the rules by which a kernel's ops run on every side.
 
     Args:
         module: Tile IR of the kernel.
-        errors: takes what each op does to its operands.
-        memory: of the launch.
+        errors: takes the errors of each op.
+        memory: the memory that the launch writes.
 
     Attributes:
-        unfollowed: ops whose errors are not known, with why.
+        unfollowed: ops whose errors are not known, with the reason.
     """
 
     def __init__(self, module: Module, errors: OpErrors, memory: MemoryBeside) -> None:
@@ -89,7 +89,7 @@ class Beside:
         self._memory = memory
         self._twins = fact_of(module, _Twins, _Twins).by_op
         self.unfollowed: dict[Operation, str] = {}
-        # Floats of which the bits were looked at last.
+        # By value: the floats whose bits were read, or that were made whole, last.
         self._origins: dict[Value, SideBySide] = {}
 
     def plan(self, own: Plan) -> Plan:
@@ -149,7 +149,7 @@ class Beside:
         return apply
 
     def _bits(self, rule: Rule, op: Operation) -> Rule:
-        """Bits of a float: what is made of them may be the float, rounded."""
+        """Return the rule of a bitcast of a float, which is kept: its bits may become it again."""
         (source,) = op.operands
 
         def apply(run: Evaluator, view: OpView, operand: TileValue) -> Sequence[TileValue]:
@@ -159,7 +159,7 @@ class Beside:
         return apply
 
     def _whole(self, rule: Rule, op: Operation) -> Rule:
-        """Numbers that become whole, toward one side: in a world they stay as they are."""
+        """Return the rule of rounding to whole numbers, with a world where they are not rounded."""
         (source,), world = op.operands, Unrounded(place_of(op))
 
         def apply(run: Evaluator, view: OpView, operand: TileValue) -> Sequence[TileValue]:
@@ -173,7 +173,7 @@ class Beside:
         return apply
 
     def _from_integer(self, rule: Rule, op: Operation) -> Rule:
-        """Floats of integers: in a world they are the numbers that were made integers."""
+        """Return the rule of floats from integers, with a world of the floats made integers."""
         cast = _origin_of_integer(op)
 
         def apply(run: Evaluator, view: OpView, operand: TileValue) -> Sequence[TileValue]:
@@ -192,7 +192,7 @@ class Beside:
     def _rounded(
         self, run: Evaluator, op: Operation, origin: SideBySide, type_: ir.Type, result: TileValue
     ) -> SideBySide | None:
-        """Return a float that was put together of bits, as a rounding of the float they were of."""
+        """Return a float made of bits as a rounding of their float; None if it is too far off."""
         before = origin.widened(run, type_)
         made = SideBySide(result, origin.in_fp64(run, type_), origin.worlds)
         after = made.widened(run, op.result.type)
@@ -237,7 +237,7 @@ class Beside:
                 ]
                 with _unwatched(run):
                     (found,) = _run(run, twin, memory.pointer(pointer, world), *given)
-                # A part of the copy, which later stores change, for all that the rule knows.
+                # Cloned, as it may be a view of the copy, which later stores change.
                 return run.dense(found, twin.result.type).clone()
 
             worlds = {world: read(world) for world in memory.worlds_at(pointer)}
@@ -309,7 +309,7 @@ class Beside:
         return apply
 
     def _overwriting(self, rule: Rule, op: Operation) -> Rule:
-        """Return the rule of a write that is not followed: memory is then what the kernel has."""
+        """Return the rule of a write that is not followed: all sides get what the kernel wrote."""
         memory = self._memory
 
         def apply(
@@ -330,11 +330,11 @@ class _Computed:
     """The rule of an op that computes floats, on all sides.
 
     Args:
-        rule: as it is.
+        rule: the op's own rule.
         op: the op.
         twin: the op in fp64.
-        errors: takes what it does.
-        unfollowed: takes the op where there is no fp64 of it.
+        errors: takes the op's errors.
+        unfollowed: takes the op, with the reason, if it cannot run in fp64.
     """
 
     def __init__(
@@ -351,7 +351,7 @@ class _Computed:
         self._floats = [is_float(type_) for type_ in self._types]
         self._makes = [is_float(value.type) for value in op.results]
         self._apply, self._view = RULES[twin.name], OpView(twin)
-        # What computes it in fp64, where its own rule does not.
+        # Computes it in fp64 if its own rule does not.
         self.function: Callable[[Tensor], Tensor] | None = None
         self._is_exact = op.name in EXACT
 
@@ -408,7 +408,7 @@ class _Computed:
         sides: Sequence[SideBySide],
         wanted: Sequence[Callable[[SideBySide, ir.Type], Tensor]],
     ) -> list[list[Tensor]]:
-        """The results in fp64 for some choices of operands, together where that is faster."""
+        """The results in fp64 for some choices of operands, evaluated at once if that is faster."""
         floats = self._floats
         chosen = [
             [choose(side, type_) for side, type_, is_one in self._given(sides, floats) if is_one]
@@ -425,7 +425,7 @@ class _Computed:
         floats: Sequence[bool],
         chosen: Sequence[Sequence[Tensor]],
     ) -> list[list[Tensor]]:
-        """The results for choices of operands, as those of so many times as many programs."""
+        """The results for some choices of operands, evaluated at once as groups of programs."""
         programs, active, count = run.programs, run.active, len(chosen)
         tiles = [_stacked(each, programs) for each in zip(*chosen, strict=True)]
         repeated = [
@@ -471,7 +471,7 @@ class _Computed:
         ]
 
 
-# Tiles of more elements in all take as long one after the other, and less memory.
+# Larger tiles take as long one after the other as at once, and less memory.
 _SMALL_ELEMS = 1 << 16
 
 
@@ -480,13 +480,13 @@ def _are_small(choices: Sequence[Sequence[Tensor]]) -> bool:
 
 
 def _stacked(tiles: Sequence[Tensor], programs: int) -> Tensor:
-    """Tiles of some programs each, as of so many times as many."""
+    """The tiles of several choices, one after the other along the axis of programs."""
     extents = [max(axis) for axis in zip(*(tile.shape[1:] for tile in tiles), strict=True)]
     return torch.cat([tile.expand(programs, *extents) for tile in tiles])
 
 
 def _repeated(run: Evaluator, value: TileValue, type_: ir.Type, count: int) -> TileValue:
-    """A value that is no float, for so many times as many programs."""
+    """A value that is no float, repeated `count` times along the axis of programs."""
     if isinstance(value, int):
         return value
     tile = run.dense(value, type_)
@@ -500,13 +500,13 @@ def _in_world_of(run: Evaluator, world: Hashable, side: SideBySide, type_: ir.Ty
 def _in_world(
     run: Evaluator, op: Operation, result: TileValue, world: Unrounded, value: Tensor
 ) -> SideBySide:
-    """A result that is something else in one more world."""
+    """Return a result with one more world, in which it is `value`."""
     sides, type_ = sides_of(result), op.result.type
     return SideBySide(sides.actual, sides.in_fp64(run, type_), {**sides.worlds, world: value})
 
 
 def _origin_of_integer(op: Operation) -> Operation | None:
-    """The conversion that made the integers of which floats are made, within limits if any."""
+    """The float-to-integer conversion that an op's integers come from, through clamps and casts."""
     at: Operation | None = Cast(op).source.defining_op if Cast.matches(op) else None
     while at is not None and not arith.FloatToInteger.matches(at):
         if arith.IntegerExtremum.matches(at):
@@ -520,7 +520,7 @@ def _origin_of_integer(op: Operation) -> Operation | None:
 
 
 def _origin_of_bits(op: Operation) -> Value | None:
-    """The float that a bitcast's integers were made of by integer arithmetic, if it is one."""
+    """The only float whose bits a bitcast's integers are computed from, or None."""
     found: set[Value] = set()
     worklist = list(op.operands) if tt.Bitcast.matches(op) else []
     seen: set[Value] = set()
@@ -538,7 +538,7 @@ def _origin_of_bits(op: Operation) -> Value | None:
 
 
 def _is_of_elements(block: Block) -> bool:
-    """Whether a block is in a function of elements."""
+    """Whether a block is in the region of an `ElementFunction`, a function of single elements."""
     op = block.parent_op
     while op is not None and not ElementFunction.matches(op):
         op = None if op.block is None else op.block.parent_op
@@ -580,7 +580,7 @@ def _on_side(
 
 @contextmanager
 def _unwatched(run: Evaluator) -> Iterator[None]:
-    """Have observers see what the kernel does, and nothing else."""
+    """Hide from observers what runs inside the block: they see only what the kernel does."""
     followers, run.followers = run.followers, ()
     try:
         yield

@@ -38,13 +38,13 @@ CAUSES: tuple[Cause, ...] = get_args(Cause)
 _NARROWING = names_of(arith.TruncF, tt.FpToFp)
 _FLOAT_CASTS = names_of(arith.TruncF, arith.ExtF, tt.FpToFp)
 _SUMS = names_of(arith.AddF, arith.SubF)
-# They give a number of their operands, or one beside it that every float type has.
+# These round nothing: a result is a number of an operand, or one that its type has exactly.
 EXACT = names_of(
     *(tt.Rearrangement, tt.Pair, tt.Split, tt.Flip, tt.Gather, tt.Sorting, tt.Hint, SameElements),
     *(arith.Select, arith.FloatExtremum, arith.NegF, arith.ExtF, arith.RemF),
     *(math.AbsF, math.Floor, math.Ceil),
 )
-# Additions in a row at one line that are a loop which the front end has unrolled.
+# So many chained additions at one line count as a loop that the front end has unrolled.
 _UNROLLED = 4
 
 
@@ -81,7 +81,7 @@ def _is_narrow(op: Operation) -> bool:
 
 
 def _adds_up(op: Operation) -> bool:
-    """Whether it is a reduction or a scan that adds floats."""
+    """Whether an op is a reduction or a scan that adds floats."""
     combining = tt.Combining.cast(op)
     if combining is None:
         return False
@@ -89,7 +89,7 @@ def _adds_up(op: Operation) -> bool:
 
 
 def fma_of(product: Operation) -> Operation | None:
-    """Return what adds a rounded product to one that is not rounded, as fma(a, b, c * d) does."""
+    """Return the fma whose addend is the rounded product, as in fma(a, b, c * d), or None."""
     value = product.result
     while list(value.uses.values()) == [1]:
         (user,) = value.uses
@@ -105,8 +105,8 @@ def _accumulates(addition: Operation, last: Operation) -> bool:
     """Whether a sum is added to again and again.
 
     Args:
-        addition: of what was there and a term.
-        last: what becomes of it in the round: itself, or its conversion.
+        addition: the addition of the old sum and a term.
+        last: the op that gives the iteration's sum: the addition, or a conversion of it.
     """
     if _chain_length(addition) >= _UNROLLED:
         return True
@@ -116,13 +116,13 @@ def _accumulates(addition: Operation, last: Operation) -> bool:
         found, is_scaled = _carried(value)
         if found is None or found.argument not in carried:
             continue
-        # A state that decays and gets a number is no sum, but one that is rescaled for a softmax.
+        # A state that decays and gets a number is no sum; a sum that is rescaled for a softmax is.
         return not is_scaled or _is_sum(term)
     return False
 
 
 def _carried(value: Value) -> tuple[IterArg | None, bool]:
-    """The carried value that a value is, converted or scaled, and whether it is scaled."""
+    """The iter arg that a value is, converted or scaled, or None; and whether it is scaled."""
     is_scaled = False
     while True:
         found = iter_arg(value)
@@ -147,7 +147,7 @@ def _is_sum(value: Value) -> bool:
 
 
 def _yielded_to(value: Value) -> frozenset[Value]:
-    """The arguments of the loop around it that a value is handed on to."""
+    """The arguments of the loop around it that a value is yielded to, converted or selected."""
     return frozenset(_handed_on(value))
 
 
@@ -164,7 +164,7 @@ def _handed_on(value: Value) -> Iterator[Value]:
 
 
 def _chain_length(op: Operation) -> int:
-    """Count the additions of the op's line that come one after the other up to it."""
+    """Count the chained additions at an op's line that end at it, up to `_UNROLLED`."""
     line, count, at = op.location.primary.line, 0, [op]
     while at and count < _UNROLLED:
         count += 1
@@ -184,7 +184,7 @@ def _without_casts(value: Value) -> Operation | None:
 
 
 def rounds_to_one_side(op: Operation) -> bool:
-    """Whether it makes whole numbers of floats by leaving out what is after the point."""
+    """Whether an op is a floor, a ceil or a cast to integers, and its operand is no `x ± 0.5`."""
     if not (math.Floor.matches(op) or math.Ceil.matches(op) or arith.FloatToInteger.matches(op)):
         return False
     (rounded,) = op.operands
@@ -194,7 +194,7 @@ def rounds_to_one_side(op: Operation) -> bool:
 
 
 def is_fixed(value: Value) -> bool:
-    """Whether a value is a constant or a number that the launch was given, in each element."""
+    """Whether a value is a constant or an argument of the kernel, or a rearrangement of one."""
     value = traced(value, names_of(tt.Rearrangement))
     if value.defining_op is not None:
         return arith.Constant.matches(value.defining_op)
@@ -202,12 +202,12 @@ def is_fixed(value: Value) -> bool:
 
 
 def may_cancel(op: Operation) -> bool:
-    """Whether it adds numbers of which the sum may be much smaller than they are."""
+    """Whether an op adds numbers whose sum may be much smaller than they are."""
     return op.name in _SUMS or DotLike.matches(op) or _adds_up(op) or math.Fma.matches(op)
 
 
-# Of instructions and functions that a GPU approximates, and that are computed to full precision
-# when they are interpreted: their largest relative errors there.
+# The largest relative errors on a GPU of instructions and functions that it approximates, and that
+# are computed to full precision when they are interpreted.
 # Sources: PTX ISA, "Floating Point Instructions"; CUDA C++ Programming Guide, "Intrinsic
 # Functions".
 _ULP = 2.0**-23
@@ -238,7 +238,7 @@ _APPROXIMATED = re.compile(r"\s*(\w+)\.approx(?:\.ftz)?\.f32\s+\$0\s*,\s*\$1\s*;
 
 
 def approximated(op: Operation) -> str | None:
-    """Return the instruction that inline assembly of fp32 consists of, if it approximates."""
+    """Return the only instruction of inline assembly of fp32 if it approximates, else None."""
     asm = tt.ElementwiseInlineAsm.cast(op)
     if asm is None or len(asm.results) != 1 or len(asm.sources) != 1:
         return None

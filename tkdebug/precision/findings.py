@@ -49,9 +49,9 @@ _REACHES_OUTPUT = CANCELS / 2
 _LEAST_FLOW = 0.5
 # A cancellation comes before what it lets grow.
 _FIRST = 1.0 + 1e-9
-# Whole numbers in place of others are a rounding where they change an output by no more.
+# Making numbers whole counts as rounding only if it changes an output by no more than this.
 _MOST_UNROUNDED = 0.1
-# Where a term is that much smaller than what it is added to, most of its digits go.
+# If a term is that much smaller than what it is added to, most of its digits are lost.
 _ABSORBED = 2.0**-8
 # Of at least so many roundings, the part that goes to one side where rounding is biased.
 _BIASED, _BIASED_OF = 0.9, 64
@@ -68,17 +68,17 @@ def kernel_numerics(
     notes: Sequence[str],
     seconds: float,
 ) -> KernelNumerics:
-    """Return what a launch's errors come to.
+    """Return the record of a launch's errors: its outputs, lines and findings.
 
     Args:
         kernel: its name.
         launch: its id.
         grid: programs along x, y, z.
         programs: how many ran, and how many there are.
-        errors: of its ops.
+        errors: the errors of its ops.
         written: the tensors that it wrote.
         notes: what was left out.
-        seconds: of processor time that it took.
+        seconds: the seconds of processor time that it took.
     """
     by_place = _by_place(errors.by_op)
     biased = _biased(errors)
@@ -143,7 +143,10 @@ class _Measure:
         return found
 
     def share(self, world: Any) -> float:
-        """Return the part of the error that a world makes, to first order."""
+        """Return the part of the error that a world makes, to first order.
+
+        If the output has infinities or NaNs, it is the part of these that the world has, too.
+        """
         if self.has_bad:
             return float((~self.worlds[world][self.bad].isfinite()).double().mean())
         whole = self._whole
@@ -236,7 +239,7 @@ def _findings(
 
 
 def _beyond(output: Output, measure: _Measure) -> Iterator[tuple[Finding, float]]:
-    """Yield what changes the output and is no error against fp64, with its size."""
+    """Yield findings about changes of the output that are no error against fp64, with sizes."""
     for world in measure.worlds:
         if isinstance(world, Known):
             size = _rms(measure.of(world))

@@ -67,8 +67,8 @@ def numerics(
         kernel: a pattern of names; None for all kernels.
         launches: how many of each kernel are looked at.
         whole: all programs of a launch, in place of some.
-        seconds: of processor time for each launch.
-        reference: of the kernel's parameters, by name: says what an output should be.
+        seconds: the seconds of processor time for each launch.
+        reference: a function of the kernel's parameters, by name, that says what outputs should be.
 
     Returns:
         The context manager, which has the `kernels` that were looked at, and `text()` and `json()`

@@ -52,7 +52,7 @@ SAMPLED, _FEWEST, _SAMPLED_BYTES = 8, 3, 3 << 18
 # Live bytes of programs that run at once, where not all do.
 _SMALL_BYTES = 4 << 20
 _EXACT_BYTES = 256 << 20
-# Lines of which it is measured what they would do in fp32.
+# The most lines for which the error with fp32 is measured, too.
 _MOST_TRIED = 6
 
 
@@ -63,7 +63,7 @@ class Looker:
         kernels: a pattern of the names of kernels; None for all.
         launches: how many of each kernel are looked at.
         whole: whether all programs of a launch are.
-        seconds: of processor time for each launch.
+        seconds: the seconds of processor time for each launch.
         reference: says what outputs should be; None for nothing.
 
     Attributes:
@@ -126,16 +126,16 @@ def look(
     seconds: float,
     answers: Answers | None = None,
 ) -> KernelNumerics:
-    """Run programs of a launch in fp64 beside themselves; return what that says.
+    """Run programs of a launch with every float also in fp64; return the measured errors.
 
     Args:
-        kernel: what is launched.
+        kernel: the kernel that is launched.
         grid: programs along x, y, z.
         values: one for each parameter of the kernel's function.
-        launch_id: of its record.
+        launch_id: the id of its record.
         whole: whether all programs run.
-        seconds: of processor time; programs that have not begun by then are left out.
-        answers: of a reference.
+        seconds: the seconds of processor time; programs that have not begun by then are left out.
+        answers: the answers of a reference; None without one.
     """
     module, total = kernel.module, math.prod(grid)
     begun = time.thread_time()
@@ -168,7 +168,7 @@ class _ExactValues(Observer):
 
     Attributes:
         found: by value, the tile of each time that it was computed.
-        is_whole: whether all found room.
+        is_whole: whether there was room for all tiles.
     """
 
     is_passive = True
@@ -181,7 +181,7 @@ class _ExactValues(Observer):
         self.is_whole = True
 
     def moments(self, op: Operation) -> Moments:
-        """After ops that give the values."""
+        """Ask for the moment after ops that give the values."""
         gives = any(value in self._wanted for value in op.results)
         return Moments.AFTER if gives else Moments.NEVER
 
@@ -213,7 +213,7 @@ def exact_values(
     program: int,
     seconds: float,
 ) -> dict[Value, list[Tensor]]:
-    """Return what floats of one program would be in fp64; {} where that is not known.
+    """Return the values of one program's floats in fp64, one tile for each time; {} if unknown.
 
     Args:
         module: Tile IR of the kernel.
@@ -221,7 +221,7 @@ def exact_values(
         values: as the interpreter takes them; what they hold is left as it is.
         grid: programs along x, y, z.
         program: linear number.
-        seconds: of processor time.
+        seconds: the seconds of processor time.
     """
     if _obstacle(module):
         return {}
@@ -241,7 +241,7 @@ def exact_values(
 
 
 def _obstacle(module: Module) -> str:
-    """Why a launch is not looked at, "" if it is."""
+    """Return the reason why launches of a kernel cannot be looked at, or "" if they can."""
     prepared = Prepared.of(module)
     if prepared.spin_loops:
         return "its programs wait for each other; it was not looked at"
@@ -265,9 +265,9 @@ class Written:
     """A tensor of floats that programs wrote, and what it would be on each side.
 
     Attributes:
-        name: of the parameter.
-        dtype: of its elements.
-        elements: those that were written.
+        name: the name of the parameter.
+        dtype: the dtype of its elements.
+        elements: the elements that were written.
         expected: what a reference says of these elements; None without one.
     """
 
@@ -278,7 +278,7 @@ class Written:
         self.expected: Tensor | None = None
 
     def compare(self, answers: Answers, others: int) -> None:
-        """Take what a reference says of it; `others` is how many outputs there are beside it."""
+        """Set `expected` by a reference, if its answer fits; `others` counts the other outputs."""
         buffer = self.elements.buffer
         answer = answers.fitting(self.name, buffer.tensor, others)
         if answer is not None:
@@ -316,7 +316,7 @@ class _Look:
             launch.plan, launch.fusion = beside.plan(launch.plan), Fusion()
             size = launch.size
             if len(programs) < launch.total:
-                # What ran when time is over is shown, so that little runs at once.
+                # Batches are small, as those that ended in time are shown.
                 size = max(1, _SMALL_BYTES // launch.prepared.bytes_per_program)
             for begin in range(0, len(programs), size):
                 if ran and budget.used() >= 1:
@@ -350,7 +350,7 @@ class _Look:
 
 
 def _narrow_places(module: Module) -> list[Place]:
-    """The lines that would compute otherwise in fp32."""
+    """The first lines that compute in less than fp32: in narrow floats, or dots in tf32."""
     found = dict.fromkeys(place_of(op) for op in module.walk() if _is_less_than_fp32(op))
     return list(found)[:_MOST_TRIED]
 
@@ -365,9 +365,10 @@ def _is_less_than_fp32(op: Operation) -> bool:
 
 
 def _on_copies(module: Module, values: Sequence[Any]) -> tuple[list[Any], frozenset[int] | None]:
-    """Return values with what the kernel writes in copies, and what it may read; None for any.
+    """Return values with copies of the allocations that the kernel writes, and those it may read.
 
-    Copies of what it does not read hold anything.
+    The latter are addresses, None for any. Copies of allocations that it does not read are
+    uninitialised.
     """
     prepared = Prepared.of(module)
     arguments = Arguments(module, values, prepared.names, prepared.written)

@@ -13,8 +13,8 @@ class Share:
     """The part of an output's error that a line explains, by one cause.
 
     Attributes:
-        share: of the whole error, to first order; all of an output's add up to about 1. One below 0
-            makes up for others'.
+        share: the part of the whole error, to first order; the shares of an output add up to about
+            1. A negative share compensates other ones.
         without: the relative error that the output would have without these errors.
     """
 
@@ -30,13 +30,13 @@ Verdict = Literal["agrees", "precision", "formula"]
 
 @dataclass(frozen=True, slots=True)
 class AgainstReference:
-    """An output against what a reference says.
+    """The comparison of an output with a reference.
 
     Attributes:
         verdict: `agrees`; `precision`, where fp64 does and the kernel does not; `formula`, where
             fp64 does not either.
         error: the kernel's relative error.
-        error_in_fp64: that of the kernel in fp64.
+        error_in_fp64: the relative error of the kernel in fp64.
     """
 
     verdict: Verdict
@@ -49,15 +49,15 @@ class Output:
     """A tensor that a launch wrote.
 
     Attributes:
-        name: of the parameter.
-        elements: those that were looked at.
+        name: the name of the parameter.
+        elements: the number of elements that were looked at.
         error: the root mean square of their relative errors.
         largest: the largest difference from fp64.
-        not_finite: elements that are infinite or NaN, where fp64 has numbers.
+        not_finite: the number of elements that are infinite or NaN, while fp64 has numbers.
         shares: the largest first.
         explained: the sum of all shares, `rest` among them.
         rest: the share of errors that are far smaller than others.
-        reference: what there is to say of it against a reference; None without one.
+        reference: the comparison with a reference; None without one.
     """
 
     name: str
@@ -77,11 +77,12 @@ class LineErrors:
 
     Attributes:
         text: the line itself.
-        local: the root mean square of the relative errors that its ops make; None if none
-            computes floats.
-        carried: the same of the errors that their operands bring.
-        amplified: the most by which a sum of it lets relative errors grow.
-        exponents: of the smallest and the largest number of its results that is not 0.
+        local: the root mean square of the relative errors that its ops make; 0 if none computes
+            floats.
+        carried: the same of the errors that their operands bring, for the op where it is largest.
+        amplified: the largest factor by which a sum of it lets relative errors grow.
+        exponents: of the smallest and the largest number of its results that is not 0; None if
+            there is none.
     """
 
     file: str
@@ -98,8 +99,8 @@ class Finding:
     """A line that an output's error comes from.
 
     Attributes:
-        as_fp32: the error that the output has where the line computes in fp32, measured; None if
-            it does, or would change nothing.
+        as_fp32: the measured error of the output if the line computes in fp32; None if it does
+            already, or that was not measured.
     """
 
     output: str
@@ -119,7 +120,7 @@ class KernelNumerics:
         programs: how many were looked at, of `total`.
         findings: the most important first.
         notes: what was left out, and why.
-        seconds: of processor time that it took.
+        seconds: the seconds of processor time that it took.
     """
 
     kernel: str

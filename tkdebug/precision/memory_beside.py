@@ -40,13 +40,13 @@ class Accesses(Observer):
         self._found: list[ObservedAccess] = []
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """After a store."""
+        """Note a store or an atomic."""
         self._found.append(access)
 
     atomic_done = written
 
     def take(self) -> Sequence[ObservedAccess]:
-        """Return the accesses since it was asked last."""
+        """Return the accesses since the last call, and forget them."""
         found, self._found = self._found, []
         return found
 
@@ -57,9 +57,9 @@ class WrittenElements:
 
     Attributes:
         buffer: the tensor.
-        places: of the elements, in the allocation.
+        places: the places of the elements in the allocation.
         actual: what the kernel stored, as fp64.
-        worlds: what it would have by world, None for fp64.
+        worlds: what it would have stored, by world; None is fp64.
     """
 
     buffer: Buffer
@@ -89,7 +89,7 @@ class MemoryBeside:
     """The memory that a launch writes, by world; None is fp64.
 
     Args:
-        accesses: what ops have just written.
+        accesses: gives the accesses of the op that has just run.
         read: the allocations that the kernel may read; None for any.
     """
 
@@ -99,7 +99,7 @@ class MemoryBeside:
         self._copies: dict[_Key, _Copies] = {}
         self._stored: dict[_Key, _Stored] = {}
         self._buffers: dict[tuple[int, Hashable | None], Buffer] = {}
-        self._kept: list[Buffer] = []  # so that their ids stay theirs
+        self._kept: list[Buffer] = []  # alive, so that no other buffer gets the id of one
 
     # What the kernel only stores to
 
@@ -137,7 +137,7 @@ class MemoryBeside:
         return buffer is not None and _key(buffer) in self._copies
 
     def begin(self, pointer: TileValue) -> bool:
-        """Copy the memory of a pointer in fp64, once; False where it is not known or no floats."""
+        """Copy a pointer's memory in fp64, once; return False if it is unknown or has no floats."""
         self._accesses.take()
         buffer = _buffer(pointer)
         if buffer is None or not _is_of_floats(buffer):
@@ -149,7 +149,7 @@ class MemoryBeside:
         return True
 
     def mark(self) -> None:
-        """Note which elements were just written of memory that has copies."""
+        """Note which elements of memory with copies were just written."""
         for access in self._accesses.take():
             copies = self._copies.get((access.buffer.storage_key, access.itemsize))
             if copies is None:
@@ -162,7 +162,7 @@ class MemoryBeside:
                 slab.view(copies.mask)[...] = True
 
     def worlds_at(self, pointer: TileValue, also: Iterable[Hashable] = ()) -> tuple[Hashable, ...]:
-        """Return the worlds in which memory differs from fp64, and those of what is stored."""
+        """Return the worlds that have a copy of a pointer's memory, and those of `also`."""
         known = (world for world in self._at(pointer).flats if world is not None)
         return tuple(dict.fromkeys((*known, *also)))
 
@@ -193,7 +193,7 @@ class MemoryBeside:
         self._flat(pointer, world).add_(part)
 
     def take_over(self, pointer: TileValue, before: Tensor) -> None:
-        """Let memory be the kernel's in all worlds where that has changed."""
+        """Copy the elements that the kernel has changed since `before` to fp64 and all worlds."""
         now = self.actual(pointer)
         changed = ~((now == before) | (now.isnan() & before.isnan()))
         for flat in self._at(pointer).flats.values():
@@ -207,7 +207,7 @@ class MemoryBeside:
     def begin_worlds(
         self, pointer: TileValue, worlds: Iterable[Hashable | None], before: Tensor
     ) -> None:
-        """Copy an allocation for worlds that are the kernel's so far.
+        """Copy an allocation for those worlds that begin with the kernel's values (`AsActual`).
 
         Args:
             pointer: into the allocation.
@@ -220,7 +220,7 @@ class MemoryBeside:
                 flats[world] = before.clone()
 
     def _flat(self, pointer: TileValue, world: Hashable | None) -> Tensor:
-        """An allocation in a world: fp64's, or the kernel's, until something makes it differ."""
+        """A world's copy of an allocation, first made from fp64's copy or the kernel's memory."""
         flats = self._at(pointer).flats
         if world not in flats:
             is_actual = isinstance(world, AsActual)
@@ -273,12 +273,12 @@ class _Picked:
     def __init__(self, run: Evaluator, touched: Touched) -> None:
         self._touched = touched
         size = math.prod(touched.shape)
-        # They are in order, so that all are the tile as it is.
+        # Touched elements are in order: if all are touched, they are the tile as it is.
         self._is_whole = touched.places.numel() == run.programs * size
         self._places = (touched.programs - run.first).mul_(size).add_(touched.lanes)
 
     def of(self, tile: Tensor) -> Tensor:
-        """Return those of a tile, in memory of their own."""
+        """Return the touched elements of a tile, in memory of their own."""
         touched = self._touched
         flat = tile.expand(tile.shape[0], *touched.shape).reshape(-1)
         if tile.shape[0] == 1:

@@ -35,8 +35,8 @@ from tkdebug.precision.error_causes import (
     may_cancel,
 )
 
-# Of the root mean square: elements below it count as that large. Where numbers cancel, all that a
-# tile has are small: a difference that is small by chance is none.
+# Parts of a tile's root mean square: smaller elements count as that large. The second is for
+# cancellation, which makes all of a tile's numbers small: a few that are small by chance are none.
 _FLOOR, _CANCELLED_FLOOR = 0.01, 0.1
 # How much larger the relative error of a sum has to be than that of its operands for it to count as
 # the difference of nearly equal numbers.
@@ -45,7 +45,7 @@ _TF32_BITS = -8192
 # Worlds that make less than this of a tile's error count together, where there are many of them.
 _NEGLIGIBLE, _FEW_WORLDS, _MANY_ELEMS = 1e-4, 4, 2048
 _SIGN_BIT = 20
-# Rounds of an op that are measured, each; of later ones every so many.
+# So many first runs of an op are all measured, and of later ones every so many.
 _ALL_MEASURED = 8
 _PACKAGE = str(Path(__file__).parents[1])
 
@@ -110,12 +110,12 @@ class OpError:
         times: how often it ran.
         elements: how many results were measured.
         local, carried: sums of squares of relative errors.
-        brought: the same of its operands' errors, where it adds up.
-        amplified: the most by which its operands' relative error grew.
+        brought: the same of its operands' errors, for ops that may cancel.
+        amplified: the largest factor by which its operands' relative error grew.
         low, high: exponents of the smallest and largest number that is not 0; None without one.
-        not_finite: results that are, where fp64 has a number.
+        not_finite: the number of infinite or NaN results where fp64 has a number.
         absorbs: the least ratio of the smaller term of an addition to the larger one.
-        downward, moved: of those that were rounded, how many toward 0, and how many there are.
+        downward, moved: the numbers of results that were rounded toward 0, and rounded at all.
     """
 
     times: int = 0
@@ -139,7 +139,7 @@ class OpError:
             self.high = high if self.high is None else max(self.high, high)
 
     def is_measured(self) -> bool:
-        """Whether the next results are to be measured: the first ones, and some of the others."""
+        """Count a run; return whether to measure its results: the first ones, and some others."""
         self.times += 1
         return self.times <= _ALL_MEASURED or self.times % _ALL_MEASURED == 0
 
@@ -185,7 +185,7 @@ class _Scale:
             self._rms = math.sqrt(float(self._size.square().mean()))
 
     def weights(self, least: float = _FLOOR) -> Tensor:
-        """Return what absolute errors are multiplied by to be relative."""
+        """Return the factors that make absolute errors relative."""
         found = self._known.get(least)
         if found is None:
             found = (
@@ -234,7 +234,7 @@ class OpSources:
 
     @classmethod
     def of(cls, module: Module) -> OpSources:
-        """Return those of a module, the same ones for all its launches."""
+        """Return the sources of a module's ops, the same object for all its launches."""
         return fact_of(module, cls, lambda _: cls())
 
 
@@ -243,8 +243,8 @@ class OpErrors:
     """The errors of all ops of a launch, by op.
 
     Attributes:
-        sources: of the kernel's ops.
-        tried: lines of which it is measured what they would do in fp32.
+        sources: the causes of the errors of the kernel's ops.
+        tried: the lines for which the error with fp32 is measured, too.
     """
 
     sources: OpSources = field(default_factory=OpSources)
@@ -267,10 +267,10 @@ class OpErrors:
             run: the programs.
             op: the op.
             twin: the op in fp64.
-            place: of the result.
-            sides: of its operands.
-            result: on all sides but for its own errors.
-            own: what fp64 makes of the operands that the op got.
+            place: the number of the result.
+            sides: its operands on all sides.
+            result: the result on all sides, without the op's own errors.
+            own: the result in fp64 on the operands that the op got.
         """
         type_ = op.results[place].type
         actual, exact = result.widened(run, type_), result.exact
@@ -290,7 +290,7 @@ class OpErrors:
             return
         worlds = dict(result.worlds)
         if known:
-            # To either side, as their signs are not known: by a bit of the number.
+            # The signs of these errors are not known: a bit of the number decides.
             sides_of_bits = ((own.view(torch.int64) >> _SIGN_BIT) & 1) * 2 - 1
             worlds[Known(self.source(op)[0])] = exact + known * own * sides_of_bits
         if is_measured:
@@ -366,12 +366,12 @@ class OpErrors:
     def of_memory(
         self, op: Operation, own: Tensor, known: Iterable[Hashable]
     ) -> dict[World, Tensor]:
-        """Return what an atomic adds to memory in worlds, beside what it should.
+        """Return the errors that an atomic adds to memory, by world.
 
         Args:
             op: the atomic.
             own: the errors that it makes.
-            known: the worlds in which memory, or what is added, has other numbers.
+            known: the worlds in which memory, or the added number, differs.
         """
         own = torch.nan_to_num(own)
         if not bool(own.any()):
@@ -416,7 +416,7 @@ class OpErrors:
         own: Tensor,
         local: Tensor,
     ) -> list[tuple[World, Tensor]]:
-        """The op's own errors, apart by cause."""
+        """The op's own errors, split by cause, each with its world."""
         line, cause = self.source(op)
         found: list[tuple[World, Tensor]] = []
         limits = _limits(str(ir.element_of(op.results[0].type)))
@@ -441,12 +441,12 @@ class OpErrors:
 
 
 def _keeps_zeros(span: _Span, actual: Tensor, own: Tensor) -> bool:
-    """Whether what is 0 would be in fp64, too."""
+    """Whether results that are 0 are 0 in fp64, too."""
     return not span.has_zero or not bool(((actual == 0) & (own != 0)).any())
 
 
 def _merge_small(worlds: dict[Hashable, Tensor], actual: Tensor, exact: Tensor) -> None:
-    """Put worlds that make next to nothing of a tile's error into one."""
+    """Merge worlds with a negligible part of a tile's error into `REST`."""
     norm = torch.linalg.vector_norm
     least = _NEGLIGIBLE * float(norm(actual - exact))
     if not math.isfinite(least) or not least:
@@ -467,7 +467,7 @@ def _note_terms(noted: OpError, a: Tensor, b: Tensor) -> None:
 
 
 def place_of(op: Operation) -> Place:
-    """Return the line of an op: where it is in a function of tkdebug's, the line that calls it."""
+    """Return the line of an op; for an op in a function of tkdebug, the line that calls that."""
     frames = op.location.frames
     for frame in reversed(frames):
         if not frame.file.startswith(_PACKAGE):
@@ -481,7 +481,7 @@ def relative_error(error: Tensor, exact: Tensor) -> float:
 
 
 def weights(exact: Tensor) -> Tensor:
-    """Return what absolute errors are multiplied by to be relative."""
+    """Return the factors that make absolute errors relative to the exact numbers."""
     return _Scale(exact).weights()
 
 
@@ -496,7 +496,7 @@ def _difference(a: Tensor, b: Tensor) -> Tensor:
 
 @cache
 def _limits(element: str) -> tuple[float, float] | None:
-    """The largest number of a type, and the smallest that has all its digits."""
+    """The largest number of a type and its smallest normal one; None for f64."""
     if element == "f64":
         return None
     if element == "f8E4M3B11FNUZ":
@@ -508,7 +508,7 @@ def _limits(element: str) -> tuple[float, float] | None:
 def _tf32_error(
     run: Evaluator, op: Operation, twin: Operation, sides: Sequence[SideBySide], own: Tensor
 ) -> Tensor | None:
-    """Return what a dot loses as tensor cores read the upper bits of its factors; None for 0."""
+    """Return the error of a dot whose factors are cut to tf32, or None if they are not cut."""
     dot = tt.Dot.cast(op)
     if dot is None or run.strict_ieee or ir.element_of(dot.a.type) != ir.F32:
         return None

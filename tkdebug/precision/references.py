@@ -19,7 +19,7 @@ Reference = Callable[..., Any]
 
 
 class UnfitReferenceError(UsageError):
-    """A reference says nothing that an output could be compared with."""
+    """A reference that cannot be called, fails, is not repeatable, or gives no tensors."""
 
 
 def reference_by_name(text: str, folder: Path | None = None) -> Reference:
@@ -69,7 +69,7 @@ class Answers:
 
     @classmethod
     def of(cls, reference: Reference, given: Mapping[str, Any]) -> Answers:
-        """Call a reference, twice: what it says has to be the same.
+        """Return the answers of a reference, which is called twice: it has to be repeatable.
 
         Args:
             reference: its parameters are some of the kernel's, and it gives a tensor, or a mapping
@@ -88,10 +88,10 @@ class Answers:
         return cls(reference, first)
 
     def fitting(self, name: str, output: Tensor, others: int) -> Tensor | None:
-        """Return what the reference says of an output; None if it says nothing that fits.
+        """Return the reference's tensor for an output; None if there is none that fits.
 
         Args:
-            name: of the output's parameter.
+            name: the name of the output's parameter.
             output: the tensor, in host memory where the stand-in calls it CUDA.
             others: how many outputs there are beside it.
         """
@@ -110,12 +110,12 @@ class Answers:
 
 
 def applied(reference: Reference, given: Mapping[str, Any], name: str) -> Tensor:
-    """Return what a reference says of an output, computed of the very arguments.
+    """Return a reference's tensor for an output, computed from the arguments, not from copies.
 
     Args:
         reference: one that fits.
         given: the launch's arguments by name.
-        name: of the output's parameter.
+        name: the name of the output's parameter.
     """
     answers = _called(reference, given, copies=False)
     return answers[name] if name in answers else answers[""]

@@ -21,7 +21,7 @@ _VERDICTS: Mapping[Verdict, str] = {
 
 
 def numerics_json(kernels: Sequence[KernelNumerics]) -> str:
-    """Return a document of its own."""
+    """Return what was measured of some launches as a JSON document."""
     data = {
         "schema": SCHEMA,
         "lines": [_finding_data(kernel, finding) for kernel, finding in _worst(kernels)],

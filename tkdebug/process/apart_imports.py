@@ -10,8 +10,8 @@ import _thread
 import importlib
 import sys
 
-# The wait of a handler that came into an ordinary import of the module never ends: the thread waits
-# for that import. The handler then finds what an ordinary import of its own would have found.
+# The wait is bounded: if a handler interrupts an ordinary import of the module, the thread waits
+# for that import. After the wait the handler finds the module as an ordinary import would find it.
 LONGEST_WAIT_S = 5.0
 
 
@@ -36,7 +36,7 @@ def import_apart(*names: str) -> None:
             done.release()
 
     try:
-        # Not `Thread.start`, which waits, and a handler may come in and wait for it.
+        # Not `Thread.start`, which waits for the thread: a handler may interrupt it and wait, too.
         _thread.start_new_thread(run, ())
     except RuntimeError:  # no more threads
         return

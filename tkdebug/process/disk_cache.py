@@ -35,13 +35,13 @@ _ROOT = 0
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 SUFFIX = ".tkc"
 _STORES_BETWEEN_TRIMS = 64
-# To look at 16,000 files takes 0.2 s.
+# The time between trims: looking at 16,000 files takes 0.2 s.
 _BETWEEN_TRIMS_S = 600.0
 _NEW = ".new-"
-# A file that is written takes far less; its process was killed.
+# The age of a half-written file whose process was killed: writing one takes far less.
 _ABANDONED_S = 3600.0
 _TRIM_TO = 0.8
-# The stores of this process, counted: it trims at the first, and now and then.
+# Counts the stores of this process: it trims at the first one, and now and then.
 _STORES = count()
 
 
@@ -68,7 +68,7 @@ def user_cache() -> Path:
 
 
 class NotPrivateError(Exception):
-    """Somebody else could have written it.
+    """A file or folder that another user could have written.
 
     Args:
         path: the folder or file.

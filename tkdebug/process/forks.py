@@ -20,7 +20,7 @@ from weakref import WeakMethod, WeakSet
 
 # Modules that launches import at first use.
 _IMPORTED_LATE = ("tkdebug", "llvmlite", "numpy", "torch")
-# An import may wait for what the forking thread holds.
+# An import may wait for a lock that the forking thread holds.
 _LONGEST_WAIT_S = 5.0
 
 
@@ -40,7 +40,7 @@ def renew_after_forks(owner: OwnsLocks) -> None:
 
 
 def follow_forks(**methods: Callable[[], None]) -> None:
-    """Call bound methods around forks while their owners live; `os.register_at_fork` names when."""
+    """Call bound methods around forks while their owners live; keywords of `register_at_fork`."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**{when: _while_alive(method) for when, method in methods.items()})
 

@@ -186,7 +186,7 @@ def _stdin_texts() -> Iterator[str]:
 
 @lru_cache(maxsize=4)
 def _codes_in(text: str, file: str) -> frozenset[CodeType]:
-    """All codes of the functions and classes in `text`."""
+    """Return the code objects of all functions and classes in `text`."""
     try:
         pending = [compile(text, file, "exec", dont_inherit=True)]
     except (SyntaxError, ValueError):
@@ -227,7 +227,7 @@ def write_whole(path: Path, pieces: Iterable[str]) -> None:
 
 
 def _must_stay(path: Path) -> bool:
-    """Whether another file must not replace the one that is there."""
+    """Whether `path` must be written in place: a link, not a file, or in a read-only folder."""
     if path.is_symlink():
         return True
     return path.exists() and not (path.is_file() and os.access(path.parent, os.W_OK))

@@ -70,11 +70,11 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def _locked(path: Path) -> int | None:
-    """Lock a new file that marks the folder as this process's; return its descriptor."""
+    """Lock a new file that marks a folder as this process's; return its descriptor, or None."""
     if fcntl is None:
         return None
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    # Who clears holds the lock for a moment, and deletes nothing while the file is empty.
+    # A process that clears folders holds the lock for a moment; it spares an empty file's folder.
     fcntl.flock(handle, fcntl.LOCK_SH)
     os.write(handle, str(os.getpid()).encode())
     return handle

@@ -10,7 +10,7 @@ from types import FrameType, TracebackType
 from tkdebug.errors import CompileError, TkError
 from tkdebug.terminal.text import visible
 
-# Covers `sys.stdout.write`: what it raises is the stream's doing.
+# The function that covers `sys.stdout.write`: its exceptions are those of the stream.
 _TRANSPARENT = (os.path.join("instrument", "recorder.py"), "write_and_record")
 # The package, with a separator at the end. It is not imported for that: it names all modules.
 OWN_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")

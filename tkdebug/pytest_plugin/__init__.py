@@ -160,7 +160,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str | None:
-    """Return a line on the checks that interpreted kernels do not get."""
+    """Return a line on the checks that interpreted kernels do not get, or None."""
     missing = not_looked_for(checks_in_force())
     if not missing or KNOBS.mode == "native":
         return None

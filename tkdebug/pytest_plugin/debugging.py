@@ -64,7 +64,7 @@ class SuspendingFront:
 
 
 def stop_at_faults(config: pytest.Config) -> Callable[[], None]:
-    """Open the console at each fault of a kernel, and at `breakpoint()`; return how to stop."""
+    """Open the console at each fault of a kernel, and at `breakpoint()`; return what undoes it."""
     capture: Any = config.pluginmanager.getplugin("capturemanager")
     console = terminal_console()
     console.write = print  # stdout as it is at the stop

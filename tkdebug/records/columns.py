@@ -36,8 +36,8 @@ class Column:
 
     Attributes:
         sql_type: the type that the table declares; "" keeps both numbers and texts unchanged.
-        encode: from the field to SQLite's value; None if it takes it unchanged.
-        decode: from SQLite's value to the field.
+        encode: the function from the field to SQLite's value; None if SQLite takes it unchanged.
+        decode: the function from SQLite's value to the field.
         kept: types of values that `decode` returns unchanged.
         is_repeated: whether many rows hold the same value.
     """
@@ -51,7 +51,7 @@ class Column:
 
     @property
     def is_text(self) -> bool:
-        """Whether it may hold much."""
+        """Whether its SQL type is TEXT, so that its values may be long."""
         return self.sql_type == "TEXT"
 
     def decoded(self, values: Sequence[object]) -> Iterable[object]:
@@ -81,7 +81,7 @@ def hints_of(kind: type) -> Mapping[str, object]:
 
 
 def unmarked(hint: object) -> object:
-    """A type without its marks."""
+    """Return a type without the marks of `Annotated`."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
@@ -95,12 +95,12 @@ def encode_text(value: object) -> object:
 
 
 def storable_ns(time_ns: int | None) -> int | float | None:
-    """A time as SQLite takes it: from the year 2262 on its 64 bits do not hold nanoseconds."""
+    """Return a time (or None) for SQLite: from 2262 on a float, as its 64 bits are exceeded."""
     return time_ns if time_ns is None or time_ns <= _LAST_NS else float(time_ns)
 
 
 def decode_integer(value: object) -> int:
-    """`value` as an int; one beyond SQLite's 64 bits lies there as text, a time as a float."""
+    """Return SQLite's value as an int; beyond 64 bits it is stored as text, a time as a float."""
     if isinstance(value, str) and _DIGITS.fullmatch(value):
         return int(value)
     if isinstance(value, float) and value.is_integer():
@@ -111,14 +111,14 @@ def decode_integer(value: object) -> int:
 
 
 def decode_text(value: object) -> str:
-    """`value` as a str."""
+    """Return `value`, which has to be a str; raise ValueError if it is not."""
     if not isinstance(value, str):
         raise ValueError(f"got {value!r:.80}, expected text")
     return value
 
 
 def decode_json(value: object) -> object:
-    """Return the value of the JSON text `value`, without lone surrogates, which no stream takes."""
+    """Parse JSON text, lone surrogates escaped; raise ValueError for anything else."""
     text = decode_text(value)
     try:
         parsed = json.loads(text)
@@ -145,7 +145,7 @@ def _column(name: str, hint: object) -> Column:
 
 
 def _taken_apart(hint: object) -> tuple[object, tuple[object, ...], bool]:
-    """A type without its marks and its None, the marks, and whether it may be None."""
+    """Return a type without `Annotated` and None, its marks, and whether None is allowed."""
     marks: tuple[object, ...] = ()
     if get_origin(hint) is Annotated:
         hint, *rest = get_args(hint)
@@ -377,7 +377,7 @@ def _sequence(value: object) -> Sequence[object]:
 
 
 def _mapping(value: object) -> Mapping[object, object]:
-    # The second question is the slow one.
+    # `dict` is tested first, as the test for `Mapping` is slow.
     if not isinstance(value, dict) and not isinstance(value, Mapping):
         raise TypeError(f"got {value!r:.80}, expected a mapping")
     return value

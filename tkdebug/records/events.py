@@ -56,7 +56,7 @@ FaultKind = Literal[
     "triton-refuses",
     "triton-accepts",
 ]
-# With these the launch itself fails, so ignoring them is of no use.
+# The launch itself fails with these kinds, so ignoring them would not help.
 ENDING_KINDS: frozenset[FaultKind] = frozenset(
     {
         "misaligned",
@@ -73,7 +73,7 @@ ENDING_KINDS: frozenset[FaultKind] = frozenset(
 IGNORABLE_KINDS: tuple[FaultKind, ...] = tuple(
     kind for kind in get_args(FaultKind) if kind not in ENDING_KINDS
 )
-# Whether a fault counts: not where a comment in the source ignores it, or the baseline has it.
+# Open faults count; ignored ones have a comment in the source, known ones are in the baseline.
 FaultState = Literal["open", "ignored", "known"]
 Mode = Literal["interpret", "native"]
 Verdict = Literal["fixes", "precision", "undecided"]
@@ -117,7 +117,7 @@ class LaunchRecord:
     mode: Mode
     options: Mapping[str, object]
     kernel_hash: str
-    # As most launches have them, so that making a record does not set them.
+    # Defaults that fit most launches, so that making a record need not set these fields.
     duration_ns: int | None = None
     stream: int = 0
     error: str | None = None
@@ -268,7 +268,7 @@ class CompilerPass:
 
     Attributes:
         before: name of the stage before it; "" for the front end.
-        after: name of the stage after it; that before it where it changed nothing.
+        after: name of the stage after it; the same as `before` if the pass changed nothing.
         time_ns: the time of the pass alone.
         rewrites: its rewrites in order.
         op_ids: the ids of the ops after it, in program order; None if nothing changed.
@@ -294,9 +294,9 @@ class KernelCompiled:
     outermost first, so that a viewer can highlight both sides without the compiler. `passes` are in
     the order in which they ran. A kernel that failed to compile has an `error` and its results
     until then. `op_ids` gives the id of the op printed on a stage's text line. `line_table` makes
-    the data of a native kernel's `linemap.LineTable`, in some milliseconds: its machine code is
-    read by nvdisasm when the data is (`linemap.line_table_data.from_data`). `image` gives a native
-    kernel's object file.
+    the data of a native kernel's `linemap.line_table.LineTable`, in some milliseconds: its machine
+    code is read by nvdisasm when the data is (`linemap.line_table_data.from_data`). `image` gives a
+    native kernel's object file.
     """
 
     hash: str
@@ -373,7 +373,7 @@ class LineLoss:
 
     Attributes:
         share: its share of the sum of all lines' losses, each measured alone, 0 to 1.
-        value: the element that is wrong most, where only this line rounds.
+        value: the value of the element that is wrong most, if only this line rounds.
         cause: the cause of the line's errors, as `tkdebug numerics` has it; "" if it is not known.
     """
 
@@ -393,10 +393,10 @@ class Cause:
             "precision": in fp64 it does; "undecided": no edit that was tried does.
         edits: the simplest first.
         losses: for "precision", the lines that lose most, first.
-        got: the element that is wrong most.
-        expected: the expected value.
-        stored: (file, line) of the store that wrote it.
-        tried: the number of edits that were tried.
+        got: the value of the element that is wrong most.
+        expected: the expected value of that element.
+        stored: (file, line) of the store that wrote the wrong element; None if unknown.
+        tried: the number of edits of the kernel that were tried.
         why: for "undecided", the reason in words.
         lacks_inputs: whether it was not looked for, as the launch's inputs are gone.
         picture: where the tensor is wrong, a line for some rows: "#" wrong, "." right, "+" both.
@@ -423,7 +423,7 @@ class LoopRound:
     Attributes:
         name: the name of the loop's variable, "" if it has none.
         value: the value of that variable.
-        number: the number of the round, from 0.
+        number: the number of the iteration, from 0.
         line: the line of the loop.
     """
 
@@ -437,11 +437,12 @@ class LoopRound:
 class FaultExtent:
     """The bad elements of an access: in the tensor, in the tile, in the grid.
 
-    The tile, its boxes and rounds are of the first offender; the rest is of the launch.
+    The tile, its boxes and the loops' iterations are of the first offender; the rest is of the
+    launch.
 
     Attributes:
         shape: the shape of the tensor as passed.
-        strides: in elements.
+        strides: the strides of the tensor, in elements.
         element_type: the element type, such as "float16".
         first_elem: the index of the tensor's first element in its allocation.
         allocation_elems: the elements of its allocation.
@@ -455,9 +456,9 @@ class FaultExtent:
         bad_elems: the number of bad elements of the tile.
         programs: runs of programs, x fastest: (first, how many, bad elements of each).
         bad_programs: programs that have bad elements, also those for which there are no runs.
-        rounds: the rounds of the loops around it, outermost first.
-        mask: its text, None without one.
-        mask_axes: axes of the tile along which the mask is not the same.
+        rounds: the iterations of the loops around the access, outermost first.
+        mask: the text of the access's mask, None without one.
+        mask_axes: axes of the tile along which the mask varies.
     """
 
     shape: tuple[int, ...]
@@ -491,7 +492,7 @@ class Fault:
         launch_id: the launch's number in its process; 0 for compile errors.
         column: 1-based, 0 when unknown.
         op_id: the Tile IR op; None for compile errors.
-        program_id: (x, y, z) of the first offender.
+        program_id: (x, y, z) of the first offender's program; None if it has none.
         lane: position in the tile of the first offender, () for scalars.
         tensor: argument name, None when the pointer belongs to no argument.
         index: element offset of the first bad access from the tensor's first element.
@@ -499,7 +500,7 @@ class Fault:
         count: bad accesses of this (kind, op, tensor) in this launch.
         state: "ignored" by a comment in the source, "known" by the baseline, else "open".
         cause: the cause of a "mismatch", as far as it is known.
-        extent: the bad elements, if the access was checked element by element.
+        extent: the bad elements; None if the access was not checked element by element.
     """
 
     kind: Annotated[FaultKind, OPEN]
@@ -533,12 +534,12 @@ class Fault:
 
     @property
     def file(self) -> str | None:
-        """File of the faulting line."""
+        """File of the faulting line, None without a call chain."""
         return self.frames[-1].file if self.frames else None
 
     @property
     def line(self) -> int | None:
-        """Faulting line, 1-based."""
+        """Faulting line, 1-based, None without a call chain."""
         return self.frames[-1].line if self.frames else None
 
 

@@ -47,8 +47,8 @@ class NoteParts(NamedTuple):
         pack: packs the fields of a slot.
         put: takes the packed fields.
         here: has the calling thread's native id.
-        flags: a byte, of launches that are made now.
-        scopes_now: gives the number of the scopes, if there are some.
+        flags: one byte, the flags that launches get from now on.
+        scopes_now: gives the number of the scopes in force, if there are some.
         odd: called with a launch that no slot can hold.
     """
 
@@ -124,9 +124,9 @@ class LentBuffer(NamedTuple):
     size_bytes: int
 
 
-# What `ActivityBuffers.calls` packs of each call, with numpy's names of types: when it returned, in
-# ns since 1970, its thread's native id, its number, and 1 where its kernel did not run but became a
-# node of a CUDA graph.
+# The fields that `ActivityBuffers.calls` packs for each call, with numpy's names of types: when it
+# returned, in ns since 1970, its thread's native id, its number, and 1 if its kernel did not run
+# but became a node of a CUDA graph.
 CALL_FIELDS = (
     ("time_ns", "<i8"),
     ("thread", "<u4"),
@@ -225,7 +225,7 @@ class LaunchDebugger(Protocol):
             kernel: the runtime's interpreted kernel.
             grid: programs along x, y, z.
             values: one for each parameter of the kernel's function.
-            record: the record of the launch, if it is recorded.
+            record: the record of the launch; None if it is not recorded.
         """
         ...
 
@@ -234,7 +234,7 @@ class LaunchFollower(Protocol):
     """A hook that follows interpreted launches and needs no records of them."""
 
     def begins(self, values: tuple[object, ...]) -> object:
-        """Hear that a launch begins, with a value for each parameter; return `ended`'s argument."""
+        """Note a launch's begin, with a value for each parameter; return `ended`'s `before`."""
         ...
 
     def ended(
@@ -250,7 +250,7 @@ class LaunchFollower(Protocol):
         Args:
             kernel: the runtime's interpreted kernel.
             grid: programs along x, y, z.
-            values: as for `begins`.
+            values: a value for each parameter, as for `begins`.
             launch_id: the id of its record, 0 without one.
             before: the result of `begins`.
         """
@@ -282,11 +282,11 @@ class HookChain:
         # By id; kept, so that no other callback gets the id of one that is gone.
         self._reported: dict[int, Callable[..., None]] = {}
         self._teller: FaultPrinter | None = None
-        # Who takes over the launches of interpreted kernels.
+        # Takes over the launches of interpreted kernels.
         self.debugger: LaunchDebugger | None = None
-        # Who remembers interpreted launches.
+        # Remembers interpreted launches.
         self.follower: LaunchFollower | None = None
-        # Makes the debugger of a kernel that calls `breakpoint()`; None without a front to ask.
+        # Makes the debugger of a kernel that calls `breakpoint()`; None without a front end for it.
         self.break_into: Callable[[], LaunchDebugger | None] | None = None
         self.renew_locks()
         renew_after_forks(self)
@@ -296,7 +296,7 @@ class HookChain:
         self._lock = threading.Lock()
         # Held while hooks hear that CUDA is in use. Reentrant: a hook may launch a kernel then.
         self._starting = threading.RLock()
-        # CUDA is the parent's.
+        # After a fork CUDA belongs to the parent, so it is not in use here.
         self._make_buffers = None
 
     def add(self, hook: Hook) -> None:
@@ -316,7 +316,7 @@ class HookChain:
 
     @contextmanager
     def alone(self, hook: Hook) -> Iterator[None]:
-        """Have one hook in place of all others, in a `with` block."""
+        """Replace all hooks by `hook` for the length of a `with` block."""
         with self._lock:
             before = self._hooks
             self._set((hook,))
@@ -327,7 +327,7 @@ class HookChain:
                 self._set(before)
 
     def time_natively(self, hook: Hook, is_timed: bool) -> None:
-        """Whether a hook that is `timed` has launches measured from now on: it may have a way."""
+        """Set whether native launches are timed for a `timed` hook: it may time them by itself."""
         with self._lock:
             self._untimed = tuple(h for h in self._untimed if h is not hook)
             if not is_timed:
@@ -335,7 +335,7 @@ class HookChain:
             self._set(self._hooks)
 
     def pack_natively(self, hook: Hook, packer: LaunchPacker | None) -> None:
-        """Give native launches to `packer` from now on, where `hook` alone asks for them."""
+        """Give native launches to `packer` in place of `hook`, if no other hook wants them."""
         with self._lock:
             self._packers = tuple(pair for pair in self._packers if pair[0] is not hook)
             if packer is not None:
@@ -380,7 +380,7 @@ class HookChain:
             self.recorders_version += 1
 
     def enter(self, kernel: object, record: LaunchRecord) -> LaunchHooks | None:
-        """Call the enter hooks; return what `exit` must be given back."""
+        """Call the enter hooks; return the hooks to pass to `exit`, None if there are none."""
         hooks = self.launch
         if hooks is not None:
             for hook in hooks.enters:
@@ -443,11 +443,11 @@ class HookChain:
                 self._guarded(hook.record, event)
 
     def wants_progress(self) -> bool:
-        """Whether anybody asked for progress."""
+        """Whether any hook asks for progress."""
         return any(hook.progress is not None for hook in self._hooks)
 
     def wants_compiled(self) -> bool:
-        """Whether anybody asked for compiled kernels (printing IR is not free)."""
+        """Whether any hook asks for compiled kernels (printing IR is not free)."""
         return any(hook.compiled is not None for hook in self._hooks)
 
     def _guarded(self, callback: Callable[..., None], *arguments: object) -> None:

@@ -86,10 +86,10 @@ class Seen(NamedTuple):
     """The finding at a site so far.
 
     Attributes:
-        launch: its id.
+        launch: the id of the launch.
         number: the number of the checked build.
-        site: its number.
-        bad: elements, or more.
+        site: the number of the site in its build.
+        bad: the number of bad elements, or more.
         program: the number of the example's program, None if it is not known yet.
     """
 

@@ -28,13 +28,13 @@ class ScopeWatcher(Protocol):
     """A listener that is notified of scopes."""
 
     def entered(self, scope: Scope, metrics: Metrics) -> None:
-        """Hear that `scope` was entered, with the script's metrics of it; may refuse by raising."""
+        """Note that `scope` was entered, with the script's metrics of it; may refuse by raising."""
 
     def measured(self, scope: Scope, metrics: Metrics) -> None:
-        """Hear that the script measured `metrics` of `scope`, which it entered before."""
+        """Note that the script measured `metrics` of `scope`, which it entered before."""
 
     def exited(self, scope: Scope) -> None:
-        """Hear that `scope` was left."""
+        """Note that `scope` was left."""
 
 
 class Scope:
@@ -60,7 +60,7 @@ class Scope:
         self.id = next(_IDS)
         self.name = name
         self.parent = parent
-        # What was in force in this very context, which may differ from `parent` (see `current`).
+        # The scope in force in this very context, which may differ from `parent` (see `current`).
         self.before = before
         self.watchers = watchers
         self.start_ns = time.time_ns()
@@ -75,7 +75,7 @@ class Scope:
 
 
 class _Unset:
-    """The mark of a context in which no scope was entered."""
+    """The value of the current scope in a context that has entered none."""
 
 
 _IDS = itertools.count(1)
@@ -177,7 +177,7 @@ class Scopes:
         return tuple(left.name for left in inner)
 
     def current(self) -> Scope | None:
-        """The innermost scope in force in this thread and context."""
+        """The innermost scope in force in this thread and context, or None."""
         scope = _CURRENT.get()
         return self._main if isinstance(scope, _Unset) else scope
 
@@ -190,7 +190,7 @@ class Scopes:
         """Return the names of the scopes in force, outermost first, then the state if there is one.
 
         Args:
-            watcher: leave out the scopes it was not notified of.
+            watcher: a watcher; scopes that it was not notified of are left out. None for all.
         """
         scope, state = self.current(), _STATE.get()
         if scope is None:

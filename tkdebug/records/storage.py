@@ -61,7 +61,7 @@ def stored(
     indices: tuple[str, ...] = (),
     stamped: bool = True,
 ) -> Callable[[type[_T]], type[_T]]:
-    """A decorator above `@dataclass(frozen=True)`: its records have a table in the session.
+    """Return a decorator of frozen dataclasses whose records have a table in the session.
 
     Those that are `stamped` are put there by `HOOKS.record` and read by `Session.records`.
     """

@@ -27,7 +27,7 @@ _KEYWORDS = {"torch", "triton", "tl", "saved", "expected"}
 
 @dataclass(slots=True)
 class _Tensors:
-    """Allocations and views of a script, found by where the caught launches have them."""
+    """Allocations and views of a script, looked up by their addresses in the caught launches."""
 
     memories: dict[str, Memory] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class _Tensors:
     _by_address: dict[tuple[int, torch.dtype], str] = field(default_factory=dict)
 
     def name(self, wanted: str) -> str:
-        """Return a name that nothing else has."""
+        """Return a free name like the wanted one, which is taken from then on."""
         base = re.sub(r"(_ptr|_ptrs|_pointer)$", "", wanted.lower()) or "x"
         name, number = base, 2
         while name in self.taken or name in _KEYWORDS:
@@ -44,11 +44,11 @@ class _Tensors:
         return name
 
     def known(self, tensor: Tensor) -> str | None:
-        """Return the memory of a tensor, None if no launch has it."""
+        """Return the name of a tensor's allocation, None if no launch has it."""
         return self._by_address.get((tensor.untyped_storage().data_ptr(), tensor.dtype))
 
     def add(self, tensor: Tensor, wanted: str) -> str:
-        """Return the name of the view that a tensor is."""
+        """Return the name of a tensor's view; a new one is added, with its allocation."""
         with torch.no_grad():
             tensor = host_view(tensor.detach()).cpu()
             memory = self.known(tensor)
@@ -171,7 +171,7 @@ def saved_check(
     view: str,
     tolerances: str,
 ) -> Script:
-    """Return the script with a comparison of the most wrong element with a number."""
+    """Return the script with a check that compares the most wrong element with a number."""
     comparison = compared.comparison
     expected = comparison.value(comparison.expected)
     dtype = compared.written.dtype

@@ -52,7 +52,7 @@ class Made:
     Attributes:
         function: the jit function.
         values: one for each parameter; their tensors as they were before the launch.
-        options: of the launch, those that differ from the usual ones.
+        options: the launch's options that differ from the usual ones.
     """
 
     function: Any
@@ -62,7 +62,7 @@ class Made:
 
     @staticmethod
     def of(kept: KeptLaunch) -> Made:
-        """Return what a kept launch is."""
+        """Return a kept launch as one to be written."""
         return Made(kept.src.fn, kept.grid, kept.values, other_options(kept.src.options.as_dict()))
 
 
@@ -73,7 +73,8 @@ class Compared:
     Attributes:
         written: the tensor that a launch wrote, in the memory of the caught launch.
         reference: the text of the expected tensor, in the script's names; "" if it is not known.
-        names: what it reads: tensors in the memory of the caught launch, numbers, modules.
+        names: the values that `reference` reads, by name: tensors in the memory of the caught
+            launch, numbers, modules, functions.
         stored: the place of the store of the most wrong element, as a frame; None if not known.
     """
 
@@ -133,7 +134,11 @@ class Catcher:
     def launch(
         self, kernel: object, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None
     ) -> bool:
-        """Keep the launch that is about to run; it is not run here."""
+        """Keep a copy of the launch that is about to run; return False, as it is not run here.
+
+        Raises:
+            EnoughError: the fault was caught already.
+        """
         if self.caught is not None:
             raise EnoughError
         keeper = LaunchKeeper(None, _MOST_BYTES)
@@ -239,7 +244,7 @@ def _compiled(frame: FrameType | None) -> Made:
 
 
 def _chain(launched: Launched, launches: RememberedLaunches) -> list[Launched]:
-    """Return a launch after those that wrote its inputs."""
+    """Return the launches that wrote a launch's inputs, in order, and then the launch."""
     chain = [launched]
     while len(chain) < _MOST_LAUNCHES:
         before = _writer_before(chain, launches)
@@ -299,7 +304,7 @@ def _on(value: Any, memory: dict[int, Tensor]) -> Any:
 
 
 def _frame_of(frames: Sequence[Frame]) -> FrameType | None:
-    """Return the frame of a comparison, which is under way."""
+    """Return the frame of the running comparison, or None if it is not on the stack."""
     frame: FrameType | None = sys._getframe()  # noqa: SLF001
     last = frames[-1] if frames else None
     while frame is not None and last is not None:
@@ -310,7 +315,10 @@ def _frame_of(frames: Sequence[Frame]) -> FrameType | None:
 
 
 def _reference(frame: FrameType) -> tuple[str, dict[str, Any]]:
-    """Return the expression of the expected tensor, and the values of the names that it reads."""
+    """Return the expression of the expected tensor, and the values of the names that it reads.
+
+    If the call of the comparison is not found in the source, these are "" and {}.
+    """
     from tkdebug.process.named_files import source_lines
 
     try:
@@ -335,7 +343,7 @@ def _reference(frame: FrameType) -> tuple[str, dict[str, Any]]:
 
 
 def _scope(tree: ast.Module, frame: FrameType) -> Sequence[ast.stmt]:
-    """Return the statements of a frame's function."""
+    """Return the statements of a frame's function, or of the module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == frame.f_code.co_name:
             if node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
@@ -346,7 +354,7 @@ def _scope(tree: ast.Module, frame: FrameType) -> Sequence[ast.stmt]:
 def _followed(
     node: ast.expr, scope: Sequence[ast.stmt], line: int, known: dict[str, Any], depth: int = 4
 ) -> ast.expr:
-    """Return an expression with names of tensors replaced by what they were assigned."""
+    """Return the expression that a name was assigned if it reads tensors; else `node` itself."""
     if not isinstance(node, ast.Name) or depth == 0:
         return node
     assigned = [

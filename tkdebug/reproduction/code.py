@@ -29,7 +29,7 @@ class Functions:
         nodes: callees before their callers.
         imports: statements by the name that each binds.
         constants: texts of globals by their names.
-        decorators: of functions, but `triton.jit`.
+        decorators: the decorators of functions other than `triton.jit`, by function.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Functions:
         self.constants: dict[str, str] = {}
         self.decorators: dict[str, str] = {}
         self._names: dict[int, str] = {}
-        # What a name is, which keeps it alive, so that its id stays its own.
+        # The object of each name, which is kept alive so that no other object gets its id.
         self._bound: dict[str, object] = {}
 
     def add(self, function: Any) -> str:
@@ -82,7 +82,7 @@ class Functions:
         raise UnsupportedError(f"an argument of type {type(value).__name__} cannot be written")
 
     def _set_defaults(self, node: ast.FunctionDef, fn: FunctionType) -> None:
-        """Write defaults as what they are: their expressions may read other names."""
+        """Replace defaults by literals of their values: their expressions may read other names."""
         values = fn.__defaults__ or ()
         node.args.defaults = [self._literal(value) for value in values]
         by_name = fn.__kwdefaults__ or {}
@@ -223,7 +223,7 @@ def _expression(text: str, node: ast.expr) -> ast.expr:
 
 
 def _plain(definition: ast.FunctionDef) -> ast.FunctionDef:
-    """Return a copy without decorators, its text and annotations other than constexpr."""
+    """Return a copy without decorators, docstring, and annotations other than constexpr."""
     node = copy.deepcopy(definition)
     node.decorator_list, node.returns = [], None
     first = node.body[0]
@@ -259,7 +259,7 @@ def _is_of_triton(module: str) -> bool:
 
 
 def _module_name(function: Any, root: str) -> str:
-    """Return the name by which a script imports the module that a name is; "" for others."""
+    """Return the name by which a script imports the module that `root` is bound to; "" if none."""
     bound = _namespace(function).get(root)
     if not isinstance(bound, ModuleType):
         return ""
@@ -270,7 +270,7 @@ def _module_name(function: Any, root: str) -> str:
 
 
 def _module_of(value: Any, hint: str = "") -> tuple[str, str] | None:
-    """Return the module of triton that has an object, and its name there.
+    """Return the module of triton that has an object, and its name there; None if none has it.
 
     Args:
         value: the object.

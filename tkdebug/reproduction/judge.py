@@ -45,12 +45,12 @@ class Symptom:
     """The symptom that a script has to show.
 
     Attributes:
-        kind: of the fault, or "mismatch".
-        function: in which it is.
+        kind: the kind of the fault, or "mismatch".
+        function: the function in which it is.
         statement: its source statement; "" if it is of no statement.
-        column: of its op in the statement, 0 where it is not known.
+        column: the column of its op in the statement; 0 if it is not known.
         tensor: the argument; None for none.
-        message: of an error that is no fault of its own, such as one of the compiler.
+        message: the message of a compile error; "" for other kinds.
     """
 
     kind: str
@@ -66,8 +66,8 @@ class Ran:
     """The end of a candidate's run.
 
     Attributes:
-        symptoms: of its faults.
-        error: what ended it; None if it ended well.
+        symptoms: the symptoms of its faults.
+        error: the exception that ended it; None if it ended well.
         names: its globals.
     """
 
@@ -142,7 +142,7 @@ class Judge:
     def launch(
         self, kernel: object, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None
     ) -> bool:
-        """Run a launch of a candidate, for some seconds."""
+        """Interpret a launch of a candidate, within its time; return True, as it has run."""
         assert isinstance(kernel, InterpretedKernel)
         names = kernel.src.fn.arg_names
         run_module(
@@ -159,11 +159,11 @@ class Judge:
 
 
 def symptom_of(fault: Fault, tree: ast.Module) -> Symptom:
-    """Return the symptom that a fault of a script is.
+    """Return the symptom of a script's fault.
 
     Args:
-        fault: of a launch of the script.
-        tree: of its text.
+        fault: the fault of a launch of the script.
+        tree: the syntax tree of its text.
     """
     frame = fault.frames[-1] if fault.frames else None
     statement = None if frame is None else statement_at(tree, frame.line)
@@ -206,12 +206,12 @@ class Oracle:
         self.judge = judge
         self.symptom = symptom
         self._known = {(one.kind, one.tensor) for one in first.symptoms}
-        # Hears of each candidate that shows the symptom.
+        # Called with each candidate that shows the symptom.
         self.found: Callable[[Script], None] = lambda script: None
         # The output of a mismatch, which holds `poison` where nothing is stored; "" for none.
         self.output = ""
         self.poison: float | int = 0
-        # While statements go: the facts of the fault, or the elements of the wrong tensor.
+        # While statements are removed: facts of the fault, or elements of the wrong tensor.
         self.facts: Facts | None = None
         self.values: Tensor | None = None
 
@@ -249,7 +249,7 @@ class Oracle:
         return not (self.output and bool(_is(tensor, self.poison).any()))
 
     def hold(self, script: Script) -> None:
-        """From now on, candidates have to show the symptom with the facts that a script has."""
+        """Require of candidates, from now on, the symptom with the facts of a script."""
         ran = self.judge.run(script)
         if self.symptom.kind == MISMATCH:
             self.values = values_of(script, ran)
@@ -257,7 +257,7 @@ class Oracle:
             self.facts = facts_of(ran, self.symptom)
 
     def release(self, script: Script) -> None:
-        """From now on, data may change."""
+        """Let data change from now on, but for the value of a single compared element."""
         self.facts = None
         if script.check is None or script.check.element is None:
             self.values = None
@@ -281,14 +281,14 @@ def _is(tensor: Tensor, value: float | int) -> Tensor:
 
 
 def values_of(script: Script, ran: Ran) -> Tensor:
-    """Return what a run's comparison compared."""
+    """Return the tensor, or the single element, that a run compared."""
     assert script.check is not None
     tensor = ran.tensor(script.check.view)
     return tensor if script.check.element is None else tensor[script.check.element]
 
 
 def _ends_so(ran: Ran, symptom: Symptom) -> bool:
-    """Whether a run ended as one with the symptom does."""
+    """Whether a run ended with an error or without one, as the symptom's kind implies."""
     if ran.error is None:
         return symptom.kind != "compile-error"
     return symptom.kind in ("compile-error", "assert", "misaligned-descriptor")
@@ -315,7 +315,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def explained(ran: Ran, kinds: Sequence[str]) -> Iterator[str]:
-    """Yield what a run showed in place of a symptom."""
+    """Yield the error and the symptoms of a run without the wanted symptom, in words."""
     if ran.error is not None:
         yield error_text(ran.error).splitlines()[0]
     for one in ran.symptoms:

@@ -64,8 +64,8 @@ class Reproduction:
     """A short script.
 
     Attributes:
-        fault: of the script that it was made from.
-        is_whole: whether all was tried that makes it shorter.
+        fault: the fault of the script that it was made from.
+        is_whole: whether everything was tried that makes it shorter.
         kept: what could not be shrunk, and why.
     """
 
@@ -146,7 +146,7 @@ class Reproducer:
         )
 
     def _first(self, script: Script) -> tuple[Script, Oracle]:
-        """Return the first script that shows the symptom, and its judge."""
+        """Return the first script that shows the symptom, and the oracle for it."""
         reasons: list[str] = []
         for candidate in self._beginnings(script):
             ran = self._judge.run(candidate)
@@ -202,7 +202,7 @@ class Reproducer:
 
 
 def _poisoned(script: Script, oracle: Oracle) -> Script:
-    """Return the script with an output that shows what is not stored, if it is only written."""
+    """Return the script with its compared output poisoned, if it then still shows the symptom."""
     assert script.check is not None
     memory = script.memories[script.views[script.check.view].memory]
     if memory.dtype is torch.bool or memory.dtype.is_complex:

@@ -43,7 +43,7 @@ class Memory:
     Attributes:
         size: in elements.
         fill: how it is made: a function of torch, "listed" or "saved".
-        value: of `full`.
+        value: the value that `full` takes.
         data: its elements, if it is listed or saved; what they were in the script otherwise.
     """
 
@@ -66,7 +66,7 @@ class View:
 
     @property
     def span(self) -> int:
-        """Elements of its allocation up to its last one."""
+        """The number of elements of its allocation up to its last one."""
         if 0 in self.shape:
             return self.offset
         pairs = zip(self.shape, self.strides, strict=True)
@@ -133,7 +133,7 @@ class Check:
 
     @property
     def text(self) -> str:
-        """The statement."""
+        """The statement that compares."""
         index = "" if self.element is None else f"[{', '.join(map(str, self.element))}]"
         actual = f"{self.view}{index}{self.cast}"
         return f"torch.testing.assert_close({actual}, {self.expected}{self.tolerances})"
@@ -144,11 +144,11 @@ class Script:
     """A script.
 
     Attributes:
-        functions: that its kernels call, and the kernels; a callee comes before its callers.
+        functions: the kernels, and the functions that they call; callees before their callers.
         imports: statements by the name that each binds, besides those that all scripts have.
         constants: texts of globals by their names.
         setup: functions that the comparison calls.
-        decorators: of functions, but `triton.jit`.
+        decorators: the decorators of functions other than `triton.jit`, by function.
     """
 
     functions: tuple[ast.FunctionDef, ...]
@@ -193,7 +193,7 @@ class Script:
 
     @cached_property
     def used_memories(self) -> tuple[Memory, ...]:
-        """Their allocations."""
+        """The allocations of the used tensors."""
         names = {self.views[name].memory for name in self.used_views}
         return tuple(memory for memory in self.memories.values() if memory.name in names)
 
@@ -205,12 +205,12 @@ class Script:
 
     @property
     def elements(self) -> int:
-        """The elements of all its allocations."""
+        """The number of elements of all its allocations."""
         return sum(memory.size for memory in self.used_memories)
 
     @property
     def statements(self) -> int:
-        """The statements of its functions."""
+        """The number of statements in its functions."""
         return sum(
             isinstance(node, ast.stmt) for one in self.used_functions for node in ast.walk(one)
         ) - len(self.used_functions)
@@ -220,7 +220,8 @@ class Script:
 
         Args:
             head: its first lines, comments.
-            reads_file: whether saved tensors come of the file beside it; else of the name `saved`.
+            reads_file: whether saved tensors are read from the file beside it; else they are parts
+                of the name `saved`, which the script does not bind.
         """
         functions = [self._function_text(node) for node in self.used_functions]
         used = set().union(*(names_in(node) for node in self.used_functions))
@@ -276,7 +277,7 @@ class Script:
         return head + b"".join(_bytes_of(memory.data) for memory in self.saved)
 
     def saved_bytes(self) -> Tensor:
-        """Return what the name `saved` is."""
+        """Return the bytes of all saved tensors, which the text calls `saved`."""
         held = bytearray(b"".join(_bytes_of(memory.data) for memory in self.saved))
         return torch.frombuffer(held or bytearray(1), dtype=torch.uint8).clone()
 
@@ -317,7 +318,7 @@ def _texts(argument: Argument) -> Iterator[str]:
 
 
 def launch_texts(launch: Launch) -> Iterator[str]:
-    """Yield the names that a launch reads."""
+    """Yield the names in a launch's arguments, other than its tensors, such as types."""
     for argument in launch.arguments.values():
         for text in _texts(argument):
             yield text.partition(".")[0]
@@ -388,7 +389,7 @@ def _made(memory: Memory, shape: tuple[int, ...], places: Mapping[str, tuple[int
 
 
 def _layout(saved: tuple[Memory, ...]) -> tuple[dict[str, tuple[int, int]], int, bytes]:
-    """Return the places of saved tensors, their size in bytes, and the file's head."""
+    """Return the byte ranges of saved tensors, their whole size in bytes, and the file's head."""
     places, end = {}, 0
     table = {}
     for memory in saved:

@@ -11,7 +11,7 @@ from tkdebug.reproduction.judge import Oracle, Symptom, statement_text
 from tkdebug.reproduction.script import Argument, Launch, Script, Text, argument_text, names_in
 
 _BLOCKS = ("body", "orelse")
-# Of a statement into which another one goes.
+# The most characters of a statement that an assigned expression is inlined into.
 _MOST_CHARS = 120
 Functions = tuple[ast.FunctionDef, ...]
 
@@ -57,7 +57,7 @@ def inline_names(script: Script, oracle: Oracle) -> Script:
 
 
 def _inlined(script: Script, place: int, symptom: Symptom) -> Script | None:
-    """Return the script without an assignment, whose name is read once, or None."""
+    """Return the script with an assignment inlined into the only use of its name, or None."""
     match _statements(script.functions)[place]:
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             text = ast.unparse(value)
@@ -86,7 +86,7 @@ def _inlined(script: Script, place: int, symptom: Symptom) -> Script | None:
 
 
 def shrink_parameters(script: Script, oracle: Oracle) -> Script:
-    """Return the script without parameters that nothing reads, and with constants in place."""
+    """Return the script without parameters that nothing reads or that a constant can replace."""
     for node in script.used_functions:
         for name in [one.arg for one in _parameters(node)]:
             for candidate in _without_parameter(script, node.name, name, oracle.symptom):
@@ -181,7 +181,7 @@ def _without(script: Script, places: set[int]) -> Script:
 
 
 def _unwrapped(script: Script, oracle: Oracle) -> Script:
-    """Return the script with blocks in place of their branches and loops."""
+    """Return the script with the bodies of branches and loops in place of these."""
     at = 0
     while at < len(statements := _statements(script.functions)):
         for made in _blocks_of(statements[at]):

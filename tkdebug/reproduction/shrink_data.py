@@ -50,7 +50,7 @@ def _first(candidates: Iterator[Script], script: Script, oracle: Oracle) -> Scri
 
 
 def smaller(number: int) -> Iterator[int]:
-    """Yield numbers below one, the smallest first."""
+    """Yield positive numbers below a number, the smallest first: powers of 2, and these plus 1."""
     step = 1
     while step < number:
         yield step
@@ -114,7 +114,7 @@ def _constants(script: Script, oracle: Oracle) -> Script:
 
 
 def _numbers(script: Script, oracle: Oracle) -> Script:
-    """Make numbers smaller that kernels get when they run."""
+    """Make the numbers smaller that kernels take as run-time arguments."""
     if oracle.symptom.kind == MISMATCH and oracle.values is None:
         return script  # a kernel that is right may be wrong for strides of other tensors
     for at, launch in enumerate(script.launches):
@@ -135,7 +135,7 @@ def _with_argument(launch: Launch, name: str, value: Argument) -> Launch:
 
 
 def _sizes(script: Script, oracle: Oracle) -> Script:
-    """Make tensors smaller that are larger than the kernel needs, and vectors of all."""
+    """Make tensors vectors, with fewer elements where the kernel does not need them all."""
     for memory in script.used_memories:
         views = [name for name in script.used_views if script.views[name].memory == memory.name]
         read = script.check.reads if script.check else frozenset()
@@ -178,7 +178,7 @@ def _of_size(script: Script, memory: Memory, view: str, count: int) -> Script:
 
 
 def simplify_contents(script: Script, oracle: Oracle) -> Script:
-    """Make tensors by functions in place of data."""
+    """Replace data of tensors by calls of torch, such as `zeros`."""
     fillable = [memory for memory in script.used_memories if memory.name != oracle.output]
     whole = script
     for memory in fillable:
@@ -245,7 +245,7 @@ def _values(memory: Memory) -> Iterator[Any]:
 
 
 def resized(script: Script, old: int, new: int) -> Iterator[Script]:
-    """Yield the script with one extent changed wherever it shows, with the grids that may follow.
+    """Yield the script with one extent changed wherever it shows, once for each grid that fits.
 
     Args:
         script: the script.
@@ -281,7 +281,7 @@ def resized(script: Script, old: int, new: int) -> Iterator[Script]:
 def _with_numbers(
     script: Script, changed: dict[int, int], quantities: Mapping[int, int], old: int, new: int
 ) -> Iterator[Script]:
-    """Yield a script whose numbers follow its tensors, with the grids that may follow.
+    """Yield a script whose numbers follow its tensors, once for each grid that fits.
 
     Args:
         script: with tensors that are resized already.
@@ -383,7 +383,7 @@ def _resized_launch(
 
 
 def _counts(count: int, counts: set[tuple[int, int]]) -> Iterator[int]:
-    """Yield what an axis of a grid may become: what it may be a product of changes as that."""
+    """Yield what a grid's axis may become: new counts of it or of two factors of it; itself."""
     found = {after for before, after in counts if before == count}
     if not found:
         found = {

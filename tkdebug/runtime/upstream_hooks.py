@@ -49,7 +49,7 @@ class JitFunctionInfo(NamedTuple):
 
 @dataclass
 class CompileHooks:
-    """The functions in force.
+    """The functions that are called around compiles.
 
     Attributes:
         before: called for a specialisation that is not in the cache; when it returns something
@@ -106,7 +106,7 @@ def _keywords(src: Specialization, key: Hashable, is_warmup: bool) -> dict[str, 
 
 
 def _specialization_data(src: Specialization) -> str:
-    """Return a text of the specialisation that is equal for equal ones."""
+    """Return the specialisation as JSON, the same for equal specialisations."""
     return json.dumps(
         {
             "name": f"{src.fn.module}.{src.fn.__qualname__}",
@@ -170,7 +170,7 @@ def _call_with_kernel(function: LoadFunction | None, kernel: Loadable) -> None:
 
 @dataclass
 class TuneHooks:
-    """The function in force.
+    """The function that is called after a tuner has timed configurations.
 
     Attributes:
         listener: called with keywords fn, key, best_config, configs_timings (each config's times in

@@ -15,7 +15,7 @@ from typing import TextIO
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Marks for parts of a text; without `is_on` the parts stay unchanged."""
+    """Colours for parts of a text; without `is_on` the parts stay unchanged."""
 
     is_on: bool = False
 
@@ -93,7 +93,7 @@ def cut(text: str, width: int | None) -> str:
 
 
 def fitted(text: str, rest: str, width: int | None) -> str:
-    """Return `text` and `rest` in a line of `width` columns, with `rest` whole."""
+    """Return `text`, cut to fit before `rest` in `width` columns but not below 20, and `rest`."""
     return cut(text, None if width is None else max(width - len(rest), 20)) + rest
 
 
@@ -105,7 +105,7 @@ def _is_terminal(stream: TextIO) -> bool:
 
 
 def has_terminal() -> bool:
-    """Whether stdin, stdout and stderr are a terminal that moves its cursor and takes UTF-8."""
+    """Whether stdin, stdout and stderr are all a UTF-8 terminal that can move its cursor."""
     streams = (sys.stdin, sys.stdout, sys.stderr)
     if os.environ.get("TERM") == "dumb":
         return False

@@ -44,7 +44,7 @@ class AdvicePane(TablePane[Advice]):
         self._was_sought = False
 
     def reader(self, session: Session) -> Callable[[], object]:
-        """Read all remarks, and whether launches were looked at for advice at all."""
+        """Return a function that reads all remarks, and whether any launch was examined."""
         return lambda: (advice_of(session), bool(launch_costs(session)))
 
     def take(self, found: tuple[tuple[Advice, ...], bool]) -> None:

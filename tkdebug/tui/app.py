@@ -72,7 +72,7 @@ _SHOWN_AS_RUNNING_S = 0.3
 
 
 class _RunScreen(Screen[None]):
-    """The screen under all dialogs; only what shows the focus is drawn again where it goes."""
+    """The screen under all dialogs; a move of the focus does not redraw all of it."""
 
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
 
@@ -145,7 +145,7 @@ class TkdebugApp(App[None]):
             self.register_theme(theme)
 
     def get_default_screen(self) -> Screen[None]:
-        """Return the screen."""
+        """Return the screen under all dialogs."""
         return _RunScreen(id="_default")
 
     def compose(self) -> ComposeResult:
@@ -280,7 +280,7 @@ class TkdebugApp(App[None]):
         self.query_one("#status", Static).update(status)
 
     def _show_stopped(self) -> None:
-        """Show that the script stopped; that it runs again only if it lasts longer than a step."""
+        """Show that the script stopped, or, once it runs for longer than a step, that it runs."""
         if self._is_stopped:
             self._is_shown_as_stopped = True
         elif self._is_shown_as_stopped:
@@ -386,7 +386,7 @@ class TkdebugApp(App[None]):
 
     @on(PaneTabs.TabActivated)
     def _list_pane_in_sight(self) -> None:
-        """Read of the session what the pane in sight lists."""
+        """Read launches one by one only if the pane in sight lists them."""
         self._feed.read_launches(self._tabs.pane.LISTS_LAUNCHES)
 
     @on(TabMarked)

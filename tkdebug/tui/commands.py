@@ -17,7 +17,7 @@ from tkdebug.tui.tabs import PaneTabs
 
 _MOST_HITS = 60
 _MOST_LINES = 4_000
-# What opens the palette is no command of it.
+# The action that opens the palette is no command in it.
 _LEFT_OUT = frozenset(("command_palette", "interrupt_nothing", "leave", "tab"))
 
 
@@ -55,7 +55,7 @@ class RunCommands(Provider):
         return self.app.query_one(PaneTabs)
 
     def _actions(self) -> Iterator[Command]:
-        """Yield what the keys do that work here."""
+        """Yield a command for each key that works here."""
         app: App[object] = self.app
         for number, pane in enumerate(self._tabs.panes):
             run = partial(app.run_action, f"tab('{pane.TAB}')")
@@ -74,7 +74,7 @@ class RunCommands(Provider):
             yield Command(binding.description, f"key {key}", run)
 
     def _places(self) -> Iterator[Command]:
-        """Yield findings and kernels."""
+        """Yield a command for each finding and kernel, which goes there."""
         home = self._tabs.get(HomePane)
         index = home.index
         if index is None:
@@ -98,7 +98,7 @@ class RunCommands(Provider):
             yield Command(shown(f"kernel {kernel.name}", 100), share, run)
 
     def _lines(self, query: str) -> Iterator[Command]:
-        """Yield lines of the kernel that is shown."""
+        """Yield a command for each line of the shown kernel, once the query has two characters."""
         home = self._tabs.get(HomePane)
         index, sheet = home.index, home.sheet
         if index is None or sheet is None or len(query) < 2:

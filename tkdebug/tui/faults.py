@@ -302,7 +302,7 @@ class FaultsPane(FilteredPane):
         return not self._all
 
     def source_place(self) -> tuple[str, int] | None:
-        """The line of the fault at the cursor."""
+        """The file and line of the fault at the cursor, or None."""
         fault = None if self._shown is None else self._shown.first.event
         if fault is None or not fault.file or fault.line is None:
             return None

@@ -66,13 +66,13 @@ class Feed:
             self._link.close()
 
     def read_launches(self, reads_rows: bool) -> None:
-        """Read launches one by one or no longer, which only panes that list them need."""
+        """Begin or stop to read launches one by one, which only panes that list them need."""
         is_news, self._reads_rows = reads_rows and not self._reads_rows, reads_rows
         if is_news:
             self._woken.set()
 
     def _waited(self, interval_s: float) -> bool:
-        """Wait, and return whether to end."""
+        """Wait for an interval, or until woken; return whether the thread is to end."""
         self._woken.wait(interval_s)
         self._woken.clear()
         return self._quits

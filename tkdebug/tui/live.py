@@ -45,7 +45,7 @@ class DebugEnds:
 
     @classmethod
     def made(cls) -> DebugEnds:
-        """A new pair."""
+        """Return a new pair of connected sockets."""
         return cls(*socket.socketpair())
 
 
@@ -53,7 +53,7 @@ def view(session_path: Path) -> tuple[int, Again | None]:
     """Show a recorded session until the user quits.
 
     Returns:
-        0, and whether to run its script again.
+        0, and the request to run its script again; None for none.
 
     Raises:
         SessionError: the session cannot be opened.
@@ -89,7 +89,7 @@ def run_live(
 
     Returns:
         The command's own exit status (3 where faults were recorded), 128 + N when signal N ended
-        it, 0 when the user let it run on; and whether to run it again.
+        it, 0 when the user let it run on; and the request to run it again, or None.
 
     Raises:
         UsageError: the command cannot be started.

@@ -94,7 +94,7 @@ class Jumped(Message):
     """The user goes elsewhere.
 
     Attributes:
-        tab: of the pane that was looked at.
+        tab: the tab of the pane that was looked at.
         position: what was looked at there, for its `restore`.
     """
 

@@ -84,7 +84,7 @@ class OutputView(ScrollView, OwnRows, can_focus=True):
         return line - 1 if 1 <= line <= len(self._output.lines) else None
 
     def find(self, wanted: str, begin: int, step: int = 1) -> int | None:
-        """The first line from `begin` on, wrapping around at the end, that has `wanted` in it."""
+        """Return the index of the first line from `begin` on with `wanted`, wrapping, or None."""
         lines = self._output.lines
         return find_line(lambda index: lines[index].text, len(lines), wanted, max(0, begin), step)
 

@@ -126,7 +126,10 @@ class Pane(Container):
 
 
 class FilteredPane(Pane):
-    """Base of such panes. Each has one Input, hidden at first, and binds `filter` and Esc."""
+    """Base of panes whose rows a text narrows.
+
+    Each has one Input, hidden at first, and binds `filter` and Esc.
+    """
 
     filter_text = ""
 

@@ -479,7 +479,7 @@ class PassesPane(Pane):
 
     @property
     def _selected_step(self) -> LifeStep | None:
-        """Return the step at the cursor in the life of the followed line."""
+        """Return the step at the cursor in the life of the followed line, or None."""
         index = self.query_one("#pass-table", Table).cursor
         steps = self._life.steps if self._life is not None else ()
         return steps[index] if index < len(steps) else None

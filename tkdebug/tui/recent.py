@@ -68,8 +68,8 @@ class SessionList(App[Path]):
     """The sessions, the latest first.
 
     Args:
-        rows: of the table.
-        paths: of the sessions.
+        rows: the rows of the table.
+        paths: the paths of the sessions.
     """
 
     TITLE = "tkdebug"

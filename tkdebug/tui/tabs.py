@@ -198,7 +198,7 @@ class PaneTabs(TabbedContent):
             return  # `open` has done it
         await self._make_ready(pane)
         self._in_sight = pane
-        # Who chooses by keys among the tabs stays there, who clicks wants what is below.
+        # A user who chooses a tab by keys stays there, one who clicks wants what is below.
         if self._is_clicked or not is_chosen_here:
             pane.focus_main()
         self._is_clicked = False

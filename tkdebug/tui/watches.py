@@ -48,7 +48,7 @@ class WatchesPane(TablePane[Row]):
         self._last_seq = 0
 
     def reader(self, session: Session) -> Callable[[], object]:
-        """The values that are new since the last ones."""
+        """Return a function that reads the values after those that were read last."""
         since, room = self._last_seq, MOST_VALUES - len(self.rows)
         return lambda: tuple(values_since(session, since, room))
 
@@ -131,7 +131,7 @@ def _cells(value: WatchedValue) -> tuple[Cell, ...]:
 
 
 def _histogram(value: WatchedValue) -> Iterator[str]:
-    """A bar for each power of two."""
+    """Yield a bar for each power of two."""
     if not value.shape or not value.histogram:
         return
     yield "magnitudes"
@@ -144,7 +144,7 @@ def _histogram(value: WatchedValue) -> Iterator[str]:
 
 
 def _grid(value: WatchedValue) -> Iterator[str]:
-    """The tile, a line for each row of its last axis."""
+    """Yield a line for each row of the tile's last axis."""
     try:
         elements = value.values()
     except ValueError as error:

@@ -94,7 +94,7 @@ def _quoted(frame: Frame) -> Iterator[str]:
 
 
 def bisect_json(found: Sequence[Bisected]) -> Iterator[str]:
-    """Yield the report for programs: docs/json.md."""
+    """Yield the report as JSON, as docs/json.md describes it."""
     yield json.dumps({"schema": 1, "kernels": [_as_json(one) for one in found]}, indent=1) + "\n"
 
 

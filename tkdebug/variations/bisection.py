@@ -68,11 +68,12 @@ class Rewrite:
 
     Attributes:
         number: among those that the pass makes, from 1 on.
-        of: how many it makes.
+        of: how many the pass makes.
         at: the op that is rewritten.
         old: ops that it replaced, erased or changed.
         new: ops that it made or changed.
-        suspects: of those, the ones from which the first value that differs comes.
+        suspects: the ops of `old` and `new` that the first differing value comes from; () if the
+            rewrite left one record.
     """
 
     number: int
@@ -113,8 +114,8 @@ class Culprit:
         how: "value", "fault", "failure" (it cannot be interpreted), "invalid" (against the rules
             of the IR) or "error" (the pass failed).
         text: in words.
-        rewrite: that does it; None if none could be named.
-        value: None if none could be found.
+        rewrite: the rewrite that changes the result; None if none could be named.
+        value: the first value that differs; None if none could be found.
     """
 
     stage: str
@@ -127,7 +128,7 @@ class Culprit:
 
     @property
     def stage_name(self) -> str:
-        """The name by which `tkdebug debug --stage` knows what the pass leaves."""
+        """The name of the IR after the pass, as `tkdebug debug --stage` takes it."""
         return f"{self.stage}:{self.pass_name}" + (f":{self.run}" if self.run > 1 else "")
 
 
@@ -157,7 +158,7 @@ class Bisected:
 
 
 class _Wrong(Exception):
-    """A pass left something that cannot be interpreted."""
+    """A pass failed, or left IR that breaks a rule."""
 
     def __init__(self, how: str, text: str) -> None:
         super().__init__(text)
@@ -173,9 +174,9 @@ def bisect(
     """Look for the pass, and the rewrite, that change the result of a launch.
 
     Args:
-        launch: whose inputs count.
+        launch: the launch whose inputs are used.
         target: the architecture whose passes count.
-        seconds: of processor time that it may take.
+        seconds: the seconds of processor time that it may take.
         counts_bits: whether each bit of a result counts, although arithmetic explains it.
     """
     search = _Search(launch, target, Budget(seconds), counts_bits)
@@ -195,9 +196,9 @@ class _Search:
     """One bisection.
 
     Args:
-        launch: whose inputs count.
+        launch: the launch whose inputs are used.
         target: the architecture.
-        budget: of processor time.
+        budget: the processor time for it.
         counts_bits: whether each bit counts.
 
     Attributes:
@@ -243,7 +244,7 @@ class _Search:
     def _each_pass(
         self, src: Specialization, module: Module
     ) -> Iterator[tuple[str, int, Pass, Module]]:
-        """Yield each pass about to run, with the module as it is before."""
+        """Yield each pass about to run: stage, number of its run, pass, the module before it."""
         runs: dict[tuple[str, str], int] = {}
         for is_gpu, pass_ in passes_of(src, module, GPU):
             stage = GPU if is_gpu else TILE
@@ -308,10 +309,10 @@ def _run(pass_: Pass, module: Module, counter: RewriteCounter | None = None) -> 
 
 
 def _refuse_missing_barriers(pass_: Pass, module: Module) -> None:
-    """Look for hazards that the pass which inserts barriers leaves: no result shows them.
+    """Refuse hazards that are left by the pass that inserts barriers: no result shows them.
 
     Raises:
-        _Wrong: there is one.
+        _Wrong: there is a hazard.
     """
     plain = pass_.pass_ if isinstance(pass_, ForeignPass) else pass_
     if not isinstance(plain, InsertBarriers):
@@ -338,10 +339,10 @@ class _Narrowing:
     """The search among the rewrites of one pass.
 
     Args:
-        search: whose launch counts.
+        search: the bisection, with its launch.
         pass_: the pass that changes the result.
-        before: the module that it was given.
-        expected: the result without it.
+        before: the module before the pass.
+        expected: the outcome before the pass.
 
     Attributes:
         value: the first value that differs, once `rewrite` has looked for it.
@@ -398,14 +399,15 @@ class _Narrowing:
         return low if high - low == 1 else None
 
     def _verdict(self, limit: int) -> bool | None:
-        """Whether the result is wrong where rewrites end at one; None if nothing can be run."""
+        """Whether the result is wrong without the rewrites after `limit`; None if it cannot run."""
         module = copy_module(self._before)
         found = self._search.found
         try:
             _run(self._pass, module, RewriteCounter(limit))
             return self._search.difference(module, self._expected) is not None
         except _Wrong as error:
-            # Half of the work of a pass need not be valid, unless the whole is not either.
+            # A pass that is stopped halfway may leave invalid IR; only if all of it does the same
+            # is that a verdict.
             return True if found is not None and found.how == error.how else None
 
     def _by_values(
@@ -416,7 +418,7 @@ class _Narrowing:
         of: int,
         number: int = 0,
     ) -> Rewrite | None:
-        """The rewrite that is named, after the values of a program were compared."""
+        """Return the rewrite to name, by comparing the values of one program; None if unknown."""
         before, after = copy_module(self._before), copy_module(self._before)
         replaced = Replacements()
         after.follower = replaced
@@ -437,7 +439,10 @@ class _Narrowing:
         return _recorded(chosen[0], at + 1, len(records), before, after)
 
     def _differing(self, before: Module, after: Module, replaced: Replacements) -> Operation | None:
-        """The op of `after` that gives the first value that differs, or stores a wrong element."""
+        """Return the op of `after` that fails, gives the first differing value, or stores it.
+
+        None if it cannot be found. The differing value, if there is one, is put into `value`.
+        """
         search = self._search
         launch, budget, tolerance = search.launch, search.budget, search.tolerance
         try:
@@ -485,14 +490,14 @@ def _units(begun: Sequence[BegunRewrite], records: Sequence[RewriteRecord]) -> I
 
 
 def _nearest(low: int, high: int, is_wrong: Callable[[int], bool | None]) -> int | None:
-    """The count between two that is nearest to their middle and can be run."""
+    """The count between two that is nearest to their middle and can be run, or None."""
     middle = (low + high) // 2
     inside = sorted(range(low + 1, high), key=lambda count: abs(count - middle))
     return next((count for count in inside if is_wrong(count) is not None), None)
 
 
 def _chosen(records: Sequence[RewriteRecord], op: Operation | None) -> tuple[RewriteRecord, ...]:
-    """The records by which an op has another value: its own, or those of what it is made of."""
+    """The records that made an op, or else the nearest op that its operands are computed from."""
     if op is None:
         return ()
     waiting, seen = [op], {op}
@@ -517,7 +522,7 @@ def _rewrite(
     before: Module,
     after: Module,
 ) -> Rewrite:
-    """A counted rewrite; of one with many records those that are to blame."""
+    """A counted rewrite; if it has several records, the ops of `chosen` are its suspects."""
     begun = unit.begun
     at = OpPlace(begun.op, begun.op_id, begun.location.frames)
     old, new = _places(unit.records, before, after)

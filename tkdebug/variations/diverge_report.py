@@ -17,8 +17,8 @@ class Diverged:
     """A launch, run in several ways.
 
     Attributes:
-        found: a way each.
-        classes: of a tuner's configurations; None without a tuner.
+        found: the comparison of each way with the usual one.
+        classes: the classes of a tuner's configurations; None without a tuner.
         note: why not all was looked at; "" where all was.
     """
 
@@ -98,7 +98,7 @@ def _classes_text(classes: Classes) -> Iterator[str]:
 
 
 def diverge_json(rows: Sequence[Diverged]) -> Iterator[str]:
-    """Yield the report for programs: docs/json.md."""
+    """Yield the report as JSON, as docs/json.md describes it."""
     yield json.dumps({"schema": 1, "launches": [_as_json(row) for row in rows]}, indent=1) + "\n"
 
 

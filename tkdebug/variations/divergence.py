@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module, Operation
     from tkdebug.watches.places import Watch
 
-# Parts of a grid that may take turns; more programs come in ranges.
+# The most parts of a grid that run in another order; in larger grids a part is several programs.
 _MOST_PARTS = 64
 NAN_BYTES, ZERO_BYTES = 0xFF, 0
 
@@ -51,9 +51,9 @@ class Divergence:
     """One launch, run in several ways.
 
     Args:
-        launch: as the script makes it.
+        launch: the launch as the script makes it.
         target: the architecture whose passes count.
-        seconds: of processor time for each way.
+        seconds: the seconds of processor time for each way.
 
     Attributes:
         module: its Tile IR before any pass.
@@ -87,11 +87,11 @@ class Divergence:
     # Ways
 
     def ways(self, what: str) -> Iterator[Way | Found]:
-        """Yield the ways of one kind; in place of one that makes no sense, why.
+        """Yield the ways of one kind; for one that cannot be run, a `Found` with the reason.
 
         Args:
-            what: "order", "padding", "outputs", "passes", "native", "warps", "stages", or the
-                name, or beginning of names, of meta-parameters.
+            what: "order", "padding", "outputs", "passes", "native", "triton", "warps", "stages",
+                or the name, or beginning of names, of meta-parameters.
         """
         known: dict[str, Callable[[], Iterator[Way | Found]]] = {
             "order": self._orders,
@@ -184,7 +184,7 @@ class Divergence:
             yield Way(name, launch, module, is_gpu=is_gpu)
 
     def classes(self) -> Classes | None:
-        """Return which configurations of a tuner agree bit for bit; None without several."""
+        """Return which configurations of a tuner agree bit for bit; None if it has not several."""
         request = self.launch.request
         if request is None or len(request.configs) < 2:
             return None
@@ -217,7 +217,7 @@ class Divergence:
     def _part(
         self, first: tuple[Way, Outcome, list[str]], other: tuple[Way, Outcome, list[str]]
     ) -> Found:
-        """Say where two configurations part: at an op of the source, or in a pass."""
+        """Return where two configurations part: at an op of the source, or in a pass."""
         (one, expected, _), (way, got, _) = first, other
         beyond = difference(got, expected, self._tolerance_of_classes)
         bits = beyond or difference(got, expected, Tolerance())
@@ -244,6 +244,8 @@ class Divergence:
 
     def against(self, other: KeptLaunch) -> Way | Found:
         """Return the way to run another version's kernel on this launch's inputs.
+
+        If it cannot be run, return a `Found` with the reason.
 
         Args:
             other: the launch of the same kernel by another version of the script.
@@ -311,7 +313,7 @@ class Divergence:
         )
 
     def fresh(self, way: Way) -> tuple[Any, ...]:
-        """Return the values of a way on memory of its own."""
+        """Return a way's values on memory of its own, with outputs filled if the way says so."""
         values = way.launch.fresh()
         if way.fill is not None:
             tensors, names = way.launch.tensors(values), self.only_written()
@@ -348,10 +350,10 @@ class Divergence:
             return Found(way.name, refused=str(error))
 
     def _without_unwritten(self, fill: int, got: Outcome, expected: Outcome) -> str:
-        """Take what still holds the fill for unwritten, and give it the usual run's numbers.
+        """Overwrite outputs that still hold the fill by the usual run's: they are unwritten.
 
         Returns:
-            How many elements of what that is; "" for none.
+            The number of these elements of each tensor, in words; "" for none.
         """
         notes = []
         for name in sorted(self.only_written() & got.tensors.keys()):
@@ -390,7 +392,7 @@ class Divergence:
         record: Callable[[Sequence[Watch]], Recorded],
         found: Difference,
     ) -> Found:
-        """Look for the first value inside that differs, by watches of a run that shows no other."""
+        """Look for the first intermediate value that differs, by watches: native runs show none."""
         plain = Found(way.name, difference=found)
         module = copy_module(self.module)
         store = store_of(self.launch, module, found, Budget(self._seconds))
@@ -426,7 +428,7 @@ class Divergence:
         )
 
     def _agrees(self, recorded: Recorded, found: Difference) -> bool:
-        """Whether the element is as usual where a launch was watched."""
+        """Whether the element agrees with the usual run after a launch with watches."""
         tensor, usual = recorded.tensors.get(found.tensor), self.expected.tensors[found.tensor]
         if tensor is None:
             return False
@@ -434,7 +436,7 @@ class Divergence:
         return not bool(differing[found.index])
 
     def _slice(self, way: Way, module: Module, store: Store, place: int) -> Slice | None:
-        """Return what an element was computed from in a way; None if that is too much."""
+        """Return what an element was computed from in a way; None if it cannot be followed."""
         trace = ProgramTrace(store.program)
         self._run(replace(way, module=module), (trace,), only=store.program)
         if not trace.is_whole:
@@ -455,7 +457,7 @@ class Divergence:
         return self.compare_elements(way, plain, found, self.tolerance)
 
     def _same_tiles(self, way: Way, plain: Found, program: int) -> Found:
-        """The first value of a program that differs where tiles are the same."""
+        """Add to `plain` the first differing value of a program, for ways with the usual tiles."""
 
         def run(observer: Observer, chosen: Way) -> None:
             self._run(replace(chosen, module=copy_module(chosen.module)), (observer,))
@@ -492,10 +494,10 @@ class Divergence:
         """Follow an element back in a way and in the usual run, to the first value that differs.
 
         Args:
-            way: with other tiles.
-            plain: to which what is found is added.
-            found: names the element.
-            tolerance: of floats.
+            way: the way with other tiles.
+            plain: the comparison that the value is added to.
+            found: the difference, which names the element.
+            tolerance: the tolerance for floats.
             usual: the other run; None for the launch as it is.
         """
         slices, programs = [], []
@@ -543,7 +545,7 @@ def _fill(tensor: Tensor, byte: int) -> None:
 
 
 def _is_around(tensor: Tensor) -> Tensor:
-    """Return which bytes of a tensor's allocation are none of its own."""
+    """Return which bytes of a tensor's allocation belong to none of its elements: bool."""
     size, device = tensor.element_size(), tensor.device
     count = tensor.untyped_storage().nbytes()
     own = torch.zeros(-(-count // size), dtype=torch.bool, device=device)

@@ -40,9 +40,9 @@ class _Step:
 
     Attributes:
         kind: "op", "enter" or "leave".
-        loops: the op ids of the loops around it, with the round of each.
-        tiles: its operands, where they are numbers; offsets of pointers.
-        results: alike.
+        loops: the op ids of the loops and branches around it, with the iteration of each from 0 on.
+        tiles: its operands if they are numbers, and the offsets of pointers; else None.
+        results: its results in the same form.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class ProgramTrace(Observer):
 
     Attributes:
         steps: in the order in which they ran.
-        is_whole: whether all found room.
+        is_whole: whether all tiles fitted into the memory that a trace may take.
     """
 
     needs_intermediates = True
@@ -76,14 +76,14 @@ class ProgramTrace(Observer):
         self._rounds: dict[Operation, int] = {}
 
     def moments(self, op: Operation) -> Moments:
-        """Everything but functions."""
+        """Ask for all moments but those of functions."""
         if tt.Func.matches(op):
             return Moments.NEVER
         regions = op.name in CONTROL_FLOW and op.regions
         return Moments.BEFORE | Moments.AFTER | (Moments.REGIONS if regions else Moments.NEVER)
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Count rounds from here, and note a store."""
+        """Count a loop's iterations from 0 again, or note an op without results, as a store is."""
         if not run.takes_part(self._program):
             return
         if op.regions and op.name in CONTROL_FLOW:
@@ -104,7 +104,7 @@ class ProgramTrace(Observer):
         return results
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
-        """Begin a round, or a branch."""
+        """Begin an iteration, or a branch."""
         op = region.parent
         if op is None or not run.takes_part(self._program):
             return
@@ -114,7 +114,7 @@ class ProgramTrace(Observer):
         self.steps.append(_Step("enter", op, tuple(self._loops), region))
 
     def leaves(self, run: Evaluator, region: Region, results: Sequence[TileValue]) -> None:
-        """End it."""
+        """End an iteration, or a branch."""
         op = region.parent
         if op is None or not self._loops or self._loops[-1][0] != op.id:
             return
@@ -150,7 +150,7 @@ class ProgramTrace(Observer):
         if self._bytes > _MOST_BYTES:
             self.is_whole = False
             return None
-        return row.to("cpu", copy=True)  # where masks are made
+        return row.to("cpu", copy=True)  # the masks are made there
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +158,10 @@ class Node:
     """The part of an op's result that an element was computed from.
 
     Attributes:
-        key: of the op in the source.
-        loops: as of steps.
+        key: the key of the op in the source, with the number of its result.
+        loops: as in `_Step`.
         numbers: the elements, in order.
-        offsets: of a load: which elements of memory were read, in order.
+        offsets: for a load, the offsets of the elements of memory that were read, in order.
         is_index: whether it is made of constants, program ids and ranges alone.
         loop: the key of the innermost loop around it.
         mask: bool, of the result's shape: which elements these are; None where that is not kept.
@@ -185,7 +185,7 @@ class Slice:
     """All that an element was computed from, in the order in which it ran.
 
     Attributes:
-        rounds: how often each loop of the source ran, by key.
+        rounds: the largest trip count of each loop of the source, by key.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -193,7 +193,7 @@ class Slice:
 
 
 def keys_of(module: Module, by_names: bool = False) -> dict[int, tuple[object, ...]]:
-    """Return a key for each op, by id, that other compiles of the same source give it, too.
+    """Return a key for each op, by id, that is the same in every compilation of the same source.
 
     Args:
         module: before any pass.
@@ -212,7 +212,7 @@ def keys_of(module: Module, by_names: bool = False) -> dict[int, tuple[object, .
     return found
 
 
-# Their results tell where something is, not what.
+# Their results say where data is, not what it is.
 _INDEX = names_of(tt.GetProgramId, tt.GetNumPrograms, tt.MakeRange, arith.Constant)
 
 
@@ -236,21 +236,21 @@ def slice_of(
     """Follow a stored element back.
 
     Args:
-        trace: of the program that stored it.
-        module: what ran.
-        store: who stored it.
-        place: of the element in its tensor's allocation, in elements, as pointers count.
+        trace: the trace of the program that stored it.
+        module: the IR that ran.
+        store: the store.
+        place: the element's offset in its tensor's allocation, in elements, as pointers count.
         by_names: as for `keys_of`.
 
     Returns:
-        None where the store is not in the trace.
+        All that it was computed from; None if the store is not in the trace.
     """
     walker = _Walker(trace, module, by_names)
     return walker.slice(store.op, place)
 
 
 class _Walker:
-    """Goes through a trace backwards, with the elements of each value that count."""
+    """Goes through a trace backwards, with a mask of the elements of each value in the slice."""
 
     def __init__(self, trace: ProgramTrace, module: Module, by_names: bool) -> None:
         self._steps = trace.steps
@@ -263,11 +263,11 @@ class _Walker:
             if step.kind == "op":
                 self._visits[id(step)] = counts[step.op.id]
                 counts[step.op.id] += 1
-        # By op with regions: the masks of what its regions hand on.
+        # By op with regions: the masks of the values that its regions yield.
         self._handed: dict[Operation, list[Tensor | None]] = {}
 
     def slice(self, op: Operation, place: int) -> Slice | None:
-        """Return the slice of an element; None where the store did not run."""
+        """Return the slice of an element; None if the store did not run for it."""
         start = None
         for number in range(len(self._steps) - 1, -1, -1):
             step = self._steps[number]
@@ -290,7 +290,7 @@ class _Walker:
             chosen = self._masks[data]
             maker = data.defining_op or op
             numbers = tile.expand(chosen.shape)[chosen].reshape(-1)
-            # Aligned in any case: it is what differs.
+            # Its key is the same in each run: the stored element is what differs.
             made.nodes.append(Node(maker, data, ("stored",), (), numbers))
         for step in reversed(self._steps[:start]):
             self._back(step, made)
@@ -330,7 +330,7 @@ class _Walker:
                     self._operands(step, result, mask)
 
     def _entered(self, step: _Step) -> None:
-        """Hand what counts of a region's arguments to what was handed in."""
+        """Move the masks of a region's arguments to the operands that they were bound to."""
         op, region = step.op, step.region
         assert region is not None
         arguments = region.block.arguments
@@ -350,7 +350,7 @@ class _Walker:
     def _operands(self, step: _Step, result: int, mask: Tensor) -> None:
         op = step.op
         if tt.Load.matches(op):
-            # Where it is read counts by itself; what is read instead of memory is a value.
+            # The offsets are compared by themselves; `other` is a value like any operand.
             masks = operand_masks(op, mask, result, step.tiles)
             other = tt.Load(op).other
             if other is not None:
@@ -396,11 +396,11 @@ class Parting:
 
     Attributes:
         node: in the run that is looked at.
-        round: of the innermost loop around it, None outside of loops.
+        round: the iteration of the innermost loop around it; None outside of loops.
         got: the number.
-        expected: that of the other run.
+        expected: the number of the other run.
         is_sum: whether the op adds up several numbers.
-        reads: what only one of the runs reads, in words; "" where both read the same.
+        reads: the elements that only one of the runs reads, in words; "" if both read the same.
     """
 
     node: Node
@@ -415,12 +415,12 @@ _SUMS = names_of(tt.Dot, tt.DotScaled, tt.Reduce, tt.Scan, arith.AddF)
 
 
 def parting(base: Slice, other: Slice, tolerance: Tolerance) -> Parting | None:
-    """Return where two slices of one element part; None where nothing that is aligned differs.
+    """Return where two slices of one element part; None if no values that correspond differ.
 
     Args:
-        base: of the run that counts.
-        other: of the run that is looked at.
-        tolerance: of floats.
+        base: the slice of the usual run.
+        other: the slice of the run that is looked at.
+        tolerance: the tolerance for floats.
     """
     pairs = list(_aligned(_by_key(base), other, base.rounds, other.rounds))
     reads = _reads(base, other)
@@ -468,7 +468,7 @@ def _aligned(
     base_rounds: Mapping[tuple[object, ...], int],
     rounds: Mapping[tuple[object, ...], int],
 ) -> Iterator[tuple[Node, Node]]:
-    """The nodes that stand for the same, in the order of the run that is looked at."""
+    """Yield pairs of nodes that correspond, first `other`'s, in the order of `other`."""
     same = base_rounds == rounds
     for node in other.nodes:
         by_path = known.get(node.key)
@@ -490,7 +490,7 @@ def _aligned(
 
 
 def _carried(op: Operation) -> frozenset[Value]:
-    """The values that a round hands to the next one, among the results of an op of its block."""
+    """The results of an op in a loop's body that an iteration yields to the next one."""
     block = op.block
     if block is None or block.parent_op is None or not scf.Loop.matches(block.parent_op):
         return frozenset()
@@ -498,7 +498,7 @@ def _carried(op: Operation) -> frozenset[Value]:
 
 
 def _reads(base: Slice, other: Slice) -> str:
-    """Elements that one run alone reads, in words: of the first load that does so."""
+    """Return which elements only one run reads, in words, for the first such load; "" if none."""
     ours, theirs = _read_by(other), _read_by(base)
     for key, (node, offsets) in ours.items():
         if key not in theirs:
@@ -525,7 +525,7 @@ def _read_by(made: Slice) -> dict[tuple[object, ...], tuple[Node, set[int]]]:
 
 
 def _pointer_name(load: Operation) -> str:
-    """The parameter that a load reads through, as far as the ops around it say."""
+    """The name of the pointer that a load's address is computed from, or "memory"."""
     value, seen = tt.Load(load).pointer, set()
     while value.defining_op is not None and value not in seen:
         seen.add(value)

@@ -1,8 +1,8 @@
 """Grids that scripts give as numbers, where meta-parameters change.
 
 Such a number is taken for the blocks into which one or two extents were cut. Which meta-parameters
-count is read off the kernel: those that are multiplied with what comes of the program's id on that
-axis, or that divide it.
+count is read off the kernel: those that multiply or divide a value computed from the program's id
+on that axis.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def scaled_grid(launch: KeptLaunch, changes: Mapping[str, Any]) -> Grid:
     """Return the grid of a launch, given as numbers, where meta-parameters change.
 
     Args:
-        launch: as the script makes it.
+        launch: the launch as the script makes it.
         changes: new values by name.
 
     Raises:
@@ -50,7 +50,7 @@ def scaled_grid(launch: KeptLaunch, changes: Mapping[str, Any]) -> Grid:
 
 
 def extents(launch: KeptLaunch) -> set[int]:
-    """Return a launch's integers, but constants, and the extents and sizes of its tensors."""
+    """Return the integers above 1 that a launch may cut: arguments, extents, sizes of tensors."""
     names, constants = (
         launch.src.fn.arg_names,
         {p.name for p in launch.src.fn.params if p.is_constexpr},
@@ -88,7 +88,7 @@ def _counts(
 
 
 def _is_other_count(count: int, name: str, sizes: set[int], blocks: Mapping[str, int]) -> bool:
-    """Whether a factor of a count may be that of the blocks of another extent."""
+    """Whether a count may be the number of blocks of another meta-parameter in an extent."""
     return any(
         -(-size // block) == count
         for other, block in blocks.items()
@@ -103,7 +103,7 @@ def related_names(text: str, axis: int, names: Mapping[str, object]) -> set[str]
     Args:
         text: the kernel's source.
         axis: 0, 1 or 2.
-        names: of the meta-parameters.
+        names: the names of the meta-parameters.
     """
     tree = ast.parse(textwrap.dedent(text))
     assigned = [

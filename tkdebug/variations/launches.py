@@ -38,7 +38,7 @@ class KeptLaunch:
     Attributes:
         number: among the script's launches, from 1 on.
         values: one for each parameter; their tensors are in memory of the launch's own.
-        request: what the script asked for, on that memory; None where that is not known.
+        request: the script's request, on that memory; None if it is not known.
     """
 
     kernel: InterpretedKernel
@@ -75,7 +75,7 @@ class KeptLaunch:
 
         Args:
             changes: by name.
-            config: of a tuner, in place of the one that was chosen.
+            config: a tuner's configuration, in place of the chosen one.
 
         Raises:
             TkError: it does not compile, or its grid cannot be known.
@@ -110,7 +110,11 @@ class KeptLaunch:
     def _asked(
         self, changes: Mapping[str, Any], config: Any
     ) -> tuple[LaunchRequest, list[Any], Any, dict[str, Any]]:
-        """Return the request, and the arguments, the grid and the keywords of a launch like it."""
+        """Return the request, and the arguments, the grid and the keywords of a launch like it.
+
+        Raises:
+            UsageError: how the script launches it is not known.
+        """
         request = self.request
         if request is None:
             raise UsageError(f"{self.name}: how the script launches it is not known")
@@ -142,12 +146,12 @@ class LaunchKeeper:
 
     Args:
         kernel: name or pattern of those that are kept; None for all.
-        most_bytes: of inputs that are kept.
+        most_bytes: the most bytes of inputs that are kept.
         each: whether every launch counts, not only the first of its kind.
 
     Attributes:
         kept: in the order of the script.
-        names: of all kernels that were launched.
+        names: the names of all kernels that were launched.
         passed_over: kernels whose inputs were too large to keep.
     """
 
@@ -168,7 +172,7 @@ class LaunchKeeper:
         values: tuple[Any, ...],
         record: LaunchRecord | None,
     ) -> bool:
-        """Keep a launch that is about to run; it is not run here."""
+        """Keep a launch that is about to run; return False, as it is not run here."""
         from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
         assert isinstance(kernel, InterpretedKernel)
@@ -205,7 +209,7 @@ class _Catcher:
     def launch(
         self, kernel: object, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None
     ) -> bool:
-        """Take it: nothing runs."""
+        """Keep the launch; return True, so that nothing runs."""
         from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
         assert isinstance(kernel, InterpretedKernel)
@@ -225,7 +229,7 @@ class _Copies:
         self._made: dict[int, Tensor] = {}
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Return the tensor in the copy of its allocation."""
+        """Return the tensor's place in the copy of its allocation, made at the first request."""
         with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
             tensor = host_view(tensor)
             storage = tensor.untyped_storage()

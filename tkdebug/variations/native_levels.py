@@ -31,9 +31,9 @@ class Level:
     """A way to make machine code of GPU IR.
 
     Attributes:
-        name: in reports.
+        name: its name in reports.
         llvm: LLVM's optimisation level.
-        ptxas: that of ptxas.
+        ptxas: the optimisation level of ptxas.
         contracts: whether products and sums become FMA.
     """
 
@@ -58,7 +58,11 @@ Runner = Callable[[Level], Outcome]
 
 
 def targets(asked: str | None) -> tuple[str, ...]:
-    """Return the architectures whose passes are looked at: the one that is asked for, or all."""
+    """Return the architectures whose passes are looked at.
+
+    These are the one that is asked for, else the one of this machine's GPU, else one of each
+    pipeline.
+    """
     if asked is not None:
         return (asked,)
     if usual_target() is not None:
@@ -70,9 +74,9 @@ def below_ir(expected: Outcome, run: Runner, tolerance: Tolerance) -> str:
     """Say what the levels below GPU IR do to a result, in one line.
 
     Args:
-        expected: what the last GPU IR gives, interpreted.
+        expected: the outcome of the last GPU IR, interpreted.
         run: runs the launch natively.
-        tolerance: of floats.
+        tolerance: the tolerance for floats.
     """
     usual = _difference(run, USUAL, expected, tolerance)
     if usual is None:
@@ -80,7 +84,7 @@ def below_ir(expected: Outcome, run: Runner, tolerance: Tolerance) -> str:
     if usual.what == "failure":
         return f"below the GPU IR: {usual.text}"
     if KNOBS.override_dir is not None:
-        # Of one specialisation: that without contraction has a folder of its own.
+        # It replaces stages of one specialisation; the one without contraction is another.
         where = "native code differs below the GPU IR, where TKDEBUG_OVERRIDE replaces stages"
         return f"{where}: {usual.text}"
     for level in LEVELS:
@@ -105,10 +109,12 @@ def _difference(
 
 
 def native_runner(launch: KeptLaunch, target: str) -> Runner | None:
-    """Return what runs a launch on the GPU here; None without one of that architecture.
+    """Return the function that runs a launch on this machine's GPU.
+
+    None if there is no GPU of that architecture, or a tensor is not on it.
 
     Args:
-        launch: whose inputs are on that GPU.
+        launch: the launch, with inputs on that GPU.
         target: the architecture.
     """
     if usual_target() is not None or targets(None) != (target,):

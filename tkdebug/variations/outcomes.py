@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from tkdebug.runtime.launch.requests import Grid
     from tkdebug.variations.launches import KeptLaunch
 
-# Relative to the larger of an element and the root mean square of its tensor: what other orders of
-# summation, and roundings to that type on the way, may come to.
+# The differences that other orders of summation, and roundings to a type on the way, may make:
+# relative to the larger of an element and the root mean square of its tensor.
 _TOLERANCES = {"f64": 1e-10, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2}
-# Types of which a rounding on the way is most of what an element is.
+# The same for types so narrow that a rounding on the way changes much of an element.
 _COARSEST = 0.25
 
 
@@ -46,7 +46,7 @@ class Outcome:
         tensors: by the names of parameters.
         faults: its errors.
         failure: why it did not end; "" where it did.
-        failed_op: the id of the op at which it failed; None where it is not known.
+        failed_op: the id of the op at which it failed; None if it is not known.
     """
 
     tensors: Mapping[str, Tensor]
@@ -64,10 +64,10 @@ class Difference:
         what: "value", "fault", "failure", or "error" where nothing could be compiled.
         text: in words.
         tensor: parameter that leads to the element; "" for none.
-        index: of the element.
-        place: of the element in its allocation, in elements.
+        index: the index of the element.
+        place: the place of the element in its allocation, in elements.
         program: linear number of a fault's; None where it is not known.
-        op_id: of the op at which a run failed, or which has a fault; None where it is not known.
+        op_id: the id of the op at which a run failed, or which has a fault; None if unknown.
     """
 
     what: str
@@ -93,12 +93,12 @@ def run_kept(
     """Interpret a module for a kept launch, on memory of its own.
 
     Args:
-        launch: whose grid and inputs count.
+        launch: the launch whose grid and inputs are used.
         module: Tile IR or GPU IR of its kernel, which no longer changes.
-        budget: of processor time.
-        observers: who looks on.
+        budget: the processor time for it.
+        observers: observers of the run.
         programs: those that run; None for all.
-        values: of `launch.fresh`; None for new ones.
+        values: values that `launch.fresh` returned; None for new ones.
 
     Raises:
         OutOfTimeError: the time is over.
@@ -147,16 +147,17 @@ class Tolerance:
     """The differences that arithmetic explains.
 
     Attributes:
-        relative: of floats; 0.0 if each bit counts.
+        relative: the relative tolerance for floats; 0.0 if each bit counts.
     """
 
     relative: float = 0.0
 
     @staticmethod
     def of(module: Module, *, natively: bool = False) -> Tolerance:
-        """Return what may change in the results of a kernel, by its Tile IR.
+        """Return the tolerance for the results of a kernel, by the ops of its Tile IR.
 
-        Bits count unless floats are summed up: passes may change the order in which.
+        It is 0 unless floats are summed up, as passes may change the order of sums, or a GPU may
+        compute something otherwise.
 
         Args:
             module: before any pass.
@@ -177,7 +178,7 @@ class Tolerance:
         return Tolerance(max((_TOLERANCES.get(name, _COARSEST) for name in types), default=0.0))
 
     def differing(self, got: Tensor, expected: Tensor) -> Tensor:
-        """Return where two tensors of one shape and dtype differ by more: bool."""
+        """Return where two tensors of one shape and dtype differ by more than that: bool."""
         if not got.dtype.is_floating_point:
             return got != expected
         if got.element_size() == 1:
@@ -216,8 +217,8 @@ def difference(got: Outcome, expected: Outcome, tolerance: Tolerance) -> Differe
 
     Args:
         got: the run that is looked at.
-        expected: what it should come to.
-        tolerance: of floats.
+        expected: the outcome that it should have.
+        tolerance: the tolerance for floats.
     """
     if got.failure != expected.failure:
         if got.failure:
@@ -273,7 +274,7 @@ def first_index(chosen: Tensor) -> tuple[int, ...]:
 
 
 def _difference_around(name: str, got: Tensor, expected: Tensor) -> Difference | None:
-    """The first byte that differs in the allocation of a tensor that is the same."""
+    """The first byte that differs around a tensor whose own elements are the same, or None."""
     outside = whole_bytes(got) != whole_bytes(expected)
     if not torch.equal(got, expected) or not bool(outside.any()):
         return None
@@ -290,10 +291,10 @@ def whole_bytes(tensor: Tensor) -> Tensor:
 
 
 def crash_text(error: RuntimeError) -> str:
-    """Return why nothing runs after a crash of a native launch.
+    """Return the message that nothing runs after a crash of a native launch.
 
     Raises:
-        RuntimeError: it is of another kind.
+        RuntimeError: `error`, if it is no CUDA error.
     """
     if "CUDA error" not in str(error):
         raise error

@@ -38,8 +38,8 @@ class Recorded:
     """A launch that was watched.
 
     Attributes:
-        values: that watches recorded.
-        tensors: after it, by the names of parameters.
+        values: the values that watches recorded.
+        tensors: its tensors after it, by the names of parameters.
     """
 
     values: Sequence[WatchedValue]
@@ -48,13 +48,13 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Comparison of what was recorded of an element's variables.
+    """Comparison of recorded values with those that an element was computed from.
 
     Attributes:
-        count: the recorded values that were compared.
-        node: that differs, of the interpreted run; None if none does.
+        count: the number of recorded values that were compared.
+        node: the first node of the interpreted run that differs; None if none does.
         got: its recorded number.
-        expected: that of the interpreted run.
+        expected: its number in the interpreted run.
     """
 
     count: int
@@ -68,7 +68,7 @@ def watches_on(made: Slice, launch: KeptLaunch, program: int) -> list[Watch]:
 
     Args:
         made: what the element was computed from.
-        launch: whose program computes it.
+        launch: the launch whose program computes it.
         program: linear number.
     """
     x, y, _ = launch.grid
@@ -118,8 +118,8 @@ def first_recorded(made: Slice, values: Iterable[WatchedValue], tolerance: Toler
 
     Args:
         made: what the element was computed from, interpreted.
-        values: what watches recorded of the other run.
-        tolerance: of floats.
+        values: the values that watches recorded in the other run.
+        tolerance: the tolerance for floats.
     """
     known: dict[tuple[_Place, str, int], WatchedValue | None] = {}
     for value in values:
@@ -144,9 +144,9 @@ def first_recorded(made: Slice, values: Iterable[WatchedValue], tolerance: Toler
 
 
 def _comparable(made: Slice) -> list[Node]:
-    """The nodes that are variables, each by an op of its own.
+    """The nodes that are variables with a number for each element, each by an op of its own.
 
-    Copies of a line that a loop over constants makes have no numbers that tell them apart.
+    Copies of a line by an unrolled loop are left out: nothing tells their values apart.
     """
     named = [node for node in made.nodes if node.value.name and node.mask is not None]
     named = [
@@ -164,7 +164,7 @@ def _comparable(made: Slice) -> list[Node]:
 
 
 def _is_defined(node: Node) -> bool:
-    """Whether a load has a number for each element: without `other`, masked ones may be any."""
+    """Whether a node's elements are defined: masked-off lanes of loads without `other` are not."""
     load = tt.Load.cast(node.op)
     if load is None or load.mask is None or load.other is not None:
         return True

@@ -29,10 +29,10 @@ _FILE = "memory.pt"
 
 
 def triton_runner(launch: KeptLaunch) -> Callable[[], Outcome]:
-    """Return what runs a launch by the Triton that this Python has.
+    """Return the function that runs a launch by the Triton that this Python has.
 
     Args:
-        launch: whose inputs are on a GPU.
+        launch: the launch, with inputs on a GPU.
 
     Raises:
         UsageError: it has none, or inputs are on no GPU.
@@ -51,7 +51,7 @@ def run_by_triton(launch: KeptLaunch, python: str, device: str, seconds: float) 
     Args:
         launch: the launch.
         python: the Python that has it.
-        device: that the inputs are copied to there.
+        device: the device that the inputs are copied to there.
         seconds: by the clock.
 
     Raises:
@@ -82,8 +82,8 @@ class _Sent:
         constants: values that the question describes already, by their places.
 
     Attributes:
-        memory: as bytes, by address.
-        unsent: what cannot be described.
+        memory: their allocations as bytes, by address.
+        unsent: the values that cannot be described, in words.
     """
 
     def __init__(self, constants: Mapping[tuple[int, ...], Any]) -> None:

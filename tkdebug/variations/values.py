@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.tiles.values import TileValue
     from tkdebug.variations.launches import KeptLaunch
 
-# Values of the run that is compared with take no more.
+# The most bytes of values that are kept of the run to compare with.
 _MOST_BYTES = 512 << 20
 
 # A result of an op: the op's id and the result's number.
@@ -35,7 +35,7 @@ class FirstValue:
     """The first value of a program that differs.
 
     Attributes:
-        op: that gives it.
+        op: the op that gives it.
         round: how often the op had run before.
         lane: place in the tile.
     """
@@ -61,10 +61,10 @@ class Replacements:
             self._new[before] = after
 
     def copied(self, op: Operation, copy: Operation, known: Mapping[Value, Value]) -> None:
-        """Hear of a copy, which is a value of its own."""
+        """Do nothing: a copy is a value of its own."""
 
     def originals(self) -> dict[Key, Key]:
-        """Return the values that were replaced, by what took their place at last."""
+        """Return the original of each final replacement, by the replacement."""
         found: dict[Key, Key] = {}
         for old in self._new:
             at, seen = old, {old}
@@ -93,7 +93,7 @@ class _Log(Observer):
         self._bytes = 0
 
     def moments(self, op: Operation) -> Moments:
-        """After ops that give numbers."""
+        """Ask for the moment after ops that give numbers."""
         return Moments.AFTER if any(map(_is_number, op.results)) else Moments.NEVER
 
     def after(
@@ -103,7 +103,7 @@ class _Log(Observer):
         operands: Sequence[TileValue],
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
-        """Note its results."""
+        """Note the results of an op for the program."""
         if run.takes_part(self._program):
             place = self._program - run.first
             for value, result in zip(op.results, results, strict=True):
@@ -113,7 +113,7 @@ class _Log(Observer):
         return results
 
     def note(self, op: Operation, value: Value, tile: Tensor) -> None:
-        """Take a value."""
+        """Store a copy of a value, as long as there is room."""
         self._bytes += tile.numel() * tile.element_size()
         if self._bytes <= _MOST_BYTES:
             self.values.setdefault((op.id, value.index), []).append(tile.clone())
@@ -133,7 +133,7 @@ class _Comparing(_Log):
         self.differing: list[FirstValue] = []
 
     def note(self, op: Operation, value: Value, tile: Tensor) -> None:
-        """Compare a value."""
+        """Compare a value with the same value of the other run."""
         key = (op.id, value.index)
         round_ = self._rounds[key] = self._rounds.get(key, -1) + 1
         known = self._log.values.get(key) or self._log.values.get(self._originals.get(key, key))
@@ -162,13 +162,13 @@ def _is_number(value: Value) -> bool:
 
 
 def store_of(launch: KeptLaunch, module: Module, found: Difference, budget: Budget) -> Store | None:
-    """Return who stores an element last, or None.
+    """Return the last store of an element, or None.
 
     Args:
-        launch: which is run again.
-        module: what is run.
-        found: names the element.
-        budget: of processor time.
+        launch: the launch, which is run again.
+        module: the IR that is run.
+        found: the difference, which names the element.
+        budget: the processor time for it.
 
     Raises:
         OutOfTimeError: it is used up.
@@ -192,12 +192,14 @@ def first_values(
 ) -> list[FirstValue]:
     """Return the values of a program that differ, in the order in which they are computed.
 
+    Values of ops that run more or less often than before are left out.
+
     Args:
         program: its number.
         before: runs it as it should be, with an observer.
         after: runs it as it differs.
-        replacements: of values of the one by those of the other.
-        tolerance: of floats.
+        replacements: what passes put in the place of values between the two runs.
+        tolerance: the tolerance for floats.
     """
     log = _Log(program)
     before(log)

@@ -29,19 +29,19 @@ class Way:
     """A way to run a launch.
 
     Attributes:
-        name: in reports.
-        launch: with its own grid and values.
-        module: what is interpreted; None for native code.
-        programs: in which order; None for the usual one.
+        name: its name in reports.
+        launch: the launch, with its own grid and values.
+        module: the IR that is interpreted, unless there is a `run`.
+        programs: ranges of programs in the order in which they run; None for the usual one.
         fill: the byte that memory which is only written holds before; None for what it held.
         poisons: whether masked lanes of loads without `other` hold NaNs, or large integers.
-        run: runs it in another way than by interpretation.
-        record: runs it so with watches, and returns what they record; None if nothing can.
+        run: runs it in another way than by interpretation; None to interpret `module`.
+        record: runs it so with watches, and returns what they record; None if that is impossible.
         is_other_source: whether it is of another version of the script.
         is_gpu: whether the module is GPU IR.
-        usual: what it is compared with; None for the launch as it is.
-        rounds_otherwise: whether the interpreter takes programs together in other numbers, which
-            changes in which order it adds up.
+        usual: the way that it is compared with; None for the launch as it is.
+        rounds_otherwise: whether other numbers of programs are interpreted together, which changes
+            the order of sums.
     """
 
     name: str
@@ -64,14 +64,15 @@ class Found:
 
     Attributes:
         way: its name.
-        same_bits: whether it gives the same bits.
+        same_bits: whether it gives the same bits, or rounds otherwise for a known reason
+            (`Way.rounds_otherwise`).
         difference: beyond what arithmetic explains; None for none.
         at: the call chain of the first value that differs, outermost first.
-        op: that gives it.
+        op: the name of the op that gives it.
         variable: its name in the source; "" for none.
         program: linear number, -1 where none is known.
-        round: of the innermost loop around it; None outside of loops.
-        got: its number, and what it is as usual.
+        round: the iteration of the innermost loop around it; None outside of loops.
+        got: its number; `expected` is the number of the usual run.
         note: more of it, in words.
         refused: why it was not run; "" where it was.
     """
@@ -95,8 +96,8 @@ class Classes:
     """Configurations of a tuner by the bits that they give.
 
     Attributes:
-        names: of each class, those of its configurations.
-        parted: where the classes after the first part from it.
+        names: for each class, the names of its configurations.
+        parted: for each class after the first, where it parts from the first.
         refused: configurations that were not run.
     """
 
@@ -111,7 +112,7 @@ class PoisonedPadding(Observer):
     needs_intermediates = True
 
     def moments(self, op: Operation) -> Moments:
-        """After loads with a mask alone."""
+        """Ask for the moment after loads with a mask and without `other`."""
         is_masked = tt.Load.matches(op) and tt.Load(op).mask is not None
         return Moments.AFTER if is_masked and tt.Load(op).other is None else Moments.NEVER
 
@@ -122,7 +123,7 @@ class PoisonedPadding(Observer):
         operands: Sequence[TileValue],
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
-        """Poison what was not loaded."""
+        """Return the loaded tile with poison in its masked-off lanes."""
         view = tt.Load(op)
         assert view.mask is not None
         loaded = run.full(results[0], op.result.type)

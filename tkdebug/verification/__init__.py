@@ -18,18 +18,18 @@ def verify(
     deterministic: bool = False,
     batch_invariant: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[[], None]]:
-    """Make a test of a function that launches Triton kernels, or of a class of such modules.
+    """Return a decorator that makes a test of a function, or of a class of modules, with kernels.
 
-    The test calls it and the reference on inputs made of the example's, as `tkdebug verify` does,
-    in this process. It fails where the verdict is another than right.
+    The test calls the candidate and the reference on inputs derived from the example's, as
+    `tkdebug verify` does, in this process. It fails unless the verdict is "right".
 
     Args:
-        reference: says what is right: of the same arguments, in plain torch.
-        inputs: gives the example's arguments.
-        init: arguments of classes.
-        seconds: of processor time, at most.
-        cases: that are tried at most.
-        seed: of the search.
+        reference: computes the expected result of the same arguments, in plain torch.
+        inputs: returns the example's arguments.
+        init: constructor arguments, if the candidate and the reference are classes.
+        seconds: the processor time, at most.
+        cases: the number of cases that are tried at most.
+        seed: the seed of the search.
         deterministic: whether the same call must give the same bits.
         batch_invariant: whether rows must have the same bits in other batches.
     """

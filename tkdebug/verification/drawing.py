@@ -20,10 +20,10 @@ def first_of(cases: SearchStrategy[Case], shows: Accepts, most: int, seed: str) 
     """Return the simplest case found for which a predicate holds, None without any.
 
     Args:
-        cases: to draw, the simplest first.
+        cases: the strategy that draws cases, the simplest first.
         shows: the predicate; it must not change from true to false for a case.
-        most: cases that are drawn until one is found; it is made simpler by more.
-        seed: of the draws.
+        most: the cases that are drawn at most until one is found; making it simpler draws more.
+        seed: the seed of the draws.
     """
     # Few verifications need it: those with time for random cases, and of kernels that are wrong.
     from hypothesis import Phase, configuration, errors, find, settings
@@ -41,7 +41,7 @@ def first_of(cases: SearchStrategy[Case], shows: Accepts, most: int, seed: str) 
 
 
 def simpler(case: Case, plan: Plan) -> SearchStrategy[Case]:
-    """Return what draws cases whose parts are plain or as in one, with no size larger."""
+    """Return a strategy of cases whose parts are plain or the given case's; no size is larger."""
     from hypothesis import strategies as st
 
     tied = {place for group in plan.sizes.apart for place in group.numbers}

@@ -38,12 +38,12 @@ SHRINKABLE = frozenset(
 
 
 def smallest(search: Search, finding: Finding, plan: Plan, limit: float) -> Finding:
-    """Return the finding of the smallest case that shows one, of those that are tried in time.
+    """Return the same finding for the smallest case, of those tried in time, that shows it.
 
     Args:
-        search: runs cases.
-        finding: that a smaller case is to show.
-        plan: has the sizes that may change.
+        search: the search that runs cases.
+        finding: the finding; it is returned unchanged if no smaller case shows it.
+        plan: the plan with the sizes that may change.
         limit: the share of the time until which cases are tried.
     """
     assert finding.case is not None
@@ -70,7 +70,7 @@ def _is_same(found: Finding, wanted: Finding) -> bool:
 
 
 def caused(search: Search, finding: Finding) -> Finding:
-    """Return a wrong value with its cause, as a failed comparison has it."""
+    """Return a finding with the cause of its wrong value; unchanged if no cause is found."""
     remembered = search.runner.watcher.remembered
     if finding.kind != "wrong-value" or finding.case is None or remembered is None:
         return finding
@@ -122,7 +122,7 @@ def _as_json(fault: Fault) -> dict[str, object]:
 
 
 def name_trick(search: Search, finding: Finding, plan: Plan) -> None:
-    """Add what kind of trick a wrong value is, where it is one."""
+    """Add a finding if a wrong value is a constant result or the error of a narrower type."""
     if finding.kind != "wrong-value" or finding.case is None:
         return
     if _is_constant(search, finding.case):
@@ -199,7 +199,7 @@ def _lowered(search: Search, case: Case) -> str:
 
 
 def _is_like_rounding(search: Search, case: Case, plan: Plan) -> bool:
-    """Whether errors are of any scale, and vanish for small integers, which are exact."""
+    """Whether results are wrong at every scale of values, but right for small, exact integers."""
     like = plan.middle.renamed("roundings", dtypes=case.dtypes, weights="given")
     runs = [
         search.runner.run(like.renamed(like.name, values=values))

@@ -156,14 +156,14 @@ def _rows(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def _low(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
-    """Return numbers far below those with which maxima are begun; fp32 holds their squares."""
+    """Return numbers far below usual initial values of a maximum; their squares fit fp32."""
     most = torch.finfo(like.dtype).max
     largest = 0.9 * most if most < 1e9 else most**0.45
     return -largest * (1.0 - 0.2 * normal.abs().clamp(max=3.0))
 
 
 def _masked_rows(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
-    """Return numbers of which every third row, from the second on, is -inf throughout."""
+    """Return numbers with every third row, from the second on, all -inf; below 2-D, all of them."""
     if normal.dim() < 2 or not normal.numel():
         return torch.full_like(normal, -math.inf)
     rows = normal.reshape(-1, normal.shape[-1]).clone()
@@ -178,7 +178,7 @@ def _columns(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def _near(limits: Sequence[float]) -> Callable[..., Tensor]:
-    """Return what draws numbers at, and on both sides of, some limits and their negatives."""
+    """Return a function that draws numbers at and on both sides of limits and their negatives."""
 
     def made(normal: Tensor, like: Tensor, rng: torch.Generator) -> Tensor:
         shape = tuple(normal.shape)
@@ -223,20 +223,23 @@ SPECIAL_VALUES = ("nan", "inf", "rows of -inf")
 
 
 def _every_third(drawn: Tensor, value: int) -> Tensor:
-    """Return integers of which every third is one value; others in each tensor."""
+    """Return the integers with every third replaced by a value; their sum decides which ones."""
     made = drawn.reshape(-1).clone()
     made[int(drawn.sum()) % min(3, made.numel()) :: 3] = value
     return made.reshape(drawn.shape)
 
 
 def _negated(drawn: Tensor) -> Tensor:
-    """Return integers of which most are negative; others in each tensor."""
+    """Return the integers with most replaced by `-n - 1`; their sum decides which ones."""
     rng = torch.Generator().manual_seed(int(drawn.sum()) % 997)
     return torch.where(torch.rand(drawn.shape, generator=rng) < 0.7, -drawn - 1, drawn)
 
 
 def _other_offsets(drawn: Tensor) -> Tensor:
-    """Return integers that never fall with others between their ends, some of them equal."""
+    """Return sorted integers with other values between the same ends, some of them equal.
+
+    Unsorted integers, and fewer than three, are returned unchanged.
+    """
     flat = drawn.reshape(-1)
     if flat.numel() < 3 or bool((flat[1:] < flat[:-1]).any()):
         return drawn
@@ -247,21 +250,21 @@ def _other_offsets(drawn: Tensor) -> Tensor:
 
 
 def _half(drawn: Tensor, first: int) -> Tensor:
-    """Return bools that are true in one half of each row, as masks of padding are."""
+    """Return a padding mask: the first half of each row is true, or the second if `first` is 0."""
     columns = torch.arange(drawn.shape[-1] if drawn.dim() else 1)
     is_first = columns < (len(columns) + 1) // 2
     return (is_first if first else ~is_first).expand(drawn.shape).clone()
 
 
 def _at_limits(drawn: Tensor) -> Tensor:
-    """Return the largest and smallest integers of a type, some small ones between."""
+    """Return the integers with four of five replaced by the largest or smallest of their type."""
     info, made = torch.iinfo(drawn.dtype), drawn.reshape(-1).clone()
     for first, value in enumerate((info.max, info.min, info.max - 1, info.min + 1)):
         made[first::5] = value
     return made.roll(int(drawn.sum()) % 5).reshape(drawn.shape)
 
 
-# Kinds of integers and bools, for which floats are normal. -100 is what losses ignore.
+# Kinds of integers and bools; floats are normal with these. Losses ignore the index -100.
 INDEX_VALUES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "negative indices": lambda drawn: _every_third(drawn, -1),
     "ignored indices": lambda drawn: _every_third(drawn, -100),
@@ -276,7 +279,7 @@ INDEX_VALUES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "all of the first half": lambda drawn: _half(drawn, 1),
     "all of the second half": lambda drawn: _half(drawn, 0),
 }
-# A spread that is small beside the mean, as few sums of squares bear.
+# A spread that is small beside the mean: most sums of squares lose it.
 FAR = "far from 0"
 # Integers whose sums wrap: a kernel may not mean to take them.
 LIMITS_OF_INTEGERS = "limits of integers"
@@ -294,7 +297,7 @@ NEAR = "near "
 
 
 def near_name(limits: Sequence[float]) -> str:
-    """Return the name of values near some limits, as a case has it."""
+    """Return the name of values near some limits, for `Case.values`."""
     return NEAR + " ".join(f"{one:g}" for one in limits)
 
 
@@ -315,8 +318,9 @@ def values_of(
 
     Args:
         example: the problem's tensor, whose mean, spread and sign count.
-        shape: of the result.
-        kind: a name of `VALUES`, "given", `SIGNED`, or one of `near_name`.
+        shape: the shape of the result.
+        kind: a name of `VALUES` or `INDEX_VALUES`, "given", `SIGNED`, `FAR`,
+            `LIMITS_OF_INTEGERS`, or a name that `near_name` made.
         rng: the source of random numbers.
         most: the largest integer; -1 for the example's.
     """
@@ -346,9 +350,9 @@ def values_of(
 
 
 def structured(made: Tensor, example: Tensor, rng: torch.Generator) -> Tensor:
-    """Return numbers in the structure that an example has, on which a kernel may rely.
+    """Return numbers with the example's structure, on which a kernel may rely.
 
-    Few different values, such as 0 and 1, ascending rows, triangles, symmetry.
+    A structure is few different values, such as 0 and 1, ascending rows, a triangle or symmetry.
     """
     if not made.numel() or example.numel() < _LEAST_STRUCTURED or not made.dim():
         return made
@@ -432,14 +436,14 @@ def _contiguous(values: Tensor, device: str) -> Tensor:
 def _strided_by(
     swap: int = 0, pads: Mapping[int, int] | None = None, step: int = 1, offset: int = 0
 ) -> Callable[..., Tensor]:
-    """Return what lays a tensor out with its axes in another order, gaps and an offset.
+    """Return a function that lays a tensor out with its axes in another order, gaps and an offset.
 
     Args:
-        swap: of the axes from the innermost one, the number of the first of two that are swapped
-            in memory, plus one; 0 for none.
+        swap: n to swap the axes n - 1 and n in memory, counted from the innermost one, which is
+            0; 0 for no swap.
         pads: the gap after each line along an axis, by its number from the innermost one.
-        step: between neighbours along the innermost axis.
-        offset: of the first element.
+        step: the stride of the innermost axis, in elements.
+        offset: the offset of the first element, in elements.
     """
     gaps = pads or {}
 
@@ -470,7 +474,7 @@ def _channels_last(values: Tensor, device: str) -> Tensor:
 
 
 def _expanded(axis: int) -> Callable[..., Tensor]:
-    """Return what gives a tensor one place for all that differs along an axis alone."""
+    """Return a function that expands a tensor's first slice along an axis: its stride is 0."""
 
     def made(values: Tensor, device: str) -> Tensor:
         if values.dim() == 0 or not values.shape[axis]:

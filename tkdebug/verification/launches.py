@@ -68,15 +68,15 @@ class Seen:
     Attributes:
         launches: how many kernels were launched.
         kernels: their names.
-        faults: that were reported.
+        faults: the faults that were reported.
         other_threads: kernels that were launched from another thread than the call's.
         threads: threads that the candidate started, by their places.
         processes: processes that it started, likewise.
         callers: places at which it looks at the frames of its callers.
         unjoined: kernels that were launched on a stream for which the caller's did not wait.
-        computes: launches whose outputs are no copies of what something else computed.
-        programs: of the largest grid.
-        ran: places of the candidate's source.
+        computes: how many launches wrote something else than copies of other arguments.
+        programs: the number of programs of the largest grid.
+        ran: the places of the candidate's source that ran.
         is_seeded: whether it seeded torch's random numbers.
         leaves_stream: whether the current stream is another after the call.
         has_tf32: whether a `tl.dot` of a launch rounds fp32 to tf32.
@@ -99,14 +99,14 @@ class Seen:
 
     @property
     def wrong_fault(self) -> Fault | None:
-        """The first fault that makes the kernel wrong."""
+        """The first fault that makes the kernel wrong, or None."""
         return next(
             (f for f in self.faults if f.kind in WRONG_FAULTS and f.fails and f.is_open), None
         )
 
     @property
     def doubtful_fault(self) -> Fault | None:
-        """The first fault by which it is not known whether the kernel is right."""
+        """The first fault that leaves it open whether the kernel is right, or None."""
         return next((f for f in self.faults if f.kind in _DOUBTFUL_FAULTS and f.is_open), None)
 
 
@@ -122,7 +122,10 @@ _hearing: list[Watcher] = []
 
 
 def _calling_frame(depth: int, between: tuple[str, ...]) -> FrameType | None:
-    """Return the frame at a depth, or that which called it through files that begin so."""
+    """Return the first frame, from a depth outwards, whose file begins with none of `between`.
+
+    None if a frame that is skipped is an installed package's, or if all frames are skipped.
+    """
     frame: FrameType | None = sys._getframe(depth)  # noqa: SLF001
     while frame is not None and frame.f_code.co_filename.startswith(between):
         if "-packages" in frame.f_code.co_filename:
@@ -133,7 +136,7 @@ def _calling_frame(depth: int, between: tuple[str, ...]) -> FrameType | None:
 
 @functools.cache
 def _hear_events() -> None:
-    """Have Python's audit events heard, as long as the process lasts: there is no way back."""
+    """Add a hook that passes audit events to the watcher; Python cannot remove it again."""
 
     def hear(event: str, args: tuple[Any, ...]) -> None:
         if _hearing and (event in _PROCESS_EVENTS or event in _FRAME_EVENTS):
@@ -145,14 +148,14 @@ def _hear_events() -> None:
 
 
 class Watcher:
-    """Sees the launches of a candidate.
+    """Watches the launches and the host code of a candidate.
 
     Args:
-        file: of the candidate.
+        file: the candidate's file.
         remembered: the launches of this process, for the search for causes.
-        is_native: whether kernels run on a GPU, so that launches are only heard of.
-        branches: of the candidate's host code, which are to run.
-        conditions: of its kernels, whose outcomes are to be seen.
+        is_native: whether kernels run on a GPU, so that launches are only counted.
+        branches: the branches of the candidate's host code, which are to run.
+        conditions: the conditions of its kernels, by kernel, whose outcomes are to be seen.
 
     Attributes:
         blocks: compile-time integers of the launches that were seen.
@@ -185,7 +188,7 @@ class Watcher:
         _hear_events()
 
     def hear(self, event: str) -> None:
-        """Note that the candidate's file starts a process, or looks at its callers."""
+        """Note a process start, or a look at callers' frames, if the candidate's file did it."""
         is_frame = event in _FRAME_EVENTS
         between = (inspect.__file__, traceback.__file__) if is_frame else (_STDLIB,)
         frame = _calling_frame(3, between)
@@ -196,19 +199,19 @@ class Watcher:
     # Branches of the host code.
 
     def reached(self, ran: Ran) -> None:
-        """Note what ran in a call whose result was right."""
+        """Add the places that ran in a call whose result was right."""
         self._ran.add(ran)
 
     @property
     def unreached(self) -> list[Branch]:
-        """Branches whose condition was asked in such a call, and that ran in none."""
+        """Branches that ran in no call with a right result, where their condition was asked."""
         ran = self._ran
         of_kernels = [b for some in self._conditions.values() for one in some for b in one.outcomes]
         branches = (*self._branches, *of_kernels)
         return [one for one in branches if one.is_asked(ran) and not one.has_run(ran)]
 
     def _spots_of(self, code: CodeType) -> list[Spot]:
-        """Return the spots of a function's instructions, none if no branch is within lines."""
+        """Return the spot of each instruction; none if no branch is on its condition's line."""
         if code not in self._spots:
             places = [(line or 0, column or 0) for line, _, column, _ in code.co_positions()]
             lines = {line for line, _ in places}
@@ -247,7 +250,7 @@ class Watcher:
     # As a follower of launches.
 
     def begins(self, values: tuple[object, ...]) -> object:
-        """Hear that a launch begins."""
+        """Suspend tracing for a launch; return what `remembered` keeps of it, or None."""
         if self._trace is not None:
             sys.settrace(None)  # it slows all of Python, not only what it looks at
         before = None if self.remembered is None else self.remembered.begins(values)
@@ -261,7 +264,7 @@ class Watcher:
         launch_id: int,
         before: Any,
     ) -> None:
-        """Note a launch."""
+        """Note an interpreted launch that has ended, and resume tracing."""
         assert isinstance(kernel, InterpretedKernel)
         self._seen.programs = max(self._seen.programs, math.prod(grid))
         if self.remembered is not None:
@@ -277,7 +280,7 @@ class Watcher:
             sys.settrace(self._trace)
 
     def _ended_natively(self, kernel: object, record: LaunchRecord) -> None:
-        """Note a native launch, of which it is not known whether it only copies."""
+        """Note a native launch as one that computes: whether it only copies is not known."""
         assert isinstance(kernel, CompiledKernel)
         self._note(kernel)
         self._seen.computes += 1
@@ -303,12 +306,12 @@ class Watcher:
     def watching(
         self, way: str, kernels: Sequence[Autotuner], seed: int, given: Sequence[Tensor] = ()
     ) -> Iterator[Seen]:
-        """Yield what is seen of launches in a `with` block.
+        """Yield the record of launches and faults, which is filled during a `with` block.
 
         Args:
             way: how they run: "checked", a name of `WAYS`, "config N" or "tuned".
             kernels: the tuners of the candidate.
-            seed: of shuffled orders.
+            seed: the seed of shuffled orders.
             given: the call's own tensors, which a kernel may copy.
         """
         self._seen = seen = Seen()
@@ -351,7 +354,10 @@ class Watcher:
 
     @contextlib.contextmanager
     def _streams(self) -> Iterator[None]:
-        """Note where the caller's stream waits for another, or the host does."""
+        """Remove launches from `unjoined` once the caller's stream, or the host, waits for them.
+
+        At the end, note whether the current stream is another, and restore the caller's.
+        """
         self._stream = caller = torch.cuda.current_stream()
         seen = self._seen
         recorded: dict[int, int] = {}
@@ -381,7 +387,7 @@ class Watcher:
             return 0
 
         def until(event: Any) -> int:
-            """Return how many launches came before an event was recorded."""
+            """Return how many `unjoined` launches an event covers; 0 for an unknown event."""
             return recorded.get(id(event), 0)
 
         def by_event(event: Any, stream: Any = None) -> int:
@@ -432,7 +438,10 @@ class Watcher:
 
 
 def _is_copy(kernel: InterpretedKernel, values: tuple[Any, ...], given: frozenset[int]) -> bool:
-    """Whether each tensor that a launch may have written equals another that was not given."""
+    """Whether each tensor that a launch may write equals an argument that is no input of the call.
+
+    That argument is one that the launch itself does not write.
+    """
     stored = kernel.stored_to(values)
     tensors = [host_view(v) for v in values if isinstance(v, Tensor)]
     others = {t.untyped_storage().data_ptr() for t in stored} | given
@@ -464,7 +473,7 @@ class _Ordered:
     def launch(
         self, kernel: object, grid: tuple[int, int, int], values: tuple[Any, ...], record: Any
     ) -> bool:
-        """Run a launch; false where its programs wait for each other."""
+        """Run a launch; return False, without running it, if its programs wait for each other."""
         assert isinstance(kernel, InterpretedKernel)
         if Prepared.of(kernel.module).spin_loops:
             return False
@@ -486,7 +495,7 @@ class _Skipped:
     def launch(
         self, kernel: object, grid: tuple[int, int, int], values: tuple[Any, ...], record: Any
     ) -> bool:
-        """Fill what the launch may write."""
+        """Fill the tensors that the launch may write; return True."""
         assert isinstance(kernel, InterpretedKernel)
         for tensor in kernel.stored_to(values):
             with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
@@ -528,7 +537,7 @@ WAYS: Mapping[str, Callable[[int], Any]] = {
 
 
 def tuners_in(namespace: Mapping[str, Any]) -> list[Autotuner]:
-    """Return the autotuned kernels among a module's names, under heuristics too."""
+    """Return a module's autotuned kernels with several configurations, under heuristics too."""
     found: dict[int, Autotuner] = {}
     for value in namespace.values():
         at, depth = value, 0
@@ -541,7 +550,7 @@ def tuners_in(namespace: Mapping[str, Any]) -> list[Autotuner]:
 
 @contextlib.contextmanager
 def _configured(tuners: Sequence[Autotuner], chosen: int | None) -> Iterator[None]:
-    """Have tuners take a configuration, or run each before, as tuning on a GPU does."""
+    """Have tuners take one configuration, or for None run all first, as tuning on a GPU does."""
     undo = contextlib.ExitStack()
     for tuner in tuners:
         original = tuner.prune_configs

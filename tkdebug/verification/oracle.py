@@ -38,10 +38,10 @@ _UNITS = {torch.float16: 1.0, torch.bfloat16: 1.0}
 _USUAL_UNITS = 4.0
 # Runs that break ties, for each with rounding errors.
 _TIES = 2
-# Of equal values these give the index of the first, as torch documents; these of any.
+# Ops that give the index of the first of equal values, as torch documents; and those of any.
 FIRST_OF_TIES = frozenset(("argmax", "argmin", "max", "min"))
 _STEPS = frozenset("round floor ceil trunc sign sgn remainder fmod floor_divide".split())
-# So many elements at a step are seen in a few runs for one that is not.
+# The least number of elements that the runs see at a step for each one that crosses it in none.
 _SEEN_OF_STEPS = 20
 ANY_OF_TIES = frozenset(("sort", "argsort", "topk", "kthvalue", "mode", "median"))
 
@@ -79,17 +79,18 @@ def tensors_in(value: Any, name: str = "result") -> list[tuple[str, Tensor]]:
 
 @dataclass
 class Expected:
-    """One tensor as a reference has it.
+    """The expected value of one tensor, by its reference.
 
     Attributes:
-        exact: in fp64 or integers, on the CPU.
-        native: in the types of the inputs; None where it does not run so.
-        tolerance: how far a result may be, by element; inf where nothing is said.
-        has_ties: elements of which nothing is compared with one value: bool.
-        bounds: the least and the largest integers that roundings give; None for floats.
-        seen: integers that the reference gives if ties are broken in other ways, one run each.
-        free: elements that need not be NaN or Inf, as they do not depend on some inputs that are;
-            with what they are where those are numbers.
+        exact: the result in fp64 or integers, on the CPU.
+        native: the result in the types of the inputs; None if the reference does not run in them.
+        tolerance: the largest permitted error of each element; inf where any value is accepted.
+        has_ties: a mask of the elements that are not compared with one expected value.
+        bounds: the smallest and the largest integers of all runs; None for floats.
+        seen: the integers of all runs, a run each, if some differ by more than 1, as ties are
+            broken in other ways; else None.
+        free: pairs of a mask and a result: the elements in the mask need not be NaN or Inf, as
+            they do not depend on some inputs that are; the result is for numbers in their place.
     """
 
     name: str
@@ -107,19 +108,20 @@ class Oracle:
     """Expected results of one call.
 
     Attributes:
-        expected: of each tensor of the result, and of arguments that it changes.
+        expected: the expected value of each tensor of the result, and of each changed argument.
         changed: positions of the tensors among the inputs that it changes.
-        ops: of torch that it calls, with their work.
+        ops: the ops of torch that the reference calls, with their work.
         longest: the longest sum in it, and the op.
         unit: the relative rounding error of the inputs' type.
-        dtype: that type.
+        dtype: the name of that type.
         has_empty: whether an input has no elements.
         has_inf: whether an input has infinite ones.
         has_special: whether an input has infinite ones or NaNs.
         aliases: whether a result is memory of an input.
-        reads_numbers: whether it takes numbers out of tensors of integers.
+        reads_numbers: whether it may take numbers out of tensors of integers: it does, or no op
+            computes with such a tensor.
         has_epsilon: whether a number such as 1e-8 keeps something in it from 0.
-        leaves_one: whether it splits a size so that a part of one is left, which broadcasts.
+        leaves_one: whether it splits an axis so that the last part has size 1, which broadcasts.
     """
 
     expected: list[Expected]
@@ -138,12 +140,12 @@ class Oracle:
 
     @property
     def makes_nans(self) -> bool:
-        """Whether a result has NaNs, and no input is one or infinite."""
+        """Whether a result has NaNs although no input has NaNs or infinities."""
         floats = [one.exact for one in self.expected if one.exact.is_floating_point()]
         return not self.has_special and any(bool(exact.isnan().any()) for exact in floats)
 
     def tolerance_text(self) -> str:
-        """Return how the tolerance came about, in words."""
+        """Return a text about how the tolerance was derived."""
         terms, name = self.longest
         sums = f", sums of up to {terms:,} terms ({name})" if name else ", no sums"
         bits = -round(math.log2(self.unit))
@@ -168,21 +170,22 @@ def ask(
     runs: int = RUNS,
     most_s: float = math.inf,
 ) -> Oracle:
-    """Return what a reference says.
+    """Return the expected results of a call, from several runs of its reference.
 
     Args:
         run: called with `is_wide` and `lift` (a `Lifted`, or None for a native run).
         before: the tensors among the inputs.
-        seed: of the errors' signs.
+        seed: the seed of the errors' signs.
         special: runs with other numbers for some NaNs and infinities of the inputs; each is called
             with `is_wide`, `lift` and `draw`, a number.
         lowered: the rounding error of each op and of sums, where it is not that of the types.
-        runs: with rounding errors, an even number.
+        runs: the number of runs with rounding errors, which is even.
         most_s: processor time that a native run may take.
 
     Raises:
-        NotRunnableError: it does not run, natively or in fp64, on these inputs.
-        DearError: it takes longer, or gives too much.
+        NotRunnableError: the reference does not run on these inputs, in fp64 gives another number
+            of tensors or another shape, or gives complex numbers.
+        DearError: its native run takes longer, or gives too many elements.
     """
     begun = time.process_time()
     native, changed = _native(run, before)
@@ -243,7 +246,10 @@ def ask(
 def _native(
     run: Run, before: Sequence[Tensor]
 ) -> tuple[list[tuple[str, Tensor]] | None, tuple[int, ...]]:
-    """Run a reference in the types of the inputs, and see which of these it changes."""
+    """Return the tensors of a native run, and the positions of the inputs that it changes.
+
+    If torch lacks an op in the inputs' types, there are no tensors (None): it runs in fp64 instead.
+    """
     try:
         result, after = run(is_wide=False, lift=Bounded())
     except NotRunnableError as error:
@@ -315,7 +321,7 @@ def _expected(
 
 
 def _smooth(off: Tensor) -> Tensor:
-    """Return deviations, none of which is far below those of its row: some vanish by chance."""
+    """Return deviations raised to half their row's root mean square: some vanish by chance."""
     if off.dim() == 0:
         return off
     known = torch.where(off.isfinite(), off, 0.0)
@@ -326,7 +332,7 @@ def _smooth(off: Tensor) -> Tensor:
 
 
 def _leave_undefined(one: Expected, undefined: Sequence[Tensor]) -> None:
-    """Expect nothing of integers that come of floats for which there is none."""
+    """Accept any integer where the reference converts a float that its type cannot hold."""
     for mask in undefined:
         same = mask.shape == one.exact.shape
         one.has_ties |= mask if same else torch.ones_like(one.has_ties)
@@ -336,7 +342,7 @@ def _leave_undefined(one: Expected, undefined: Sequence[Tensor]) -> None:
 def _free(
     expected: Sequence[Expected], special: Run, changed: Sequence[int], has_nan: bool
 ) -> None:
-    """Find elements that are NaN or Inf though they do not depend on an input that is."""
+    """Note elements that are NaN or Inf but do not depend on the inputs that `special` replaces."""
     draws = [_flat(*special(is_wide=True, lift=Lifted(), draw=n), changed) for n in range(2)]
     for place, one in enumerate(expected):
         a, b = (draw[place][1] for draw in draws)
@@ -358,10 +364,10 @@ class Wrong:
 
     Attributes:
         kind: "wrong-value" or "wrong-shape".
-        text: in words.
+        text: the mismatch in words.
         place: the number of the tensor.
-        index: of the element that is wrong most; None for a wrong shape.
-        tolerance: at that element.
+        index: the index of the element that is wrong most; None for a wrong shape.
+        tolerance: the tolerance of that element.
         elements: how many are wrong.
         apart: how far that element is from what is expected; inf for a NaN.
         is_of_nans: whether all that is wrong are numbers where a NaN is expected.
@@ -378,11 +384,11 @@ class Wrong:
 
 
 def compare(result: Sequence[tuple[str, Tensor]], oracle: Oracle) -> tuple[Wrong | None, int]:
-    """Return what is wrong with a result, or None; and how many elements were compared.
+    """Return the mismatch of a result, or None, and the number of elements that were compared.
 
     Args:
         result: the tensors of a call's result by name, on the CPU.
-        oracle: what the reference says of it.
+        oracle: the expected results.
     """
     if len(result) != len(oracle.expected):
         text = f"{len(result)} tensors, expected {len(oracle.expected)}"
@@ -413,7 +419,7 @@ def compare(result: Sequence[tuple[str, Tensor]], oracle: Oracle) -> tuple[Wrong
 
 
 def wrong_elements(got: Tensor, one: Expected) -> Tensor:
-    """Return which elements of a tensor are wrong: bool."""
+    """Return a mask of the wrong elements of a tensor."""
     if one.bounds is not None:
         outside = (got.long() < one.bounds[0]) | (got.long() > one.bounds[1])
         return torch.where(one.has_ties, _none_of_ties(got.long(), one), outside)
@@ -432,9 +438,9 @@ def wrong_elements(got: Tensor, one: Expected) -> Tensor:
 
 
 def _without_steps(wrong: Tensor, got: Tensor, one: Expected, ops: Mapping[str, Work]) -> Tensor:
-    """Return which elements are wrong but for a few that are on the other side of a step.
+    """Return the mask of wrong elements without those on the other side of a step, if few are.
 
-    Of many elements near a step, such as those that are rounded, some are there in no run.
+    If many elements are near a step, as of `round`, a few cross it in no run of the reference.
     """
     count = int(wrong.sum())
     if not count:
@@ -454,12 +460,15 @@ def _without_steps(wrong: Tensor, got: Tensor, one: Expected, ops: Mapping[str, 
 
 
 def _none_of_ties(got: Tensor, one: Expected) -> Tensor:
-    """Return which integers no way to break ties gives, where all ways were seen: bool."""
+    """Return a mask of integers that no run gave, where the runs likely gave all that ties permit.
+
+    That is so for elements with few different integers for the number of runs.
+    """
     if one.seen is None:
         return torch.zeros_like(one.has_ties)
     ordered = one.seen.sort(0).values
     different = 1 + (ordered[1:] != ordered[:-1]).sum(0)
-    # With so few ways in so many runs it is no chance that one was not seen.
+    # With so few outcomes in so many runs it is unlikely that another one was missed.
     is_known = 2 * different.square() <= len(one.seen)
     return is_known & ~(one.seen == got).any(0)
 

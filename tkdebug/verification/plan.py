@@ -77,10 +77,10 @@ class Group:
     """Sizes that change together.
 
     Attributes:
-        places: of dimensions: which tensor, which axis.
+        places: the dimensions: pairs of a tensor's number and an axis.
         numbers: positions of numbers that have the same value.
-        size: in the example.
-        small: another that the reference takes.
+        size: the size in the example.
+        small: another size that the reference takes.
         bounds: whether integers of the example look like indices below it, or offsets up to it.
         ends: whether they look like offsets.
     """
@@ -113,13 +113,13 @@ class Sizes:
 
     @property
     def units(self) -> list[Group]:
-        """All that may change: ties first, which kernels refuse seldom."""
+        """The groups of sizes that may change: ties first, which kernels seldom refuse."""
         known = {tie.places for tie in self.ties}
         return [*self.ties, *(group for group in self.groups if group.places not in known)]
 
     @property
     def apart(self) -> list[Group]:
-        """Ties, and groups of sizes that change only apart from each other."""
+        """Ties, and the groups that share no dimension with a tie."""
         tied = {place for tie in self.ties for place in tie.places}
         return [*self.ties, *(g for g in self.groups if not tied.intersection(g.places))]
 
@@ -129,7 +129,7 @@ class Sizes:
 
         Args:
             example: the case of the example.
-            accepts: asks the reference.
+            accepts: whether the reference takes a case.
             most: the largest integer in the example's tensors, -1 without any.
         """
         sizes = Sizes(example.renamed("small", values="normal"), most=most)
@@ -200,11 +200,11 @@ class Sizes:
             self.groups += [] if found is None else [found]
 
     def fit(self, given: Case, takes: Accepts) -> None:
-        """Find a small case that the kernel takes, too.
+        """Set `base` to a small case that the kernel takes, too.
 
         Args:
-            given: the example, which it takes.
-            takes: asks the kernel.
+            given: the case of the example, which the kernel takes.
+            takes: whether the kernel takes a case.
         """
         case = given.renamed("small", values="normal")
         for unit in self.apart:
@@ -224,7 +224,7 @@ class Sizes:
 
 
 def size_of(case: Case, group: Group) -> int:
-    """Return a case's size of a group."""
+    """Return the size that a group has in a case."""
     tensor, axis = group.places[0]
     return case.shapes[tensor][axis]
 
@@ -256,11 +256,11 @@ class Plan:
     """The cases that are tried: planned ones, and random ones without end.
 
     Args:
-        example: the problem's.
-        given: its case.
-        sizes: those that may change.
-        seed: of the search.
-        configurations: the most that a tuner has.
+        example: the problem's example.
+        given: the case of the example.
+        sizes: the sizes that may change.
+        seed: the seed of the search.
+        configurations: the largest number of configurations of a tuner.
         has_weights: whether there are parameters to draw.
         hints: constants of the candidate.
         blocks: compile-time integers of its launches, which are known before the cases are.
@@ -368,7 +368,7 @@ class Plan:
         return case
 
     def filled(self, unit: Group, elements: int) -> Case | None:
-        """Return a small case with so many elements by one of its sizes; None if that fails."""
+        """Return the small case with one size raised to about `elements`; None if it cannot be."""
         one = size_elems(with_size(self.sizes.base, unit, 1))
         per = size_elems(with_size(self.sizes.base, unit, 2)) - one
         size = (elements - one) // max(per, 1)
@@ -379,7 +379,7 @@ class Plan:
         return case if size_elems(case) <= 2 * elements else None
 
     def beside(self, numbers: Sequence[int]) -> Iterator[Case]:
-        """Yield cases with sizes, and numbers of elements, at and above some numbers."""
+        """Yield cases whose size, or number of elements, is one of some numbers, or 1 more."""
         units = self.sizes.apart[:_MOST_EDGES]
         alone = self.sizes.base
         for unit in units:
@@ -405,10 +405,10 @@ class Plan:
                     yield case.renamed(f"size {size} in place of {unit.size}", seed=seed)
 
     def settle(self, takes: Accepts) -> None:
-        """Settle the case on which all but sizes is varied: some 40 in each size, if that is taken.
+        """Set `middle`, the case from which all but sizes is varied: sizes of 35 to 49 if possible.
 
         Args:
-            takes: asks the kernel.
+            takes: whether the kernel takes a case.
         """
         case = self.sizes.base.renamed("middle sizes", seed=self.seed + 3)
         if self.has_weights:
@@ -528,14 +528,14 @@ class Plan:
                 numbers=numbers,
                 seed=self.seed + 520 + turn,
             )
-        # Again with many programs, and several rounds of a loop.
+        # Again with many programs, and several iterations of a loop.
         grown = self._all_grown(_MOST_MIDDLE)
         for turn, way in enumerate(ways if grown is not self.middle else ()):
             name = f"{way}, all sizes larger"
             yield grown.renamed(name, way=way, seed=self.seed + 560 + turn)
 
     def _numbers(self) -> Iterator[tuple[Any, ...]]:
-        """Yield other numbers; those last that were a size in the example."""
+        """Yield the numbers with one of them changed; those that are sizes change last."""
         middle = self.middle.numbers
         tied = {place for group in self.sizes.groups for place in group.numbers}
         for place in sorted(range(len(middle)), key=lambda place: place in tied):
@@ -546,7 +546,7 @@ class Plan:
                 yield (*middle[:place], other, *middle[place + 1 :])
 
     def drawn(self) -> SearchStrategy[Case]:
-        """Return what draws random cases: sizes, layouts, types and values, all at once."""
+        """Return a strategy of random cases: sizes, layouts, types and values vary at once."""
         from hypothesis import strategies as st
 
         values = ("normal", "positive", "large", "integers", "negative")

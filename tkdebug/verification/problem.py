@@ -45,11 +45,11 @@ class Problem:
     """A kernel with its reference.
 
     Attributes:
-        candidate: its function or class.
-        reference: likewise.
+        candidate: the kernel's function or class.
+        reference: the reference's function or class.
         example: the arguments that the problem gives.
-        init: arguments of classes.
-        file: of the candidate.
+        init: constructor arguments of the classes.
+        file: the candidate's file.
         device: where the candidate's tensors are.
         takes_tf32: whether the reference's file lets torch round products of fp32 to tf32.
     """
@@ -69,7 +69,7 @@ class Problem:
         return isinstance(self.candidate, type)
 
     def function(self, case: Case) -> Callable[..., Any]:
-        """Return the candidate, a module made for a case if it is a class."""
+        """Return the candidate, or if it is a class, its module for a case."""
         if not self.has_modules:
             return self.candidate
         return typing.cast(Callable[..., Any], self._module(self.candidate, case, self.device))
@@ -119,10 +119,10 @@ class Problem:
                         parameter.copy_(before[name])
 
     def same_names(self) -> dict[str, str] | None:
-        """Return names of the candidate's parameters and buffers with those in the reference.
+        """Return the reference's name of each parameter and buffer of the candidate.
 
-        None where it has others, such as two in one. Those of other names are matched by their
-        values, which are the same after the same seed.
+        None if one of the reference's has no match, as if the candidate has two in one. A match
+        has the same values, by the same seed, and the same name if the candidate has that name.
         """
         case = self.example.case()
         own = self._module(self.candidate, case, self.device).state_dict()
@@ -141,7 +141,7 @@ class Problem:
         return found
 
     def keeps_more(self) -> bool:
-        """Whether the candidate's module keeps tensors beside those of the reference's."""
+        """Whether the candidate's module keeps tensors without a match in the reference's."""
         names = self.same_names() or {}
         module = self._module(self.candidate, self.example.case(), self.device)
         state = (*module.named_parameters(), *module.named_buffers())
@@ -151,7 +151,7 @@ class Problem:
 
     @contextlib.contextmanager
     def evaluating(self, case: Case) -> Iterator[bool]:
-        """Have a case's modules in evaluation for a `with` block; yields whether they differ so."""
+        """Call `eval()` on a case's modules for a `with` block; yield whether one has children."""
         modules = (
             self._module(self.candidate, case, self.device),
             self._module(self.reference, case, "cpu"),
@@ -165,16 +165,18 @@ class Problem:
                 module.train()
 
     def with_init(self, init: Sequence[Any]) -> Problem:
-        """Return it with other arguments of classes."""
+        """Return the problem with other constructor arguments."""
         return replace(self, init=list(init), _made={})
 
     def other_buffers(self, case: Case, arguments: Sequence[Any], same: Sequence[Any]) -> list[str]:
-        """Call a case's candidate, and return the buffers that differ from the reference's then.
+        """Call candidate and reference; return the names of buffers that then differ.
+
+        Only buffers that the reference's call changes are compared.
 
         Args:
-            case: whose modules are meant.
-            arguments: of the candidate.
-            same: the reference's, on the CPU.
+            case: the case whose modules are called.
+            arguments: the candidate's arguments.
+            same: the same arguments on the CPU, for the reference.
         """
         reference = copy.deepcopy(self._module(self.reference, case, "cpu"))
         candidate = self._module(self.candidate, case, self.device)
@@ -201,7 +203,7 @@ class Problem:
 
         Raises:
             NotRunnableError: it raised an exception.
-            DearError: it makes too much of its inputs.
+            DearError: a result would have too many elements.
         """
         default = torch.get_default_dtype()
         try:
@@ -211,7 +213,7 @@ class Problem:
                 function = function.double() if is_wide else function
             if is_wide:
                 torch.set_default_dtype(torch.float64)
-            # What is noted of a script's tensors is of no use here, and takes time.
+            # Notes on a script's tensors are of no use here, and take time.
             alone = torch._C.DisableTorchFunction()  # noqa: SLF001
             with torch.no_grad(), alone, lift or contextlib.nullcontext():
                 if isinstance(lift, Lifted) and lift.rounding is not None:
@@ -260,7 +262,7 @@ def _tensors_of(value: Any) -> list[Tensor]:
 
 
 def _is_near(buffer: Tensor, wanted: Tensor) -> bool:
-    """Whether numbers of a few sums differ by no more than the order of these."""
+    """Whether numbers differ by no more than the order of a few sums explains."""
     eps = torch.finfo(wanted.dtype).eps
     return torch.allclose(buffer, wanted, rtol=200 * eps, atol=20 * eps, equal_nan=True)
 
@@ -297,8 +299,8 @@ def _draw_parameters(module: Any, names: Mapping[str, str]) -> None:
     """Give a module other parameters: those of a norm are often ones and zeros.
 
     Args:
-        module: whose parameters are replaced.
-        names: of its parameters, with those in the reference, by which they are drawn.
+        module: the module whose parameters are replaced.
+        names: the reference's name of each parameter, which seeds its numbers.
     """
     state = module.state_dict()
     drawn = {}
@@ -428,12 +430,12 @@ def _called(first: ModuleType, second: ModuleType, name: str) -> Any:
 def references(
     problem: Problem, case: Case, tensors: Sequence[Tensor], laid_out: Callable[[], list[Tensor]]
 ) -> Callable[..., tuple[Any, list[Tensor]]]:
-    """Return what runs the reference for an oracle.
+    """Return a function that runs the reference for an oracle.
 
     Args:
-        problem: has it.
-        case: whose inputs are meant.
-        tensors: the case's, contiguous.
+        problem: the problem with the reference.
+        case: the case of the inputs.
+        tensors: the case's tensors, contiguous.
         laid_out: makes them in the case's layouts, on the CPU.
     """
 
@@ -457,7 +459,7 @@ def refuses(error: BaseException) -> bool:
 
 
 def place_of(error: BaseException, file: str) -> int | None:
-    """Return the innermost line of a file in an exception's traceback."""
+    """Return the innermost line of a file in an exception's traceback; None if it is not there."""
     trace, line = error.__traceback__, None
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == file:

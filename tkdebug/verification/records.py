@@ -17,10 +17,10 @@ SCHEMA = 1
 USUAL_CASES = 600
 # As `--shard` takes them, up to 999/999.
 _MOST_SHARD_CHARS = 7
-# What all shards of a verification share.
+# Fields that are equal in all shards of a verification.
 _SAME = ("file", "function", "reference", "seed")
 Verdict = Literal["right", "wrong", "undecided"]
-# What finds that a result is not the kernel's, or not what it seems.
+# Findings that a result is not the kernel's, or not what it seems.
 TRICKS: Mapping[str, str] = {
     "no-kernel": "no Triton kernel was launched, so that nothing was verified",
     "torch-fallback": "torch computes the result; the kernel adds nothing to it",
@@ -71,13 +71,13 @@ class Request:
     """A kernel that is to be verified, and how.
 
     Attributes:
-        file: of the kernel.
-        function: in it; "" for `ModelNew`.
+        file: the kernel's file.
+        function: the kernel's name in it; "" for `ModelNew`.
         reference: module:function, or module:class.
         inputs: module:function that gives the example's arguments; "" to look for `get_inputs`.
-        seed: of the search.
-        seconds: of processor time, for all.
-        cases: that are tried at most, beside those for tricks.
+        seed: the seed of the search.
+        seconds: the processor time for all.
+        cases: the number of cases that are tried at most, without those for tricks.
         shard: this part's number from 1 on, and how many there are.
         case: the only one to run, as text; "" for a search.
         is_deterministic: whether each bit must be the same in another call.
@@ -104,15 +104,15 @@ class Case:
     """The recipe of one call's inputs.
 
     Attributes:
-        name: in words.
-        shapes: of each tensor among the inputs.
-        numbers: of each number among them.
-        dtypes: of each tensor.
-        layouts: of each tensor: "contiguous", or a name of `inputs.LAYOUTS`.
-        values: "given" for those of the example, or a name of `inputs.VALUES`.
+        name: the case in words.
+        shapes: the shape of each tensor among the inputs.
+        numbers: the value of each number among them.
+        dtypes: the dtype of each tensor.
+        layouts: the layout of each tensor: "contiguous", or a name of `inputs.LAYOUTS`.
+        values: the kind of values, as `inputs.values_of` takes it; "given" for the example's.
         weights: "given", or "random" for other parameters of a module.
-        way: how kernels run: "checked", or a name of `launches.WAYS`.
-        seed: of the random numbers.
+        way: how kernels run: "checked", a name of `launches.WAYS`, "config N" or "tuned".
+        seed: the seed of the random numbers.
         most: the largest integer that is drawn; -1 for that of the example.
     """
 
@@ -128,15 +128,15 @@ class Case:
     most: int = -1
 
     def as_json(self) -> dict[str, object]:
-        """Return it as an object."""
+        """Return the case as a JSON object."""
         return asdict(self)
 
     def as_text(self) -> str:
-        """Return it as `--case` takes it."""
+        """Return the case as the text that `--case` takes."""
         return json.dumps(self.as_json(), separators=(",", ":"))
 
     def renamed(self, name: str, **changes: Any) -> Case:
-        """Return it with another name and other fields."""
+        """Return the case with another name and other fields."""
         return replace(self, name=name, **changes)
 
     @staticmethod
@@ -144,7 +144,7 @@ class Case:
         """Return the case that `as_text` wrote.
 
         Raises:
-            UsageError: it is none.
+            UsageError: the text is no case.
         """
         try:
             data = json.loads(text)
@@ -167,15 +167,15 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that speaks against a kernel, or is worth knowing of it.
+    """A reason against a kernel, or a remark on it.
 
     Attributes:
         kind: a name of `KINDS`, or a kind of fault.
-        message: in words.
+        message: the finding in words.
         is_wrong: whether the kernel is wrong by it.
-        case: the smallest that shows it; None for none.
-        file, line: where; None where no line is known.
-        kernel: whose it is; "" for none.
+        case: the smallest case that shows it; None if none does.
+        file, line: the place; None if it is not known.
+        kernel: the kernel's name; "" for none.
         fault: the fault as a report has it, with its cause; None for none.
     """
 
@@ -191,17 +191,17 @@ class Finding:
 
 @dataclass
 class Covered:
-    """Counts of all that was looked at.
+    """Counts of all that a verification examined.
 
     Attributes:
         cases: calls whose results were compared.
         refused: inputs that the kernel refused.
         no_inputs: inputs that the reference refused.
-        elements: that were compared.
-        launches: of kernels.
-        kernels: their names.
+        elements: the number of elements that were compared.
+        launches: the number of launches of kernels.
+        kernels: the kernels' names.
         ways: how kernels ran, with the number of cases.
-        values, layouts, dtypes: with the number of cases.
+        values, layouts, dtypes: the kinds that were tried, with the number of cases.
         left: cases that were planned, for which there was no time.
         notes: what was left out, and why.
     """
@@ -220,7 +220,7 @@ class Covered:
     notes: list[str] = field(default_factory=list)
 
     def add(self, other: Covered) -> None:
-        """Add what another shard looked at."""
+        """Add the counts and notes of another shard or mode."""
         for one in fields(Covered):
             mine, theirs = getattr(self, one.name), getattr(other, one.name)
             if isinstance(mine, int):
@@ -237,14 +237,14 @@ class Answer:
     """The answer to one verification.
 
     Attributes:
-        file: of the kernel, as it was given.
-        function: in it.
-        reference: as it was given.
-        seed: of the search.
-        shard: which part of the cases was looked at, "1/1" for all.
+        file: the kernel's file, as it was given.
+        function: the kernel's name in it.
+        reference: the reference, as it was given.
+        seed: the seed of the search.
+        shard: which part of the cases was tried, "1/1" for all.
         why: why it is undecided; "" otherwise.
         tolerance: how large errors may be, in words.
-        seconds: of processor time.
+        seconds: the processor time that it took.
     """
 
     file: str
@@ -263,18 +263,21 @@ class Answer:
 
     @staticmethod
     def new(request: Request) -> Answer:
-        """Return an answer that says nothing yet."""
+        """Return the undecided answer to a request, without findings."""
         number, count = request.shard
         function = request.function or "ModelNew"
         return Answer(request.file, function, request.reference, request.seed, f"{number}/{count}")
 
     @property
     def case(self) -> Case | None:
-        """The case of the first finding that makes the kernel wrong."""
+        """The case of the first finding that makes the kernel wrong and has one, or None."""
         return next((f.case for f in self.findings if f.is_wrong and f.case is not None), None)
 
     def judge(self) -> None:
-        """Settle the verdict by the findings; what was undecided for a reason stays so."""
+        """Set the verdict: wrong by a finding, else undecided for the reason `why`, else right.
+
+        Without a launch, or without an element that could be compared, it is undecided, too.
+        """
         self.findings.sort(key=lambda finding: not finding.is_wrong)
         if any(finding.is_wrong for finding in self.findings):
             self.verdict, self.why = "wrong", ""
@@ -288,7 +291,7 @@ class Answer:
             self.verdict = "right"
 
     def as_json(self) -> dict[str, object]:
-        """Return it as an object of schema 1."""
+        """Return the answer as a JSON object of schema 1."""
         data: dict[str, object] = {"schema": SCHEMA, **asdict(self)}
         data["case"] = None if self.case is None else self.case.as_json()
         return data
@@ -298,9 +301,10 @@ class Answer:
         """Return the answer of an object that `as_json` made.
 
         Raises:
-            ValueError: it is none.
-            TypeError: it is none.
-            KeyError: it is none.
+            ValueError: the schema, the verdict or the shard is unknown.
+            TypeError: a value has another type.
+            KeyError: a field is missing.
+            UsageError: the case of a finding is no case.
         """
         if data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']}, expected {SCHEMA}")
@@ -357,7 +361,7 @@ def _check(data: Mapping[str, Any], **kinds: Any) -> None:
     """Check the types of values that were read.
 
     Raises:
-        TypeError: one is of another type.
+        TypeError: a value has another type than `kinds` says.
     """
     for name, kind in kinds.items():
         value = data[name]
@@ -370,7 +374,7 @@ def _part_of(shard: str) -> tuple[int, int]:
     """Return the number of a shard, and how many there are.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no shard.
     """
     number, slash, count = shard.partition("/")
     if not (slash and number.isdecimal() and count.isdecimal() and len(shard) <= _MOST_SHARD_CHARS):
@@ -381,7 +385,7 @@ def _part_of(shard: str) -> tuple[int, int]:
 
 
 def _inputs_of(answer: Answer) -> str:
-    """Return what gave the example inputs, as the command has it; "" by default."""
+    """Return the `--inputs` of the command that replays an answer; "" if it has none."""
     try:
         words = shlex.split(answer.replay)
     except ValueError:
@@ -399,7 +403,7 @@ def _finding(data: object) -> Finding:
 
 
 def in_modes(answers: Sequence[Answer]) -> Answer:
-    """Return the answer of verifications of one kernel that differ only in how kernels ran."""
+    """Merge answers that differ only in how kernels ran into the first one, and return it."""
     whole = answers[0]
     for one in answers[1:]:
         known = {(f.kind, f.message) for f in whole.findings}
@@ -416,7 +420,7 @@ def joined(answers: Sequence[Answer]) -> Answer:
     """Return the answer of several shards of one verification.
 
     Raises:
-        UsageError: they are not of one kernel and one search.
+        UsageError: the answers are not of one kernel and one search, or two are of one shard.
     """
     first = answers[0]
     whole = Answer(first.file, first.function, first.reference, first.seed)

@@ -35,7 +35,7 @@ def read(path: Path) -> Answer:
     """Return the answer that a file has as JSON.
 
     Raises:
-        UsageError: it has none.
+        UsageError: the file cannot be read, or has no answer.
     """
     try:
         return Answer.of_json(json.loads(read_text(path, _MOST_BYTES)))

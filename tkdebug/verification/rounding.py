@@ -85,9 +85,9 @@ INDEXING = frozenset(
     "nll_loss2d_forward index_select index_add index_add_ index_put index_put_ scatter scatter_ "
     "scatter_add scatter_add_ scatter_reduce index_copy index_fill".split()
 )
-# Elementwise ops that one with sums within it stands for.
+# The cost of an op with sums within it, in elementwise ops.
 _COMPOSITE_COST = 5.0
-# Those that are much work.
+# Ops that are much work.
 SUMMING = (_SUMS | _COMPOSITES) - {"sum"}
 
 
@@ -96,16 +96,16 @@ class NotRunnableError(Exception):
 
 
 class DearError(NotRunnableError):
-    """A reference takes long, or gives much: for so large inputs there is no time."""
+    """A reference takes too long, or gives too much, for inputs that are so large."""
 
 
 class _OverError(BaseException):
-    """The time of a block is over; no `except Exception` of a reference keeps it."""
+    """The time of a block is over; no `except Exception` in a reference catches it."""
 
 
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Limit the processor time of a `with` block, in the main thread, which signals reach.
+    """Limit the processor time of a `with` block; outside of the main thread, do nothing.
 
     Raises:
         DearError: the block took longer.
@@ -132,14 +132,14 @@ def limited(seconds: float) -> Iterator[None]:
 
 @dataclass
 class Rounding:
-    """Errors that are put into a run.
+    """Rounding errors that are added in one run of a reference.
 
     Attributes:
-        unit: of results of ops, relative.
-        sum_unit: of each step of a sum.
-        units: that an error has.
+        unit: the relative error of an op's result.
+        sum_unit: the relative error of each step of a sum.
+        units: the number of these that an error has.
         sign: 1 or -1, by which all errors of a run are multiplied.
-        seed: of their signs.
+        seed: the seed of the errors' signs.
         breaks_ties: whether equal inputs differ, for results that are indices.
         longest: the longest sum that was seen, and its op.
     """
@@ -167,14 +167,14 @@ class Rounding:
         return (2.0 * drawn - 1.0) * self.sign
 
     def of_sum(self, terms: int, name: str) -> float:
-        """Return the relative error of a sum."""
+        """Return the relative error of a sum of so many terms, and note the longest sum."""
         if terms > self.longest[0]:
             self.longest = terms, name
         return self.units * self.sum_unit * (2.0 * math.sqrt(max(terms, 1)) + 2.0)
 
 
 class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode that torch's compiler is not loaded for, which takes seconds."""
+    """A dispatch mode for which torch does not load its compiler, which takes seconds."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -182,7 +182,7 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Lifted(Mode):  # type: ignore[no-untyped-call]
-    """Has ops make fp64 where they would make narrower floats; and rounding errors if asked for.
+    """Dispatch mode: ops make fp64 in place of narrower floats, with rounding errors if given.
 
     Args:
         rounding: the errors; None for none.
@@ -192,7 +192,7 @@ class Lifted(Mode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.rounding = rounding
         self.ops: dict[str, Work] = {}
-        # Of floats that became integers: those that are none.
+        # Masks of floats outside of the range of the integer type that they are converted to.
         self.undefined: list[Tensor] = []
         # Whether an op computes with integers of tensors, rather than Python with numbers of them.
         self.takes_integers = False
@@ -273,7 +273,7 @@ class Work:
     """Calls of one op.
 
     Attributes:
-        elements: the most that an operand has.
+        elements: the number of elements of the largest operand.
         cost: a rough number of operations, all together.
     """
 
@@ -282,7 +282,7 @@ class Work:
 
 
 class Bounded(Mode):  # type: ignore[no-untyped-call]
-    """Refuses ops whose results are too large: what is made of inputs that fit may not fit."""
+    """Dispatch mode that refuses ops whose results are too large, although their inputs fit."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -351,7 +351,7 @@ def _off(tensor: Tensor, relative: float, rounding: Rounding, in_place: bool = F
 
 
 def _on_the_way(name: str, args: Sequence[Any], rounding: Rounding) -> Any:
-    """Return the absolute error of a function by numbers of size 1 on the way, None for others."""
+    """Return the absolute error of an op that computes with numbers near 1 on the way, or None."""
     if name not in _BY_ONE and name not in _BY_ONE_TIMES:
         return None
     # Halves are computed in fp32, whose error is a step of a sum's.
@@ -378,7 +378,7 @@ def _shifted(name: str, out: Any, args: Sequence[Any], relative: float, rounding
 
 
 def _of_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
-    """Return how much larger errors are by numbers such as 0.001, computed as 1 - 0.999."""
+    """Return the factor by which a number such as 0.001, computed as 1 - 0.999, raises errors."""
     numbers = [abs(n) for n in (*args, *kwargs.values()) if isinstance(n, float)]
     return max((min(1.0 / n, _MOST_BY_NUMBER) for n in numbers if 0.0 < n < 1.0), default=1.0)
 

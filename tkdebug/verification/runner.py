@@ -63,10 +63,10 @@ _ACCEPT_SHARE = 0.01
 _ORACLE_SHARE = 0.1
 _ORACLE_RUNS = 20
 _MOST_SPECIALS = 4
-# Of so many elements few runs say how large errors are.
+# For so many elements few runs show how large errors are.
 _LARGE_ELEMENTS = 1 << 16
 _TF32_UNIT = 2.0**-11
-# So many times the tolerance is no chance of a few runs.
+# An error of so many tolerances is no chance of a few runs.
 _CLEARLY = 1000.0
 
 
@@ -76,13 +76,13 @@ class Outcome:
 
     Attributes:
         finding: what is wrong, or why it raised.
-        text: why it was refused.
-        oracle: what the reference says; None where it does not run.
+        text: why the inputs were refused.
+        oracle: the expected results; None if the reference does not run.
         result: the tensors of the result, on the CPU.
         given: the tensors that the candidate got.
         wrong: how the result differs.
-        elements: that were compared.
-        doubt: a remark for which it is not known whether the result is right.
+        elements: the number of elements that were compared.
+        doubt: a remark that leaves it open whether the kernel is right.
     """
 
     case: Case
@@ -103,10 +103,10 @@ class Runner:
     """Calls a candidate on cases.
 
     Args:
-        problem: what is verified.
-        request: how.
+        problem: the kernel and its reference.
+        request: how the kernel is verified.
         remembered: launches, for the search for causes.
-        at: told of each case before it runs.
+        at: called with each case before it runs.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Runner:
         self._is_exact = False
 
     def accepts(self, case: Case) -> bool:
-        """Whether the reference takes a case's inputs, in their own types, or fails late."""
+        """Whether the reference takes a case's inputs in their own types, or runs out of time."""
         try:
             tensors = dense_values(self.problem.example, case)
             given = placed(tensors, case, "cpu")
@@ -153,10 +153,10 @@ class Runner:
         runs: int = RUNS,
         most_s: float = math.inf,
     ) -> Oracle:
-        """Return what the reference says of a case.
+        """Return the expected results of a case.
 
         Raises:
-            NotRunnableError: it does not run.
+            NotRunnableError: the reference does not run.
         """
         run = references(self.problem, case, tensors, lambda: placed(tensors, case, "cpu"))
         special: list[Callable[..., Any]] = []
@@ -175,7 +175,7 @@ class Runner:
     def _replacing(
         self, case: Case, tensors: Sequence[Tensor], some: Sequence[Tensor]
     ) -> Callable[..., Any]:
-        """Return what runs the reference with other numbers where `some`, masks, say so."""
+        """Return a function that runs the reference with random numbers at the masks `some`."""
 
         def run(is_wide: bool, lift: Any, draw: int) -> Any:
             rng = torch.Generator().manual_seed(draw)
@@ -191,7 +191,7 @@ class Runner:
         return run
 
     def run(self, case: Case, most_s: float = math.inf) -> Outcome:
-        """Call the candidate on a case, and compare; not if the reference alone takes longer."""
+        """Call the candidate on a case and judge it; "dear" if the reference alone takes longer."""
         self._at(case)
         tensors = dense_values(self.problem.example, case)
         try:
@@ -221,7 +221,7 @@ class Runner:
         return out
 
     def _doubts(self, out: Outcome, tensors: Sequence[Tensor]) -> str:
-        """Return why a kernel may not mean to take the inputs for which it is wrong, "" if not."""
+        """Return why inputs for which a kernel is wrong may be unintended, "" if they are not."""
         case, ops = out.case, () if out.oracle is None else out.oracle.ops.keys()
         if case.values in OUTSIDE and INDEXING.intersection(ops):
             return "integers outside of the example's"
@@ -251,7 +251,7 @@ class Runner:
         return self._doubts_type(out, tensors)
 
     def _parts_sizes(self, case: Case) -> bool:
-        """Whether sizes are different that are equal in the example, by intent or by chance."""
+        """Whether sizes differ that are equal in the example, by intent or by chance."""
         now: dict[int, set[int]] = {}
         for given, shape in zip(self.problem.example.case().shapes, case.shapes, strict=True):
             for size, other in zip(given, shape, strict=len(given) == len(shape)):
@@ -274,7 +274,7 @@ class Runner:
         return False
 
     def _has_other_places(self, case: Case) -> bool:
-        """Whether there are integers, and they or the sizes are not the example's."""
+        """Whether an input is a tensor of integers, and these or sizes are not the example's."""
         tensors = self.problem.example.tensors
         if all(t.is_floating_point() or t.dtype is torch.bool for t in tensors):
             return False
@@ -283,7 +283,7 @@ class Runner:
     def _has_idle_numbers(
         self, case: Case, tensors: Sequence[Tensor], oracle: Oracle | None
     ) -> bool:
-        """Whether numbers are not the example's, and the reference gives the same for these."""
+        """Whether numbers are not the example's, but change nothing in the reference's result."""
         numbers = self.problem.example.case().numbers
         if oracle is None or case.numbers == numbers:
             return False
@@ -295,7 +295,7 @@ class Runner:
         return all(torch.equal(a.exact.nan_to_num(), b.exact.nan_to_num()) for a, b in pairs)
 
     def _doubts_type(self, out: Outcome, tensors: Sequence[Tensor]) -> str:
-        """Return that arithmetic in another type than the example's explains what is wrong."""
+        """Return a reason if rounding in another type than the example's explains it, else ""."""
         case = out.case
         types = [getattr(torch, name) for name in case.dtypes if "float" in name]
         if case.dtypes == self.problem.example.case().dtypes or not types or out.result is None:
@@ -314,7 +314,7 @@ class Runner:
         return out
 
     def _in_fp32(self, out: Outcome, tensors: Sequence[Tensor], oracle: Oracle) -> Outcome:
-        """Return the outcome of products in fp32; on a GPU, that with an oracle of tf32."""
+        """Return the outcome with products in fp32; on a GPU, judged with tf32's errors instead."""
         if self.is_native:
             lowered = self.oracle(out.case, tensors, lowered=_TF32_UNIT)
             wrong = compare(out.result or (), lowered)[0]
@@ -325,14 +325,14 @@ class Runner:
         return exact
 
     def _doubt_tf32(self, exact: Outcome, lowered: Outcome) -> Outcome:
-        """Return an outcome that is right in fp32, with a remark on how it is in tf32."""
+        """Return the outcome that is right in fp32, with a remark on its error in tf32."""
         text = "" if lowered.wrong is None else lowered.wrong.text
         text = f'tl.dot rounds fp32 to tf32 unless it has input_precision="ieee": {text}'
         exact.doubt = Finding("tf32", text, False, exact.case, self.problem.file)
         return exact
 
     def look_closer(self, out: Outcome, tensors: Sequence[Tensor]) -> None:
-        """Compare a wrong value again: by chance the errors of a few runs may have been small."""
+        """Compare a wrong value again with more runs: a few may have small errors by chance."""
         wrong = out.wrong
         if wrong is None or wrong.kind != "wrong-value" or out.result is None:
             return
@@ -350,7 +350,7 @@ class Runner:
             out.finding = replace(out.finding, message=out.wrong.text)
 
     def call(self, case: Case, given: Sequence[Tensor], oracle: Oracle) -> Outcome:
-        """Call the candidate on tensors, and compare with what the reference says of them."""
+        """Call the candidate on tensors, and judge the call by the expected results."""
         before = [whole_memory(tensor) for tensor in given]
         arguments = self.problem.example.filled(given, case.numbers)
         result: Any = None
@@ -387,9 +387,9 @@ class Runner:
         return (case.shapes, case.dtypes) == (given.shapes, given.dtypes)
 
     def _not_compiled(self, out: Outcome, text: str) -> None:
-        """Take a kernel that does not compile for other inputs as one that refuses them, aloud.
+        """Count a kernel that does not compile for other inputs as one that refuses them.
 
-        Other types are not meant then; of other sizes that is not known.
+        With the example's dtypes it is a doubt, too: such sizes may be intended, other types not.
         """
         out.status, out.text = "refused", text
         if out.case.dtypes == self.problem.example.case().dtypes:
@@ -423,7 +423,7 @@ class Runner:
             message = f"it raises {text}, which is no check of its own"
             out.finding = Finding("raises", message, False, out.case, file, line)
         else:
-            out.status = "refused"  # aloud, at inputs that lie in memory in another way
+            out.status = "refused"  # with an error, at inputs in another layout
 
     def _judge(self, out: Outcome, before: Sequence[Tensor]) -> None:
         """Compare the result, and see whether inputs are as they were."""
@@ -477,7 +477,7 @@ class Runner:
         return None
 
     def _of_ties(self, out: Outcome) -> Finding | None:
-        """Return a remark on another index than the first of equal values, which torch promises."""
+        """Return a remark on an index that is not the first of equal values, or None."""
         assert out.oracle is not None
         ops = out.oracle.ops.keys()
         if out.case.values != "equal" or not ops & FIRST_OF_TIES or ops & ANY_OF_TIES:
@@ -496,7 +496,7 @@ class Runner:
 
 
 def _is_changed(before: Tensor, tensor: Tensor) -> bool:
-    """Whether a tensor's allocation has other numbers than its bytes before; 0 is -0."""
+    """Whether a tensor's allocation has other numbers than its bytes before; 0 equals -0."""
     now = whole_memory(tensor)
     if torch.equal(now, before) or not tensor.is_floating_point():
         return not torch.equal(now, before)
@@ -514,7 +514,7 @@ def _is_lazy(tensor: Tensor) -> bool:
 
 def fault_finding(fault: Fault, case: Case) -> Finding:
     """Return a fault as a finding."""
-    # Of reports: only for kernels that have one.
+    # It belongs to reports: only kernels with a fault need it.
     from tkdebug.instrument.renderers.json_format import fault_object
 
     place = (fault.file, fault.line, fault.kernel)
@@ -522,7 +522,7 @@ def fault_finding(fault: Fault, case: Case) -> Finding:
 
 
 def _specials(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Return masks of NaNs and infinities: each alone, those of each tensor, and all."""
+    """Return sets of masks, one per tensor: all NaNs and infinities, a tensor's, single ones."""
     found = [
         ~t.isfinite() if t.is_floating_point() else torch.zeros_like(t, dtype=torch.bool)
         for t in tensors

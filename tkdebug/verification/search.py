@@ -42,14 +42,14 @@ from tkdebug.verification.source import Hints
 # Shares of the time: of cases, and of making a failing one smaller.
 _SEARCH_SHARE = 0.65
 _SHRINK_SHARE = 0.2
-# Until which cases are tried that a kernel may not mean to take.
+# The share until which cases are tried that a kernel may not mean to take.
 _DOUBT_SHARE = 0.85
 _LARGE_SHARE = 0.25
 _DEAR_SHARE = 0.12
 # Time grows by this power of the elements: attention by the second, for most by the first.
 _GROWTH = 1.5
 _REFERENCE_SHARE = 0.005
-# Of the reference: on the example inputs, to learn whether it takes inputs, all runs of an oracle.
+# Shares of the reference: on the example inputs, and on the inputs of one case.
 _EXAMPLE_SHARE = 0.1
 _LARGE_ELEMENTS = 2048
 _BIG_ELEMENTS = 1 << 16
@@ -60,8 +60,8 @@ class Search:
 
     Args:
         runner: calls the candidate.
-        answer: is filled.
-        report: told when the answer has grown.
+        answer: the answer to fill.
+        report: called with the answer when it has grown.
     """
 
     def __init__(
@@ -80,16 +80,16 @@ class Search:
         self.bare: list[Case] = []
 
     def share(self) -> float:
-        """Return the part of the time that is used; on a busy machine, three times by the clock."""
+        """Return the used share of the budget: processor time, or a third of wall time if more."""
         used = max(time.process_time() - self._begun, (time.monotonic() - self._wall) / 3)
         return used / self.request.seconds
 
     def is_late(self) -> bool:
-        """Whether there is no time left for more cases than those that a kernel means to take."""
+        """Whether no time is left for cases that a kernel may not mean to take."""
         return self.share() > _DOUBT_SHARE
 
     def run(self) -> None:
-        """Fill the answer."""
+        """Verify the kernel, and fill the answer."""
         from tkdebug.verification import tricks
 
         problem, request, answer = self.runner.problem, self.runner.request, self.answer
@@ -153,12 +153,12 @@ class Search:
             return False  # why they cannot be made is asked elsewhere
 
     def _settle(self, plan: Plan) -> None:
-        """Settle on which parameters and sizes all else is varied."""
+        """Choose the parameters and sizes with which all else is varied."""
         self._settle_weights(plan)
         plan.settle(self._takes)
 
     def _settle_weights(self, plan: Plan) -> None:
-        """Have parameters as they were made where something of them is kept beside them."""
+        """Stop varying parameters if the module keeps other tensors and is wrong with new ones."""
         if not plan.has_weights or not self.runner.problem.keeps_more():
             return
         base = plan.sizes.base
@@ -169,7 +169,7 @@ class Search:
             self.doubt(Finding("stale-parameters", text, False, None, self.runner.problem.file))
 
     def _reference_fails(self, given: Case) -> str:
-        """Return why the reference says nothing of the example, "" if it does."""
+        """Return why the reference is of no use for the example; "" if it is."""
         runner = self.runner
         tensors = dense_values(runner.problem.example, given)
         run = references(runner.problem, given, tensors, lambda: placed(tensors, given, "cpu"))
@@ -188,7 +188,7 @@ class Search:
         return ""
 
     def _first(self, plan: Plan, is_slow: bool) -> None:
-        """Run a small case and the example, unless the reference is slow on that."""
+        """Run a small case and the example, unless that takes too long; then settle the plan."""
         small = self._timed(plan.sizes.base)
         if small.status == "dear":
             shapes = ", ".join(str(list(shape)) for shape in small.case.shapes)
@@ -231,7 +231,7 @@ class Search:
         self._settle(plan)
 
     def _takes(self, case: Case) -> bool:
-        """Whether the kernel does not refuse a case; what came of it counts."""
+        """Run a case, add its outcome, and return whether the kernel took it."""
         out = self.runner.run(case)
         self.take(out)
         return out.status in ("right", "wrong")
@@ -273,7 +273,7 @@ class Search:
             return
 
         def ends(case: Case) -> bool:
-            """Run a case, and return whether no more are needed: from then on, none is run."""
+            """Run a case unless it is dear or the search is over; return whether it is over."""
             if self._is_wrong() or self.share() > _SEARCH_SHARE:
                 return True
             is_dear = self._predicted_s(case) > self.request.seconds * _DEAR_SHARE
@@ -284,11 +284,11 @@ class Search:
             first_of(plan.drawn(), ends, own_random, f"{self.request.seed} {number}/{count}")
 
     def is_over(self, case: Case, share: float = _REFERENCE_SHARE) -> bool:
-        """Run a case if there is time, and return whether the kernel is wrong by it.
+        """Run a case, and return whether the kernel is wrong; False without a run if time is over.
 
         Args:
-            case: to run.
-            share: of the time, that the reference may take.
+            case: the case to run.
+            share: the share of the time that the reference may take.
         """
         if self.share() > _SEARCH_SHARE:
             self.answer.covered.left += 1
@@ -297,7 +297,7 @@ class Search:
         return self._is_wrong()
 
     def _note_unreached(self) -> None:
-        """Say which branches of the host code ran in no call whose result was right."""
+        """Add a remark for each branch that ran in no call with a right result, though it could."""
         if not self.answer.covered.cases:
             return
         for branch in self.runner.watcher.unreached:
@@ -321,7 +321,7 @@ class Search:
                 continue
             is_wide = "float64" in case.dtypes and "float64" not in plan.given.dtypes
             if is_wide and out.finding.kind not in ("wrong-value", "wrong-shape"):
-                continue  # aloud
+                continue  # the kernel raised an error
             if is_wide and self._is_right_in_fp32(out):
                 text = f"float64 inputs are computed as float32: {out.finding.message}"
                 file = self.runner.problem.file
@@ -333,7 +333,7 @@ class Search:
 
     @staticmethod
     def _is_of_first_type(out: Outcome) -> bool:
-        """Whether a result for inputs of several types has the type of one, and not of all."""
+        """Whether a result for inputs of several types has another type than the reference's."""
         if len({name for name in out.case.dtypes if "float" in name}) < 2 or out.oracle is None:
             return False
         pairs = zip(out.result or (), out.oracle.expected, strict=True)
@@ -351,13 +351,13 @@ class Search:
         return compare(out.result, oracle)[0] is None
 
     def _predicted_s(self, case: Case) -> float:
-        """Return how long a case may take, by the largest ones before that are no larger."""
+        """Return the predicted time of a case, by the largest timed ones that are no larger."""
         elements = size_elems(case)
         known = [(size, cost_s) for size, cost_s in self._costs if size <= elements]
         if not known:
             return 0.0
         largest = max(size for size, _ in known)
-        # Those that were compiled took longer.
+        # Cases whose kernels were compiled first took longer.
         cost_s = min(cost_s for size, cost_s in known if 2 * size >= largest)
         return float(cost_s * (elements / largest) ** _GROWTH)
 
@@ -403,7 +403,7 @@ class Search:
             self._report(answer)
 
     def note_late(self, seen: Seen, case: Case) -> None:
-        """Add what is wrong with how a call worked, whatever its result."""
+        """Add findings on a call's threads, processes, streams and seeds, whatever its result."""
         problem = self.runner.problem
         for kind, places, text in (
             ("other-thread", seen.threads, "the call starts a thread, at"),
@@ -443,12 +443,12 @@ class Search:
         explain.name_trick(self, smallest, plan)
 
     def doubt(self, finding: Finding) -> None:
-        """Add a remark for which the verdict is undecided."""
+        """Add a remark that leaves the verdict undecided."""
         self.keep(finding)
         self.answer.why = self.answer.why or finding.message
 
     def keep(self, finding: Finding) -> None:
-        """Add a finding; of remarks one of each kind."""
+        """Add a finding; a remark only if there is no finding of its kind."""
         if finding.is_wrong or finding.kind not in [one.kind for one in self.answer.findings]:
             self.answer.findings.append(finding)
         self._report(self.answer)

@@ -38,8 +38,8 @@ class Hints:
     """Constants of a candidate.
 
     Attributes:
-        sizes: integers of its source, those first with which something is compared.
-        limits: numbers with which something is compared, for the values of tensors.
+        sizes: integers of its source; those in comparisons are first.
+        limits: magnitudes of numbers in comparisons, for the values of tensors.
     """
 
     sizes: tuple[int, ...] = ()
@@ -89,7 +89,7 @@ def _compared(tree: ast.AST) -> Iterator[int | float]:
 
 
 def _number(node: ast.AST) -> int | float | None:
-    """Return the number that an expression of constants is, None for any other."""
+    """Return the value of an expression of constants, or None for any other expression."""
     if isinstance(node, ast.Constant):
         return node.value if type(node.value) in (int, float) else None  # type: ignore[return-value]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -124,9 +124,9 @@ _PLAIN = frozenset(
     "new_empty zeros zeros_like print warn".split()
 )
 _MOST_BRANCHES = 64
-# Names of what changes how fast a kernel is.
+# Names of tuning parameters, which change only how fast a kernel is.
 _TUNING = re.compile(r"block|warp|stage|tile|group|grid", re.IGNORECASE)
-# Below, numbers with which a kernel's argument is compared may be modes that it is not called with.
+# Smaller numbers that a kernel's argument is compared with may be modes that are never used.
 _LEAST_SIZE = 1000
 
 # A line and a column.
@@ -138,9 +138,9 @@ class Ran:
     """Places that ran.
 
     Attributes:
-        lines: of the host code.
-        spots: beginnings of expressions in functions of it that have branches within lines.
-        outcomes: of conditions of kernels, by their beginnings.
+        lines: lines of the host code.
+        spots: beginnings of expressions, in functions with a branch on its condition's line.
+        outcomes: pairs of the beginning of a kernel's condition and a value that it had.
     """
 
     lines: set[int] = field(default_factory=set)
@@ -159,12 +159,12 @@ class Branch:
     """A part of a function that runs under a condition, and gives a result or calls something.
 
     Attributes:
-        lines: of its first statement.
+        lines: the lines of its first statement.
         tested: lines of the condition.
         condition: as it is written.
         numbers: integers in the condition.
-        span: its beginning and end, where its lines have the condition, too.
-        outcome: of a kernel's condition, which begins at `span`; None for host code.
+        span: its beginning and end, if it is on a line of its condition; else None.
+        outcome: the value of a kernel's condition, whose place `span` is then; None for host code.
     """
 
     lines: frozenset[int]
@@ -175,7 +175,7 @@ class Branch:
     outcome: bool | None = None
 
     def is_asked(self, ran: Ran) -> bool:
-        """Whether its condition was asked."""
+        """Whether its condition was evaluated; a kernel's, whether it had the other value."""
         if self.outcome is None or self.span is None:
             return bool(self.tested & ran.lines)
         return (self.span[0], not self.outcome) in ran.outcomes
@@ -210,8 +210,8 @@ class Condition:
     """A condition of a kernel on its scalar arguments alone.
 
     Attributes:
-        code: computes it.
-        names: of the arguments.
+        code: the compiled condition.
+        names: the names of its arguments.
         outcomes: its branches, for true and for false.
     """
 
@@ -220,7 +220,7 @@ class Condition:
     outcomes: tuple[Branch, Branch]
 
     def outcome(self, arguments: Mapping[str, Any]) -> tuple[Spot, bool] | None:
-        """Return where it is and what it is in a launch; None if that is not known."""
+        """Return the condition's place and its value in a launch; None if that is not known."""
         given = {name: arguments.get(name) for name in self.names}
         span = self.outcomes[0].span
         if span is None or not all(isinstance(n, int | float) for n in given.values()):
@@ -232,7 +232,7 @@ class Condition:
 
 
 def conditions_of(text: str) -> dict[str, list[Condition]]:
-    """Return the conditions of a file's kernels on their scalar arguments, by kernels."""
+    """Return the conditions on scalar arguments in a file's kernels, by the kernel's name."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -348,7 +348,7 @@ def _branch(
 
 
 def _may_vary(test: ast.expr) -> bool:
-    """Whether other inputs, or later calls, may change what a condition is."""
+    """Whether a condition may have another value for other inputs, or in later calls."""
     text = ast.unparse(test)
     if any(word in text for word in _FIXED):
         return False
@@ -371,7 +371,7 @@ def _has_order(test: ast.expr) -> bool:
 
 
 def _is_work(part: Sequence[ast.stmt]) -> bool:
-    """Whether statements give a result, or call what may."""
+    """Whether statements return a value, set a number, or call something that may compute one."""
     if isinstance(part[0], ast.Raise | ast.Assert):
         return False
     nodes = [node for statement in part for node in ast.walk(statement)]

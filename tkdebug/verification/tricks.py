@@ -50,15 +50,15 @@ _CHECKS = frozenset(
     "abs eq ne lt le gt ge all any isnan isinf isfinite logical_and logical_or logical_not max min "
     "amax amin".split()
 )
-# Those of them that compute, if their operands are the call's own tensors and no partial sums.
+# Ops of `_PLUMBING` that compute, if their operands are the call's own tensors, not partial sums.
 _SMALL_WORK = frozenset(("add", "sum"))
 _PART = 4
 # Torch does the work if it does this part of the reference's, by a rough count of operations.
 _WORK_SHARE = 0.5
 _MOST_EXAMPLE = 1 << 24
 _MOST_COMPARED = 1 << 14
-# Elements of inputs at whose grid alone is looked, and powers of 2 of those from which on a grid
-# may be no larger; the share of the time that the reference may take on such inputs.
+# Elements of inputs of which only the grid is examined, and powers of 2 of elements from which on a
+# grid may be no larger; the share of the time that the reference may take on such inputs.
 _SWEPT_ELEMENTS = 1 << 22
 _GRIDS = range(17, 21)
 _REACHED_SHARE = 0.05
@@ -127,7 +127,7 @@ def _tensors(out: Outcome) -> list[tuple[str, Tensor]]:
 
 
 def _unchanged(views: Sequence[Tensor], kept: Sequence[Tensor], first: Outcome) -> bool:
-    """Whether the tensors that a call gave are as they were, but for views of its inputs."""
+    """Whether the tensors that a call returned, but for views of its inputs, are as they were."""
     inputs = {host_view(t).untyped_storage().data_ptr() for t in first.given}
     for view, before in zip(views, kept, strict=False):
         now = host_view(view.detach())
@@ -148,7 +148,7 @@ def _other_values(tensor: Tensor) -> Tensor:
 
 
 def _one_element(share: float) -> Callable[[Tensor], Tensor]:
-    """Return what changes one element of a tensor, so far from its beginning."""
+    """Return a function that changes one element of a tensor, at a share of its length."""
 
     def changed(tensor: Tensor) -> Tensor:
         made = tensor.clone()
@@ -182,7 +182,7 @@ _CHANGES: Mapping[str, Callable[[Tensor], Tensor]] = {
 def _called_in_place(
     search: Search, before: Outcome, name: str, change: Callable[[Tensor], Tensor]
 ) -> Outcome | None:
-    """Call again with other values in the memory of a call's inputs."""
+    """Call again with other values in the inputs' memory; None if the reference refuses them."""
     runner, case = search.runner, before.case
     tensors = [host_view(t.detach()).cpu().clone() for t in before.given]
     rng = torch.Generator().manual_seed(92)
@@ -205,7 +205,7 @@ def _called_in_place(
 
 
 def _note_kept(search: Search, again: Outcome, earlier: Sequence[Sequence[Tensor]]) -> None:
-    """Say that a result is kept, where it is that of an earlier call."""
+    """Report a wrong result as kept from an earlier call, unless new memory gives it, too."""
     results = [t for _, t in again.result or ()]
     is_old = bool(results) and any(
         all(
@@ -263,7 +263,7 @@ def reach(search: Search, plan: Plan) -> None:
 
 
 def _ends_early(search: Search, plan: Plan, unit: Group) -> bool:
-    """Look at the grid of many elements by one size; whether the kernel is wrong by them."""
+    """Run a case above the size where the grid stops growing; return if the kernel is wrong."""
     large = plan.filled(unit, _SWEPT_ELEMENTS)
     if large is None:
         return False
@@ -282,7 +282,7 @@ def _ends_early(search: Search, plan: Plan, unit: Group) -> bool:
 
 
 def _skimmed(search: Search, case: Case) -> tuple[Seen, Exception | None]:
-    """Call the candidate with launches left out, unless its host code alone takes long."""
+    """Call the candidate without its launches; return what is seen, and its error or timeout."""
     tensors = dense_values(search.runner.problem.example, case)
     try:
         with limited(search.request.seconds * _SKIMMED_SHARE):
@@ -293,7 +293,7 @@ def _skimmed(search: Search, case: Case) -> tuple[Seen, Exception | None]:
 
 
 def _without_case(out: Outcome) -> Finding | None:
-    """Return a finding whose inputs no case makes."""
+    """Return an outcome's finding without a case, as no case makes its inputs; None for none."""
     return None if out.finding is None else replace(out.finding, case=None)
 
 
@@ -324,7 +324,7 @@ class _OpsOfTorch(Mode):  # type: ignore[no-untyped-call]
     def __init__(self, given: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.ops: dict[str, Work] = {}
-        # Of these, ops on the call's own tensors.
+        # The ones among these on the call's own tensors.
         self.direct: dict[str, Work] = {}
         self._given = {host_view(t).untyped_storage().data_ptr() for t in given}
 
@@ -373,7 +373,7 @@ def _noted(
 
 
 def _work_at_example(search: Search, plan: Plan) -> None:
-    """See whether the example's own inputs take another way than others: one without kernels.
+    """Report it if the call with the example's inputs launches no kernel, though others do.
 
     Its launches are not run, so that large inputs take little time.
     """

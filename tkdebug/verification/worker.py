@@ -83,7 +83,7 @@ def examine_function(
         reference: says what is right.
         inputs: gives the example's arguments.
         init: arguments of classes.
-        request: how; names the candidate.
+        request: how it is verified, and its name.
     """
     answer = Answer.new(request)
     answer.modes = [request.mode]
@@ -121,13 +121,13 @@ def _installed(mode: Any) -> Iterator[None]:
 def looked_at(
     problem: Problem, request: Request, answer: Answer, snapshot: Snapshot, emit: Emit
 ) -> None:
-    """Fill an answer, with tkdebug in force.
+    """Verify a problem, and fill its answer; tkdebug has to be in force.
 
     Args:
         problem: what is verified.
-        request: how.
-        answer: of the request.
-        snapshot: of functions, before the candidate was imported.
+        request: how it is verified.
+        answer: the answer to the request.
+        snapshot: the functions as they were before the candidate was imported.
         emit: as for `examine`.
     """
 
@@ -151,7 +151,7 @@ def _import_failed(answer: Answer, error: CandidateError) -> None:
     cause = error.__cause__
     assert cause is not None
     text = f"{error}: {type(cause).__name__}: {cause}"
-    # What is not installed here says nothing of the kernel.
+    # A package that is not installed here says nothing about the kernel.
     if isinstance(cause, ImportError):
         answer.why = text
     line = getattr(cause, "lineno", None)
@@ -162,7 +162,7 @@ def _import_failed(answer: Answer, error: CandidateError) -> None:
 
 
 class Snapshot:
-    """The functions that measure, compare and say what is right, before a candidate runs."""
+    """The functions that measure, compare and compute references, as before a candidate runs."""
 
     def __init__(self) -> None:
         self._owners: dict[str, tuple[Any, bool]] = {
@@ -171,7 +171,7 @@ class Snapshot:
         self._before = dict(self._functions())
 
     def add(self, owner: object) -> None:
-        """Take in the functions of the reference: of its module, or its own."""
+        """Add the functions of the reference's module, or of the reference itself."""
         name = str(getattr(owner, "__name__", "the reference"))
         self._owners[name] = owner, True
         self._before.update(_of_owner(name, owner, True))
@@ -185,7 +185,7 @@ class Snapshot:
             yield f"sys.{name}", (getattr(sys, name), None)
 
     def changed(self) -> list[str]:
-        """Return the names of those that are others now, or have other code."""
+        """Return the names of functions that were replaced, or have other code now."""
         now = dict(self._functions())
         changed = []
         for name, (one, code) in self._before.items():
@@ -199,7 +199,7 @@ class Snapshot:
         """Return a finding of functions that were replaced, or None.
 
         Args:
-            file: of the candidate.
+            file: the candidate's file.
             after: what replaced them, in words.
         """
         names = self.changed()
@@ -274,7 +274,7 @@ def _owners() -> dict[str, object]:
 
 
 def main() -> None:
-    """Verify what the command line asks for."""
+    """Verify the request on the command line, write the answer to the pipe, and exit."""
     request_text, descriptor = sys.argv[1:3]
     data = json.loads(request_text)
     request = Request(**{**data, "shard": tuple(data["shard"])})
@@ -300,7 +300,7 @@ def main() -> None:
 
 
 def _limit(request: Request) -> None:
-    """End this process with its parent, and after its processor time."""
+    """Have this process end with its parent and after its processor time; limit its memory."""
     watcher = threading.Thread(target=_end_with_parent, daemon=True)
     watcher.start()
     try:

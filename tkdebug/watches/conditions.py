@@ -64,7 +64,7 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Magnitude:
-    """A number without its sign."""
+    """The absolute value of a number."""
 
     operand: Node
 
@@ -121,7 +121,7 @@ class Algebra(Protocol[_T]):
         ...
 
     def magnitude(self, operand: _T) -> _T:
-        """A number without its sign."""
+        """The absolute value of a number."""
         ...
 
     def compare(self, predicate: Predicate, left: _T, right: _T) -> _T:
@@ -133,7 +133,7 @@ class Algebra(Protocol[_T]):
         ...
 
     def negate(self, operand: _T) -> _T:
-        """Whether a condition does not hold."""
+        """The negation of a condition."""
         ...
 
 

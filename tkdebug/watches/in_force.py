@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tkdebug.watches.places import Watch
     from tkdebug.watches.records import WatchCount, WatchedValue
 
-# The memory for a script's watch.
+# The most values that a watch of the script keeps in memory.
 MOST_VALUES = 100_000
 _MIB = 1 << 20
 
@@ -33,8 +33,8 @@ class ValueWatch:
 
     Attributes:
         watch: the watch.
-        seen: values that there were.
-        kept: values for which there was room.
+        seen: the number of values that there were.
+        kept: the number of values for which there was room.
     """
 
     def __init__(self, watch: Watch, keeps_values: bool) -> None:
@@ -95,7 +95,7 @@ class ValueWatch:
             self._values += values[: MOST_VALUES - len(self._values)]
 
     def missing(self) -> str | None:
-        """Report at the end what the watch missed; None for nothing."""
+        """Return a line on what the watch missed, for its end; None if it missed nothing."""
         text = self.watch.text
         if not self._is_compiled:
             if self._was_refused:
@@ -152,11 +152,11 @@ class WatchesInForce:
         self._changed.append(forget)
 
     def on_settle(self, wait: Callable[[], None]) -> None:
-        """Have `wait` called before what launches showed is read, as they may still run."""
+        """Have `wait` called before values are read, as launches may still be running."""
         self._settlers.append(wait)
 
     def add(self, one: ValueWatch) -> None:
-        """Look at one more."""
+        """Put a watch in force."""
         with self._lock:
             self._active = (*self.active, one)
         self._tell_changed()
@@ -170,7 +170,7 @@ class WatchesInForce:
             self._tell_missing((one,))
 
     def reset(self) -> None:
-        """Return to the watches of the knobs alone, as a new run begins; report what was missed."""
+        """Return to the knobs' watches, as a new run begins; drop kernels if any was in force."""
         before, self._active = self._active, None
         self._said.clear()
         if before:
@@ -190,7 +190,7 @@ class WatchesInForce:
         return [one for one in self.active if one.watch.text == text]
 
     def compiled(self, found: Sequence[str], problems: Sequence[tuple[Watch, str]]) -> None:
-        """Note a compiled kernel: the watches whose values it has, and why it lacks others."""
+        """Note a compiled kernel: the watches whose values it has; report why it lacks others."""
         for text in found:
             for one in self.named(text):
                 one.compiled()
@@ -217,7 +217,7 @@ class WatchesInForce:
             HOOKS.record(value)
 
     def conclude(self) -> None:
-        """Report what was missed; nothing if nothing was compiled."""
+        """Report what each watch in force missed, after waiting for launches that still run."""
         if self._active:
             self.settle()
             self._tell_missing(self._active)
@@ -251,10 +251,10 @@ def watch(
     Args:
         place: `"FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION]"`, or a kernel or a file, with
             `line` and `name`.
-        line: the first line of the statement that binds the variable.
-        name: the name of the variable.
+        line: the first line of the statement that binds the variable; None if `place` has it.
+        name: the name of the variable; None if `place` has it.
         programs: the programs, as after the @ of a text: `"3"`, `"0:4,1"`; all by default.
-        condition: as after the `if` of a text.
+        condition: the condition, as after the `if` of a text.
         whole: keep the whole tile, and not its summary alone.
 
     Returns:

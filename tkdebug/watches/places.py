@@ -49,7 +49,7 @@ class Watch:
 
     @cached_property
     def node(self) -> Node | None:
-        """The condition."""
+        """The parsed condition, None for always."""
         if not self.condition:
             return None
         from tkdebug.watches.conditions import read_condition
@@ -63,12 +63,12 @@ class Watch:
 
     @cached_property
     def text(self) -> str:
-        """The watch as it can be written."""
+        """The watch as text that `read_watch` reads."""
         return self.place + self._rest
 
     @property
     def absolute_text(self) -> str:
-        """The watch as it can be written, with the file's whole path."""
+        """The watch as text that `read_watch` reads, with the file's whole path."""
         return f"{self.file}:{self.line}:{self.name}{self._rest}"
 
     @cached_property
@@ -81,7 +81,7 @@ class Watch:
         )
 
     def may_be_in(self, grid: tuple[int, int, int]) -> bool:
-        """Whether the grid has any of the programs."""
+        """Whether the grid may contain one of the watched programs."""
         return not self.programs or any(
             all(first < extent for (first, _), extent in zip(box, grid, strict=False))
             for box in self.programs
@@ -124,10 +124,10 @@ def read_watch(text: str) -> Watch:
 
 
 def checked_watch(watch: Watch) -> Watch:
-    """`watch`, if there is code at its line that may have the name.
+    """Return `watch` after checking that its condition can be read and its line has the name.
 
     Raises:
-        UsageError: there is none; the message offers near ones.
+        UsageError: one of these fails; for an unknown name the message offers near ones.
     """
     _ = watch.node  # says what is wrong with the condition
     functions = _functions(watch.file)

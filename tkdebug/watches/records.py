@@ -118,7 +118,7 @@ def unpacked(tile: bytes, elements: int) -> tuple[float, ...]:
     """Return the packed numbers.
 
     Raises:
-        ValueError: it holds something else, or more.
+        ValueError: `tile` does not hold that many numbers.
     """
     reader = zlib.decompressobj()
     try:
@@ -131,7 +131,7 @@ def unpacked(tile: bytes, elements: int) -> tuple[float, ...]:
 
 
 def number_text(value: float, type_: str) -> str:
-    """A number of a value's minimum, maximum or elements, as text."""
+    """Return a value's minimum, maximum or element as text, in the form of its type."""
     is_exact = abs(value) < 1 << 53 and value == int(value)
     return str(int(value)) if is_exact and not type_.startswith(("fp", "bf")) else f"{value:.6g}"
 
@@ -157,7 +157,7 @@ def program_text(program: Sequence[int]) -> str:
     return f"({x}, {y}, {z})" if y or z else str(x)
 
 
-# The worth of the last bit of an element type's fraction.
+# The value of the last bit of each element type's fraction, for numbers from 1 to 2.
 _LAST_PLACES = {
     **{"fp64": 2.0**-52, "fp32": 2.0**-23, "fp16": 2.0**-10, "bf16": 2.0**-7},
     **{"fp8e4nv": 2.0**-3, "fp8e4b8": 2.0**-3, "fp8e5": 2.0**-2, "fp8e5b16": 2.0**-2},
@@ -207,9 +207,9 @@ class Instrumented:
         plugin: the entry point's name.
         op: name of the Tile IR's op.
         frames: call chain of its line, outermost first.
-        seen: how often the op ran in the programs that were asked for.
-        measured: how often it was measured: the others were not recorded for want of room.
-        totals: by the fields of the plugin's record, its numbers added up.
+        seen: the number of times that the op ran in the requested programs.
+        measured: the number of times that it was measured; there was no room for the rest.
+        totals: the sums of the plugin's numbers, by the fields of its record.
     """
 
     plugin: Annotated[str, SHORT]

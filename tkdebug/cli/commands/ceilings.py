@@ -63,7 +63,7 @@ COMMAND = CeilingsCommand()
 
 
 def ceilings_text(ceilings: Ceilings) -> Iterator[str]:
-    """For people: each figure beside the data sheet's way of saying it."""
+    """Yield the figures as text: each in a data sheet's unit, with its clock and its spread."""
     from tkdebug.advice.machines import MACHINES, UNITS
 
     yield (
@@ -121,7 +121,7 @@ class _Events:
 
 @contextmanager
 def _bare_and_native() -> Iterator[None]:
-    """Kernels run natively, whatever the environment and the caller ask for scripts."""
+    """Have kernels run natively and bare, whatever environment and caller ask for scripts."""
     from tkdebug import knobs
     from tkdebug.runtime.device.modes import mode
 

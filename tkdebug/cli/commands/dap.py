@@ -117,7 +117,7 @@ def _run(launch: _Launch, adapter: Adapter) -> int:
 
 
 def _on_stdio() -> Connection:
-    """Serve the protocol on the present stdin and stdout; the script gets others."""
+    """Return the connection on the present stdin and stdout; the script gets others."""
     from tkdebug.debugger.dap.wire import Connection
 
     reader = os.fdopen(os.dup(0), "rb")
@@ -192,7 +192,7 @@ class _Launch:
         return self._runs
 
     def give_up(self) -> None:
-        """Hear that the client is gone."""
+        """Stop waiting for the client, which is gone."""
         self._decided.set()
 
     def check(self, command: str, arguments: Mapping[str, Any]) -> None:

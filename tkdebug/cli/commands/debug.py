@@ -234,10 +234,10 @@ def _console(program: Program, commands: list[str], is_json: bool) -> Console:
 
 
 def _check_asked(program: Program, commands: list[str]) -> None:
-    """Check that somebody can tell the debugger how to go on.
+    """Check that the debugger has commands, or a stdin to ask for them.
 
     Raises:
-        UsageError: nobody can.
+        UsageError: it has neither.
     """
     if commands or (sys.stdin is not None and not program.is_stdin):
         return
@@ -258,7 +258,7 @@ def _commands(options: argparse.Namespace) -> list[str]:
 
 
 def _own_commands() -> list[str]:
-    """The commands of the user's own file; never of one that somebody else may have written."""
+    """The commands of the user's own file; none if somebody else may have written it."""
     path = Path(RC_FILE).expanduser()
     with _reading(RC_FILE):
         try:
@@ -288,7 +288,7 @@ def _distrust(status: os.stat_result) -> str:
 
 @contextlib.contextmanager
 def _reading(shown: str) -> Iterator[None]:
-    """Say in one line where a file of commands cannot be read."""
+    """Turn an error of reading a file of commands into a UsageError of one line."""
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:

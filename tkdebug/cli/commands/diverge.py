@@ -110,7 +110,7 @@ COMMAND = DivergeCommand()
 def _look(
     launch: KeptLaunch, options: argparse.Namespace, others: tuple[KeptLaunch, ...]
 ) -> Diverged:
-    """Run a launch in all ways that are asked for."""
+    """Run a launch in all ways that are asked for, and return what differs."""
     from tkdebug.errors import TkError
     from tkdebug.variations.diverge_report import Diverged
     from tkdebug.variations.divergence import Divergence

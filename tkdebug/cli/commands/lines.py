@@ -107,7 +107,7 @@ def _kernels(options: argparse.Namespace) -> tuple[list[KernelLines], int]:
 
     asked = AskedRun.of(options, needs_code=True)
     path = asked.script.file
-    # Of `os.path`: a name that is too long raises in Path.exists; opening it reports that.
+    # By `os.path`: a name that is too long raises in Path.exists; opening it reports that.
     if path is not None and os.path.exists(path) and not (path.is_file() or path.is_dir()):
         raise UsageError(f"{path}: is a pipe or a device, expected a file")
     backend = None if path is None else _loads(path)

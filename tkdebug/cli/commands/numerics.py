@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class NumericsCommand(Command):
-    """Runs launches in fp64 beside themselves, and says which lines lose what."""
+    """Runs launches in fp64, too, and reports which lines lose how much precision."""
 
     help = "which lines lose precision, why, and how much of the result's error is theirs"
     usage = "tkdebug numerics [options] (script.py | -m module | -c code | -) [arguments]"
@@ -97,7 +97,7 @@ COMMAND = NumericsCommand()
 
 
 def _looked_at(options: argparse.Namespace) -> tuple[Looker, int]:
-    """Run the script; return what looked at its launches, and its exit status."""
+    """Run the script; return the `Looker` that ran its launches in fp64, and the exit status."""
     from tkdebug import compat
     from tkdebug.checks import NO_CHECKS
     from tkdebug.cli.command_line import check_variables

@@ -146,7 +146,7 @@ def _report_ranks(folder: Path, output: Path | None, asked: str | None, kernel: 
 
 
 def ranks_of_folder(folder: Path, as_json: bool, kernel: str | None = None) -> tuple[str, ...]:
-    """The ranks whose sessions lie in a folder, side by side.
+    """The text or JSON of a folder's ranks, side by side, in pieces.
 
     Args:
         folder: the folder of the sessions.

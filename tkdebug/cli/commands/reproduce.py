@@ -116,7 +116,7 @@ class ReproduceCommand(Command):
 
 
 def _reads(script: Path, suffix: str) -> bool:
-    """Whether a script is there, and reads the tensors beside it as those do that we write."""
+    """Whether a script exists that reads the tensors beside it, as scripts of this command do."""
     from tkdebug.process.named_files import MAX_SOURCE_BYTES, read_text
 
     try:

@@ -153,7 +153,7 @@ def _request(options: argparse.Namespace) -> Request:
 def _modes(asked: str | None) -> tuple[str, ...]:
     """Return how kernels run: in both ways where there is a GPU, unless asked otherwise."""
     if asked is None:
-        # Of a GPU's driver: only where it may be used.
+        # It loads a GPU's driver: only where that may be used.
         from tkdebug.runtime.device.platform import platform_in_force
 
         asked = "both" if platform_in_force().obstacle() is None else "interpret"
@@ -161,7 +161,7 @@ def _modes(asked: str | None) -> tuple[str, ...]:
 
 
 def _verified(options: argparse.Namespace) -> Answer:
-    """Verify in a process of its own."""
+    """Verify in a process of its own for each mode, and return the answer with its replay."""
     from tkdebug.cli.script.ending import end_by_signal, ending_signals
     from tkdebug.errors import Terminated, UsageError
     from tkdebug.verification.process import verify

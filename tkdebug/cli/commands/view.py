@@ -89,7 +89,7 @@ COMMAND = ViewCommand()
 
 
 def are_unrelated(folder: Path) -> bool:
-    """Return whether the sessions in `folder` are of runs that do not belong together as ranks."""
+    """Whether a session in `folder` is of no rank of a run of several, or cannot be read."""
     from tkdebug.instrument.session import Session
 
     groups = set()
@@ -106,7 +106,7 @@ def recent_sessions(folder: Path) -> list[Path]:
     """Return the sessions in `folder`, the one that was written last first.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no session.
     """
     found = [(path.stat().st_mtime_ns, path) for path in folder.glob("*.tkd") if path.is_file()]
     if not found:

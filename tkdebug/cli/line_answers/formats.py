@@ -387,5 +387,5 @@ def _traced_data(kernel: KernelLines, trace: Trace) -> dict[str, object]:
 
 
 def frames_data(chain: Sequence[Frame]) -> list[dict[str, object]]:
-    """A call chain, outermost first."""
+    """Return a call chain as JSON data, outermost first."""
     return [{"file": f.file, "line": f.line, "function": f.function} for f in chain]

@@ -116,7 +116,7 @@ class KernelLines:
         return " and ".join(name for name in INSTRUMENTED if self.options.get(name))
 
     def stage(self, name: str) -> Stage | None:
-        """The stage of that name."""
+        """The stage of that name, or None."""
         return next((stage for stage in self.stages if stage.name == name), None)
 
 

@@ -61,7 +61,7 @@ def check_upstream(given: Mapping[str, object], mode: ModeName) -> None:
         mode: how kernels run.
 
     Raises:
-        UsageError: there is none that can, or tkdebug's own compiler or interpreter is asked for.
+        UsageError: no Triton can, or tkdebug's own compiler or interpreter is asked for.
     """
     from tkdebug.compat.upstream.installed import installed_triton
     from tkdebug.runtime.device.driver import has_real_gpu
@@ -109,7 +109,7 @@ def check_known(option: str, asked: str, also: str = "") -> None:
 
 
 def _check_asked(request: RunRequest) -> None:
-    """Look whether the Triton that is to be asked can be."""
+    """Check that the Triton of `ask_triton` is there, and has the version of the kernels."""
     from tkdebug.compat.upstream.installed import triton_of
 
     if KNOBS.ask_triton is None:
@@ -235,7 +235,7 @@ def _check_gpu(request: RunRequest) -> None:
     for option, is_asked in (stalls, ("--hang-timeout", request.hang_timeout_s is not None)):
         if is_asked and not _runs_natively(request.mode):
             raise UsageError(f"{option}: kernels are interpreted; it needs kernels on a GPU")
-    # What is about all kernels on a GPU, torch's too, needs one, though ours be interpreted.
+    # Options about all kernels on a GPU, torch's too, need one even if ours are interpreted.
     for option, is_asked in (stacks, ("--coredump", request.coredump)):
         if is_asked and request.mode != "native" and platform_in_force().obstacle() is not None:
             raise UsageError(f"{option}: nothing runs on a GPU here; leave it out")

@@ -138,7 +138,7 @@ def compiled_run(asked: AskedRun) -> Iterator[CompiledRun]:
 
 
 def _tell_of_end(session: Session, script: str, status: int, target: str | None) -> None:
-    """Say what is missing after a script that failed or was interrupted."""
+    """Report what is missing after a script that failed; raise if it launched no kernel."""
     kernels = session.kernels()
     how = "was interrupted" if status == INTERRUPTED_STATUS else f"ended with status {status}"
     if not kernels and status:
@@ -178,7 +178,7 @@ def is_session(path: Path) -> bool:
 
 
 def _native_target(run: AskedRun) -> str | None:
-    """Return what to compile for, too; None for nothing."""
+    """Return the architecture that interpreted kernels are also compiled for, or None."""
     from tkdebug.runtime.compile.cross_compilation import obstacle
     from tkdebug.runtime.device.platform import platform_in_force
 
@@ -210,7 +210,7 @@ def _upstream_dumps() -> Iterator[None]:
 
 
 def _record(program: Program, path: Path, target: str | None, asked: AskedRun) -> int:
-    """Run it; the result is its exit status."""
+    """Run a program and record it; the result is its exit status."""
     from tkdebug import compat
     from tkdebug.checks import NO_CHECKS
 

@@ -134,7 +134,7 @@ def _lacks_inputs(faults: list[Fault]) -> bool:
 
 
 def _of_the_only(launch: Launch, error: UncaughtError, triton: list[str]) -> tuple[str, list[str]]:
-    """The step into the only launch that there was, and to the element that is wrong most."""
+    """Return the step to the end of the only launch, and if known to its most wrong element."""
     end = f"b end {launch.kernel}"
     tensors = {argument.name for argument in launch.arguments if argument.shape is not None}
     # As the debugger names them.

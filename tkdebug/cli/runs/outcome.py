@@ -43,9 +43,9 @@ from tkdebug.terminal.display import view_of
 from tkdebug.terminal.text import tell, visible, visible_line
 
 MAX_SHOWN_FAULTS = 50
-# For each watched variable.
+# Values that are shown for each watched variable.
 MAX_SHOWN_VALUES = 8
-# Of which not all launches got all checks.
+# Kernels that are named since not all of their launches got all checks.
 MAX_SHOWN_KERNELS = 8
 MAX_LAST_LINES = 30
 
@@ -57,7 +57,7 @@ class Outcome:
     Attributes:
         ending: how the script ended.
         path: the session.
-        kept: whether it stays.
+        kept: whether the session stays.
         stopped: why recording stopped before the script did, None if it did not.
         printed: the faults that were printed when they happened.
     """
@@ -121,7 +121,7 @@ def not_looked_for(request: RunRequest) -> tuple[str, ...]:
 
 
 def _tell_unmatched(request: RunRequest, session: Session) -> None:
-    """Say which patterns are the name of no kernel that was launched, as when mistyped."""
+    """Report patterns that match the name of no launched kernel, as when mistyped."""
     names = [summary.kernel for summary in session.kernel_summaries()]
     asked = {
         "--interpret": KNOBS.interpret_kernels if "interpret_kernels" in request.given else (),
@@ -237,7 +237,7 @@ def print_summary(
 
 
 def _number(session: Session, faults: tuple[FaultGroup, ...]) -> str:
-    """Return the number of faults, and the number of those that do not count."""
+    """Return the text of the number of faults, and of those that do not count."""
     states = count_states(faults)
     others = []
     if states["known"]:

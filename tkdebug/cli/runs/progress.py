@@ -77,7 +77,7 @@ def progress_text(event: LaunchProgress) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """`8 s`, `2 min 5 s`, `3 h 10 min`."""
+    """Return a duration as a text such as `8 s`, `2 min 5 s` or `3 h 10 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

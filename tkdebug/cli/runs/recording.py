@@ -114,7 +114,7 @@ class StuckRun:
         self._recorder.take_ended(limit_s)
 
     def end_stuck(self) -> NoReturn:
-        """End the process as Ctrl-C would."""
+        """Store the session, print the outcome, and end the process as Ctrl-C would."""
         status = INTERRUPTED_STATUS
         try:
             frame = sys._current_frames().get(self._main.ident or 0)  # noqa: SLF001
@@ -167,7 +167,7 @@ def _run_recorded(
 
 
 def _run_beside_pane(program: Program, descriptor: int, waits: bool) -> Ending:
-    """Run it; its kernels stop in the Debug pane of the TUI, which has the terminal."""
+    """Run a program whose kernels stop in the Debug pane of the TUI, which has the terminal."""
     from tkdebug.debugger.remote.front import front_over
 
     front = front_over(descriptor, program.file)
@@ -198,7 +198,7 @@ def _cross_compiling_children(request: RunRequest) -> Iterator[None]:
 
 
 def _outputs() -> contextlib.AbstractContextManager[None]:
-    """Keep what kernels write, where a comparison of compilers wants it."""
+    """Return a context that keeps what kernels write, if a comparison of compilers asks for it."""
     path = os.environ.pop("TKDEBUG_KEEP_OUTPUTS", None)
     if path is None:
         return contextlib.nullcontext()

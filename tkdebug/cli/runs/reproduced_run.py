@@ -49,8 +49,8 @@ class _Wanted:
 
     Attributes:
         is_it: whether a fault is the one.
-        text: of it, for messages.
-        checks: that find it.
+        text: the name of the fault in messages.
+        checks: the checks that find it.
         takes_warnings: whether the first warning is taken where there is no error.
     """
 
@@ -105,13 +105,13 @@ def _caught(
             HELD_GAPS.end()  # while faults are heard
         caught = catcher.caught or (catcher.spare if wanted.takes_warnings else None)
         if caught is not None:
-            # What modules the script knows is known while they are in place.
+            # The script's modules are known only while they are in place.
             return caught, begun(caught)
     raise _nothing(program.name, catcher, wanted, status)
 
 
 def _nothing(script: str, catcher: Catcher, wanted: _Wanted, status: int) -> UsageError:
-    """Return why there is nothing to reproduce."""
+    """Return the error that says why there is nothing to reproduce."""
     failure = catcher.failure or (catcher.spare_failure if wanted.takes_warnings else "")
     if failure:
         return UsageError(f"{script}: {failure}")
@@ -156,7 +156,7 @@ def _asked(options: argparse.Namespace) -> tuple[Program, _Wanted]:
 
 
 def _asked_case(file: Path) -> tuple[Program, _Wanted]:
-    """Return the failing case of an answer of verify, as a program."""
+    """Return a program that runs the failing case of an answer of verify, and its fault."""
     _, finding = failed_finding(file)
     checks = (finding.kind,) if finding.kind in CHECK_NAMES else ()
     wanted = _Wanted(lambda found: is_of(finding, found), finding.kind, checks)
@@ -164,7 +164,10 @@ def _asked_case(file: Path) -> tuple[Program, _Wanted]:
 
 
 def _numbered(number: int | None) -> _Wanted:
-    """Return the fault of a number among those of a script, the first that fails it without one."""
+    """Return the wanted fault: a script's fault of that number, or for None the first that fails.
+
+    Without one that fails, None takes the first warning.
+    """
     seen: set[object] = set()
 
     def is_it(fault: Fault) -> bool:
@@ -194,7 +197,7 @@ def _chosen(faults: list[Fault], number: int | None, file: Path) -> Fault:
 
 
 def _is_same(found: Fault, fault: Fault) -> bool:
-    """Whether a fault is that of a recorded run."""
+    """Whether a fault that was found is the one of the recorded run."""
     if found.kernel != fault.kernel:
         return False
     if fault.kind in _OF_A_GPU:
@@ -211,7 +214,7 @@ def _recorded_script(script: str, argv: tuple[str, ...], session: Path) -> Scrip
     """Return the script of a recorded run.
 
     Raises:
-        UsageError: it is not there.
+        UsageError: the script is in no file, or not here.
     """
     if script.startswith("-"):
         raise UsageError(f"{session}: its script is in no file ({script}); give the script itself")
@@ -224,10 +227,10 @@ def _recorded_script(script: str, argv: tuple[str, ...], session: Path) -> Scrip
 
 
 def failed_finding(file: Path) -> tuple[Answer, Finding]:
-    """Return an answer, and the first of its findings that has a case.
+    """Return an answer, and the first finding that makes the kernel wrong and has a case.
 
     Raises:
-        UsageError: it is no answer, or has no such finding.
+        UsageError: the file cannot be read, is no answer, or has no such finding.
     """
     try:
         answer = Answer.of_json(json.loads(read_text(file, _MOST_ANSWER_BYTES)))
@@ -254,7 +257,7 @@ def case_code(file: Path) -> str:
 
 
 def is_of(finding: Finding, fault: Fault) -> bool:
-    """Whether a fault is what a finding is about."""
+    """Whether a fault is of the kind that a finding is about."""
     kind = "mismatch" if finding.kind == "wrong-value" else finding.kind
     return fault.kind == kind
 

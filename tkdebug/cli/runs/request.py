@@ -121,7 +121,7 @@ class RunRequest:
 
     @property
     def native_target(self) -> str | None:
-        """The architecture that interpreted kernels are compiled for, too, by an option."""
+        """The architecture that an option has interpreted kernels compiled for, too, or None."""
         return None if "cross_compile" not in self.given else str(self.given["cross_compile"])
 
     @contextlib.contextmanager
@@ -240,7 +240,8 @@ def _checks(options: argparse.Namespace) -> CheckRequest:
 def _checked_launches(options: argparse.Namespace) -> CheckedLaunchesName:
     """Return which launches of native kernels are checked: the first of each kind by default.
 
-    If stalls are sampled, none: they are to be the bare kernels' stalls.
+    If the knob's variable is set, or stalls are sampled, the knob decides: stalls are to be those
+    of bare kernels.
     """
     if options.check_launches is not None:
         asked: CheckedLaunchesName = options.check_launches

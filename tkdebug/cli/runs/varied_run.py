@@ -39,7 +39,7 @@ class VariedRun:
     status: int
 
     def looked_at(self, rows: Iterable[Row]) -> list[Row]:
-        """Return what is found of each launch; what was found by then where it is interrupted."""
+        """Return the rows of all launches, or after Ctrl-C those that were found until then."""
         # Torch: nothing that help needs.
         from tkdebug.causes.rerun import on_one_thread
 
@@ -70,7 +70,7 @@ class VariedRun:
 
 @contextlib.contextmanager
 def varied_run(options: argparse.Namespace) -> Iterator[VariedRun]:
-    """Run a script interpreted, and yield its launches while what it needs is in place.
+    """Run a script interpreted, and yield its launches while tkdebug stays installed.
 
     Args:
         options: options of the command: the script, `--kernel`, `--triton`.
@@ -130,7 +130,7 @@ def other_version(options: argparse.Namespace) -> Program:
 
 
 def _tell_of_end(program: Program, keeper: LaunchKeeper, wanted: str | None, status: int) -> None:
-    """Say what is left out, and why."""
+    """Report what is left out, and why; raise if no launch is left."""
     script = program.name
     how = "was interrupted" if status == INTERRUPTED_STATUS else f"ended with status {status}"
     if not keeper.names and status:

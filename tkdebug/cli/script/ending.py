@@ -110,7 +110,7 @@ class _Handlers:
             self._mask_before_fork = signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)
 
     def release(self) -> None:
-        """Let them come."""
+        """Unblock the signals that `hold` kept pending."""
         mask, self._mask_before_fork = self._mask_before_fork, None
         if mask is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -149,7 +149,7 @@ class ExitHandlers:
         self._handlers = [handler for handler in self._handlers if handler[0] != function]
 
     def run(self) -> None:
-        """Call them, the last one first; one that raises is reported as Python does."""
+        """Call the handlers, the last one first; one that raises is reported as Python does."""
         while self._handlers:
             function, args, kwargs = self._handlers.pop()
             self._unregister(function)
@@ -175,7 +175,7 @@ def join_threads() -> None:
 def _idle_pools_end() -> Iterator[None]:
     """Let the threads of pools that nobody shut down end once they have nothing to do.
 
-    Python does this before it waits for threads. Other than there, pools can be made afterwards.
+    Python does this before it waits for threads. Unlike there, pools can be made afterwards.
     """
     pools: Any = sys.modules.get("concurrent.futures.thread")
     queues = getattr(pools, "_threads_queues", None)

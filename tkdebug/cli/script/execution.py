@@ -195,7 +195,7 @@ def _instead(target: str, argv: tuple[str, ...]) -> str:
 
 
 def run_program(program: Program) -> Ending:
-    """Run it to its end, show an uncaught exception as Python does, and end it as Python does."""
+    """Run a program; show an uncaught exception, and end the program, as Python does."""
     handlers = ExitHandlers()
     with kept_streams(), _as_main(program) as module, ending_signals():
         with handlers.noted():
@@ -214,7 +214,7 @@ def run_debugged_program(program: Program, begin: Callable[[], None]) -> Ending:
 
     Args:
         program: the program to run.
-        begin: has its lines traced from now on.
+        begin: starts to trace its lines; called before each run.
     """
     # Imports what a run without a debugger has no need of.
     from tkdebug.debugger.goals import RunAgain
@@ -302,9 +302,9 @@ def _as_main(program: Program) -> Iterator[ModuleType]:
 
 
 def command_in_a_process(*words: str) -> list[str]:
-    """Return what starts `tkdebug` with these words in a process of its own.
+    """Return the command line that starts `tkdebug` with these words in a process of its own.
 
-    By `python -m` modules of the current folder would be taken for Python's and torch's.
+    With `python -m`, modules of the current folder would be taken for Python's and torch's.
     """
     ours = str(Path(tkdebug.__file__).parents[1])
     text = (
@@ -317,8 +317,8 @@ def command_in_a_process(*words: str) -> list[str]:
 @contextlib.contextmanager
 def _search_path(program: Program) -> Iterator[None]:
     before = list(sys.path)
-    # What goes is where our own command stood: the console script's folder, or the current one.
-    # Under -P or PYTHONSAFEPATH (3.11) neither we nor the script stand there.
+    # The replaced entry is our own command's: the console script's folder, or the current one.
+    # Under -P or PYTHONSAFEPATH (3.11) there is no such entry, for us or for the script.
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0:1] = [program.path_entry]
     try:
@@ -332,7 +332,7 @@ def _ended(step: Callable[[], None]) -> Ending:
         try:
             return _ended_or_interrupted(step)
         except KeyboardInterrupt as error:
-            # It came while the script was in a call that failed because of it, as of the driver.
+            # It came during a call of the script that failed because of it, as of the driver.
             show_exception(error)
             return Ending(130, error)
     except Terminated as error:

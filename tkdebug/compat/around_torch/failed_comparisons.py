@@ -1,8 +1,9 @@
-"""Sees comparisons of torch and numpy that fail, and hands them on with the compared values.
+"""Detects failing comparisons of torch and numpy, and passes the compared values to a callback.
 
 A comparison that holds costs the call of one more function. An exception raised by an assertion is
-a failure; `allclose`, `equal` and the like only answer: that is a failure if the statement that
-asks is an `assert`, else a question.
+a failure. A negative result of `allclose`, `equal` and the like is a failure if the statement that
+calls them is an `assert` that needs a positive one, and no failure if the `assert` needs a negative
+one; elsewhere it is a question.
 """
 
 from __future__ import annotations
@@ -203,7 +204,7 @@ def _hand_on(
 
 
 def _pairs(args: Sequence[Any], keywords: Mapping[str, Any]) -> Iterator[tuple[Tensor, Tensor]]:
-    """The tensors that were compared; for sequences, those that are not equal first."""
+    """Yield the pairs of compared tensors; for sequences, the unequal pairs first."""
     values = list(args[:2])
     for names in (("actual", "input", "a", "a1", "x"), ("expected", "desired", "other", "b", "a2")):
         values += [keywords[name] for name in names if name in keywords]
@@ -240,13 +241,13 @@ def _tensor(value: Any) -> Tensor | None:
         return host_view(value.detach())
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.kind in "fiub":
-        # It may be over a tensor's memory, which tells whose it is.
+        # The array may share a tensor's memory, by which the tensor is found.
         return torch.from_numpy(value if value.flags.writeable else value.copy())
     return torch.tensor(value) if isinstance(value, int | float) else None
 
 
 def _caller(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost frame from one on that is the script's."""
+    """Return the innermost frame, from `frame` outward, that is the script's, or None."""
     while frame is not None:
         file = frame.f_code.co_filename
         if not is_own_file(file) and not _is_of_comparing_package(frame):
@@ -288,7 +289,7 @@ def _assertions(source: str) -> tuple[tuple[int, int, bool | None], ...]:
 
 
 def _wanted(test: ast.expr) -> bool | None:
-    """Return the result that a call must give for a condition to hold, or None if not plain."""
+    """Return the result that the call in a condition must give for it to hold; None if unclear."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         each = {_wanted(value) for value in test.values}
         return each.pop() if len(each) == 1 else None

@@ -7,10 +7,11 @@ unwritten memory are unwritten, too.
 
 `watch_gaps` sees torch read the gaps that launches left in fresh tensors
 (`checks.unwritten.gaps`). A view of a tensor reads nothing; a copy, also one of another type,
-passes the gaps on, and so does arithmetic: its result of a gap is one. Everything else that gets a
-part with a gap reads it, unless its results show that it was dropped. The sets below say which
-function does what, by the names that torch gives a `TorchFunctionMode`. Reads of arrays are seen
-where numpy compares them; not seen are numpy's arithmetic, C++ extensions and other threads.
+passes the gaps on, and so does arithmetic: an element computed from a gap is a gap, too. Everything
+else that gets a part with a gap reads it, unless its results show that it was dropped. The sets
+below say which function does what, by the names that torch gives a `TorchFunctionMode`. Reads of
+arrays are seen where numpy compares them; not seen are numpy's arithmetic, C++ extensions and other
+threads.
 """
 
 from __future__ import annotations
@@ -287,7 +288,7 @@ def _places(call: _Call, tensor: Tensor, copy: Tensor) -> Tensor | None:
 
 
 def _computed(call: _Call, tensor: Tensor, marks: Tensor, made: list[Tensor]) -> None:
-    """Mark the gaps in a result: arithmetic makes gaps of gaps, which show as NaNs."""
+    """Mark NaNs that were computed from gaps as gaps; other results count as reads of the gaps."""
     HELD_GAPS.use(tensor)
     for result in made:
         places = _spread(marks, result)
@@ -344,7 +345,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
 
 
 def _has_memory(tensor: Tensor) -> bool:
-    """Whether it has memory of its own: wrappers of torch.func, fake and sparse ones have none."""
+    """Whether a tensor has memory of its own, unlike wrapped, fake, meta and sparse tensors."""
     if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.is_meta:
         return False
     is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # noqa: SLF001

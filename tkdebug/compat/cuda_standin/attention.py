@@ -98,7 +98,7 @@ def _result(out: Tensor, like: Tensor) -> Tensor:
 
 
 def _made_up_state(kind: torch.dtype = torch.int64, count: int | None = None) -> Tensor:
-    """Return a state of a generator from which no number was drawn."""
+    """Return zeros in the place of a generator's state, as no number was drawn."""
     return place(torch.zeros(() if count is None else count, dtype=kind, device="cpu"))
 
 
@@ -228,7 +228,7 @@ def _flash_backward(
 
 
 def _flash_of_tokens_backward(*operands: Any, **options: Any) -> tuple[Tensor, ...]:
-    """Run the backward pass of operands, the first five of which are tensors by token."""
+    """Run the backward pass; the first five operands have shape (batch, tokens, heads, size)."""
     by_head = (each.transpose(1, 2) for each in operands[:5])
     found = _flash_backward(*by_head, *operands[5:], **options)
     return tuple(each.transpose(1, 2) for each in found if each is not None)

@@ -125,10 +125,10 @@ Step = RecordedOperation | RecordedLaunch
 
 
 def bare(value: Any) -> Any:
-    """`value`, a tensor, as another tensor over its memory.
+    """Return another tensor over the memory of a tensor; return any other value itself.
 
-    It has a version of its own, so that autograd does not take a replay for a change by the script,
-    and keeps its memory when the script gives its `.data` another.
+    The new tensor has a version counter of its own, so that autograd does not take a replay for a
+    change by the script, and keeps the memory when the script gives the old one's `.data` another.
     """
     if type(value) not in (Tensor, torch.nn.Parameter):
         return value
@@ -158,7 +158,7 @@ def run_steps(steps: Sequence[Step]) -> None:
 def _runs(
     steps: Sequence[Step],
 ) -> Iterator[tuple[list[RecordedOperation], RecordedLaunch | None]]:
-    """Operations that follow each other, and the launch after them."""
+    """Yield consecutive operations with the launch after them; None for it at the end."""
     operations: list[RecordedOperation] = []
     for step in steps:
         if isinstance(step, RecordedOperation):
@@ -173,7 +173,7 @@ def _runs(
 def _below_autograd() -> Iterator[None]:
     """Enter the dispatcher below modes, autograd and autocast, where the operations were recorded.
 
-    Inference mode, as tensors made in it may be written to nowhere else.
+    Inference mode is on, too: tensors made in it may not be written to outside of it.
     """
     with apart_from_the_script(CUDA), torch.inference_mode():
         yield
@@ -187,7 +187,7 @@ class _Memory:
         self._before = self._storage.clone()  # type: ignore[no-untyped-call]
 
     def put_back(self) -> None:
-        """Restore its contents, unless it has been given another size."""
+        """Restore the allocation's contents, unless it has been resized."""
         if self._storage.nbytes() == self._before.nbytes():
             self._storage.copy_(self._before)
 
@@ -231,7 +231,7 @@ class Capture(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return steps
 
     def fail(self) -> None:
-        """Something was refused: this capture makes no graph."""
+        """Mark the capture as failed: something was refused, so it makes no graph."""
         self.has_failed = True
 
     def include(self, steps: Sequence[Step]) -> None:
@@ -247,7 +247,7 @@ class Capture(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def recording(
         self, kernel: InterpretedKernel, grid: Grid, values: tuple[Any, ...]
     ) -> Iterator[None]:
-        """Around a launch that is made part of the graph."""
+        """Record the launch that is made in the `with` block as a step of the graph."""
         kept = pytree.tree_map(bare, values)
         stored_to = tuple(kernel.stored_to(kept))
         self._keep_memory(stored_to)
@@ -310,7 +310,7 @@ class Capture(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return keep
 
     def _note_made(self, results: Any, read: frozenset[int]) -> tuple[tuple[int, Tensor], ...]:
-        """Note the tensors among `results` that share no memory with the arguments."""
+        """Note the results that share no memory with arguments; return them by position."""
         made = []
         for position, result in enumerate(pytree.tree_leaves(results)):
             if isinstance(result, Tensor) and memory_key(result) not in read:

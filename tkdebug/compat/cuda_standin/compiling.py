@@ -59,7 +59,7 @@ def compile_for_stand_in(patches: Replacements) -> None:
 
 
 def _prepare(patches: Replacements) -> str:
-    """Patch torch's compiler; why that is not possible, "" if it is."""
+    """Patch torch's compiler; return why that is not possible, "" if it is."""
     # Of no use to scripts that compile nothing.
     from tkdebug.compat.inductor.model_lines import forget_triton, note_lines
     from tkdebug.compat.inductor.user_kernels import analyse_user_kernels
@@ -94,7 +94,7 @@ def _patch_dynamo(patches: Replacements) -> None:
 
 
 def _patch_convolutions(patches: Replacements) -> None:
-    """Have results of convolutions in the memory format that the CPU, which computes them, has."""
+    """Give results of convolutions the memory format that they have on the CPU."""
     for name in ("_select_conv_backend", "_conv_determine_backend_memory_format"):
         patches.set(torch._C, name, _as_on_cpu(getattr(torch._C, name)))
 
@@ -110,7 +110,10 @@ def _as_on_cpu(choose: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _real(value: Any) -> Any:
-    """Return a tensor on the CPU as a convolution gets it, or the number of a symbolic size."""
+    """Return an empty CPU tensor for a tensor, with halves as fp32; the number of a symbolic size.
+
+    Other values are returned unchanged.
+    """
     if isinstance(value, torch.SymInt):
         return value.node.hint
     if not isinstance(value, torch.Tensor):
@@ -196,14 +199,14 @@ def _patch_failures(patches: Replacements) -> None:
 
 
 def _first_line(graph: Any) -> Frame | None:
-    """Return the line of the first op of a graph."""
+    """Return the first source line of a graph's ops, or None if no op has one."""
     from tkdebug.compat.inductor.model_lines import origins_of
 
     return next((origin.frame for origin in origins_of(graph.graph.nodes)), None)
 
 
 def preferred(choices: Any) -> list[Any]:
-    """Choose among several ways to compute a node without timing them: a Triton template."""
+    """Return one choice at most, without timing: the first Triton template, else the first one."""
     listed = [choice for choice in choices if choice is not None]
     templates = [choice for choice in listed if type(choice).__name__ == "TritonTemplateCaller"]
     return (templates or listed)[:1]

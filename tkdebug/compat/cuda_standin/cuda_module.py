@@ -123,7 +123,7 @@ class CudaGraph:
         self._steps = steps
 
     def instantiate(self) -> None:
-        """Make the graph ready for replays, which it is."""
+        """Check that the graph was captured; it is ready for replays already."""
         self._captured("instantiate")
 
     def replay(self) -> None:
@@ -158,10 +158,10 @@ class CudaGraph:
         self._generators.append(generator)
 
     def enable_debug_mode(self) -> None:
-        """Wanted before `debug_dump`."""
+        """Do nothing: scripts call this before `debug_dump`, which is refused."""
 
     def debug_dump(self, debug_path: str) -> NoReturn:
-        """Refused: CUDA's drawing of a graph.
+        """Refuse: CUDA's drawing of the graph does not exist.
 
         Raises:
             UnsupportedError: always.
@@ -260,7 +260,7 @@ def set_device(device: object) -> None:
 
 
 def get_device_properties(device: object = None) -> DeviceProperties:
-    """The H200's record."""
+    """Properties of the one device, an H200."""
     _checked(device)
     announce()
     return PROPERTIES
@@ -273,7 +273,7 @@ def get_device_capability(device: object = None) -> tuple[int, int]:
 
 
 def get_device_name(device: object = None) -> str:
-    """The record's name."""
+    """Name of the one device, as its properties have it."""
     _checked(device)
     return PROPERTIES.name
 

@@ -74,7 +74,7 @@ PROPERTIES = DeviceProperties()
 class _Account:
     """Bytes in use, in this process.
 
-    Changed by single statements, which no other thread and no finaliser comes between.
+    They are changed by single statements, which no other thread or finaliser can interrupt.
     """
 
     current: int = 0
@@ -113,7 +113,7 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 def out_of_memory(error: RuntimeError) -> RuntimeError:
-    """Return it in CUDA's words."""
+    """Return CUDA's out-of-memory error with the first line of the host's error."""
     return torch.cuda.OutOfMemoryError(f"CUDA out of memory. {str(error).splitlines()[0]}")
 
 
@@ -126,7 +126,7 @@ def host_memory_free_bytes() -> int:
 
 
 def mem_get_info(device: object = None) -> tuple[int, int]:
-    """Bytes free, which the host must have, and bytes in all, which the record says."""
+    """Return the free bytes, as far as the host has them, and the total bytes of the device."""
     return min(host_memory_free_bytes(), PROPERTIES.total_memory), PROPERTIES.total_memory
 
 
@@ -151,7 +151,7 @@ def reset_peak_memory_stats(device: object = None) -> None:
 
 
 def empty_cache() -> None:
-    """Hold on to nothing that is not in use."""
+    """Set the reserved bytes to the bytes in use."""
     _ACCOUNT.kept = _ACCOUNT.current
 
 
@@ -170,7 +170,7 @@ def memory_stats(device: object = None) -> dict[str, Any]:
 
 
 def memory_summary(device: object = None, abbreviated: bool = False) -> str:
-    """The figures in words."""
+    """Return a line of text with the bytes in use, their peak, and the reserved bytes."""
     return (
         f"CUDA memory, where 'cuda' runs on the CPU: {_ACCOUNT.current} bytes in use, "
         f"{_ACCOUNT.peak} at most, {memory_reserved()} reserved"
@@ -181,7 +181,7 @@ _given_out: dict[int, torch.Tensor] = {}
 
 
 def caching_allocator_alloc(size: int, device: object = None, stream: object = None) -> int:
-    """Address of `size` bytes."""
+    """Allocate `size` bytes, and return their address."""
     memory = torch.empty(max(size, 1), dtype=torch.uint8, device="cuda")
     address = memory.data_ptr()
     _given_out[address] = memory
@@ -203,17 +203,17 @@ class MemPool:
         self.allocator = allocator
 
     def use_count(self) -> int:
-        """Holders of the pool."""
+        """Number of holders of the pool, always 1."""
         return 1
 
     def snapshot(self, include_traces: bool = True) -> list[Any]:
-        """No segments."""
+        """Return an empty list, as the pool has no segments."""
         return []
 
 
 @contextmanager
 def use_mem_pool(pool: MemPool, device: object = None) -> Iterator[None]:
-    """Memory is where it always is."""
+    """Change nothing in the `with` block: there is only one memory."""
     yield
 
 

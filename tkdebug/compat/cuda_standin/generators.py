@@ -103,10 +103,10 @@ class Generator(torch._C.Generator):
         return self._offset if self._on_cuda else int(super().get_offset())
 
     def set_offset(self, offset: int) -> Generator:
-        """Draw from a place on.
+        """Set the offset that numbers are drawn from next.
 
         Raises:
-            RuntimeError: threads of a GPU cannot begin there.
+            RuntimeError: threads of a GPU cannot begin there: it is no multiple of 4.
         """
         if self._on_cuda:
             if offset % WORDS_OF_CALL:
@@ -129,13 +129,13 @@ class Generator(torch._C.Generator):
         return Generator(self.device).set_state(self.get_state())
 
     def taken(self, calls: int) -> tuple[int, int]:
-        """Return a seed and the first call of each thread of an operation that makes so many."""
+        """Reserve `calls` calls of each thread; return the seed and the first call's number."""
         first_call = self._offset // WORDS_OF_CALL
         self._offset += calls * WORDS_OF_CALL
         return self._seed, first_call
 
     def drawn(self, count: int) -> Any:
-        """Return a generator of the CPU for one operation that makes `count` numbers."""
+        """Return a CPU generator for one operation of `count` numbers, and advance the offset."""
         seed, first_call = self.taken(calls_of(count))
         return self._numbers.manual_seed((seed + _ODD * (first_call + 1)) % _UNSIGNED)
 
@@ -193,7 +193,7 @@ def _count(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 def _with_default_numbers(
     kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Run an operator that takes the CPU's default generator, which is as before after it."""
+    """Run an operator on the CPU's default generator: seeded for it, and restored after it."""
     of_cpu = torch.default_generator
     before = of_cpu.get_state()
     of_cpu.manual_seed(GENERATOR.drawn(_count(args, kwargs)).initial_seed())

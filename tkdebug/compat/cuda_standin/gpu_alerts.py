@@ -30,7 +30,7 @@ def _takes_maxima(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
 
 
 _MODE_MAX = 2
-# What a GPU calls operators that it refuses where `torch.use_deterministic_algorithms` is set.
+# Names by which a GPU refuses operators where `torch.use_deterministic_algorithms` is set.
 NOT_DETERMINISTIC: Mapping[str, str] = {
     **{
         name: f"{name}_cuda"
@@ -69,7 +69,7 @@ _REFUSED_ONLY_IF: Mapping[str, Callable[[tuple[Any, ...], Mapping[str, Any]], bo
 
 
 def deterministic(name: str, kernel: Kernel) -> Kernel:
-    """Return a kernel that refuses where a GPU's operator is not deterministic, as that does."""
+    """Return a kernel that alerts, if determinism is asked for, where a GPU's operator lacks it."""
     base = name.partition(".")[0]
     called = NOT_DETERMINISTIC.get(name, NOT_DETERMINISTIC.get(base))
     if called is None:
@@ -108,7 +108,7 @@ _NAMES = {
 
 
 def _refuse_reduction(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Refuse a product, a maximum or a minimum of types that a GPU has none of."""
+    """Refuse a product, maximum or minimum that a GPU does not have for the tensor's type."""
     given = [each for each in (*args, *kwargs.values()) if isinstance(each, str)]
     if args[0].dtype in _NAMES and given and given[0] in ("multiply", "prod", "amax", "amin"):
         is_filled = not isinstance(args[3], Tensor)
@@ -177,7 +177,7 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
 
 
 def is_strict() -> bool:
-    """Whether operators are to be refused or warned of: not deterministic ones, or waits."""
+    """Whether to refuse or warn of operators that are nondeterministic or wait for the GPU."""
     return _SyncDebugMode.level != 0 or torch.are_deterministic_algorithms_enabled()
 
 

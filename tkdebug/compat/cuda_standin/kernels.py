@@ -56,7 +56,7 @@ _COMPOSITES = (
     "CompositeExplicitAutogradNonFunctional",
     "CompositeImplicitAutograd",
 )
-# Operators made of others that stay so: views and what is made of them, storage, other devices.
+# Composite operators that are run in parts: views and their products, storage, other devices.
 _STEPS_APART = frozenset(
     (
         "alias ccol_indices col_indices crow_indices detach diagonal expand indices lift permute "
@@ -93,7 +93,7 @@ _NAMES_ARGUMENT_FIRST = tuple(map(int, torch.__version__.split(".")[:2])) >= (2,
 
 
 def register_kernels() -> Callable[[], None]:
-    """Give torch's operators kernels for CUDA; return what takes them away."""
+    """Give torch's operators kernels for CUDA; return a function that removes them."""
     libraries = [_library("aten"), _library("c10d"), _library("aten", "CPU")]
     libraries.append(_library("inductor"))
     with warnings.catch_warnings():
@@ -113,7 +113,7 @@ def register_kernels() -> Callable[[], None]:
             for name in names_with_kernel("c10d", "CPU"):
                 libraries[1].impl(name, "CUDA", _of_first_call(f"c10d::{name}"), False)
 
-    # Whoever installs the stand-in may keep nothing of it; kernels go with their library.
+    # Callers may keep nothing of the stand-in, and kernels end with their library.
     _in_force.extend(libraries)
 
     def undo() -> None:
@@ -133,7 +133,7 @@ def _resize_storage_bytes(variable: Tensor, new_size: int) -> None:
 
 
 def _index(full: str) -> Kernel:
-    """Return a kernel of indexing, which takes indices of the host, and of CUDA for CUDA alone."""
+    """Return a kernel of indexing, which refuses CUDA indices of a tensor that is not on CUDA."""
     kernel = _of_first_call(full)
 
     def index(self: Tensor, indices: Any, *rest: Any, **options: Any) -> Any:
@@ -185,7 +185,7 @@ def _is_one_step(name: str) -> bool:
 
 
 def _of_first_call(full_name: str, make: Callable[[Any], Kernel] | None = None) -> Kernel:
-    """Return a kernel that `make` returns of its operator when it is first called."""
+    """Return a kernel that is made, by `make` or `kernel_of`, when it is first called."""
     run: Kernel | None = None
     is_redispatched = make is _redispatched
 
@@ -206,9 +206,9 @@ def _redispatched(op: Any) -> Kernel:
 
 
 def _one_step(op: Any) -> Kernel:
-    """Return a kernel that runs an operator made of others on the CPU as a whole.
+    """Return a kernel that runs a composite operator on the CPU as a whole.
 
-    Where its parts would not do the same there, each runs by its own kernel for CUDA.
+    Where its parts would give another result than the whole, each runs by its own CUDA kernel.
     """
     in_parts, schema = _redispatched(op), op._schema
     writes = any(_writes(argument) for argument in schema.arguments)
@@ -316,9 +316,9 @@ class _Kernel:
         return place(result) if type(result) is Tensor else _placed(result)
 
     def _of_numbers(self, *values: Any, **keywords: Any) -> Any:
-        """Run the operator with a number in place of a tensor, whose type then counts less.
+        """Run the operator with a number in place of a tensor: a number's type counts less.
 
-        torch's functions in Python alone make such tensors.
+        Only torch's functions in Python make tensors that count as numbers.
         """
         if self._of_python is None:
             values = tuple(
@@ -418,7 +418,7 @@ class _Kernel:
         ]
 
     def _after(self, error: RuntimeError, values: list[Any], keywords: dict[str, Any]) -> Any:
-        """Go on after an error that a GPU would not report, or report as it would."""
+        """Retry in fp32 if the CPU has no kernel for halves; else raise as a GPU would."""
         if is_out_of_memory(error):
             raise out_of_memory(error) from None
         if self._rounded is None and any(text in str(error) for text in _NOT_FOR_HALVES):
@@ -433,7 +433,7 @@ class _Kernel:
         values: list[Any],
         keywords: dict[str, Any],
     ) -> Any:
-        """Return the written tensors, the very objects, and the results made beside."""
+        """Return the written arguments themselves, and new results as CUDA tensors."""
         if self._is_in_place and args[0].shape == values[0].shape:
             return args[0]
         for at in self._written:
@@ -488,7 +488,7 @@ def _types(values: Iterable[Any]) -> set[torch.dtype]:
 
 
 def _store(before: Any, after: Any) -> None:
-    """Write the results of a wide copy to the tensor, or the tensors, themselves."""
+    """Copy results of wide copies to the original tensors, which are resized if need be."""
     for one, other in zip(tensors_in([before]), tensors_in([after]), strict=True):
         if one.shape != other.shape:
             one.resize_(other.shape)

@@ -1,9 +1,9 @@
 # ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
-"""Attributes of torch that the stand-in replaces, and their exact return.
+"""Attributes of torch that the stand-in replaces, and puts back.
 
-Putting them back leaves the very torch that there was. Nobody listens to calls of CUDA's profilers
-on the CPU; torch's own profilers run, without a device to time. If a script asks for nccl, gloo
-does the work of its collectives.
+Putting them back leaves torch exactly as it was. Nobody listens to calls of CUDA's profilers on the
+CPU; torch's own profilers run, without a device to time. If a script asks for nccl, gloo does the
+work of its collectives.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _patch_libraries(patches: Replacements) -> None:
         if chosen is not None:
             # The CPU's libraries are the only ones.
             patches.set(torch.backends.cuda, name, lambda backend=None, chosen=chosen: chosen())
-    # Of a build with CUDA it takes the weights of recurrent layers.
+    # In a build with CUDA, cuDNN would take the weights of recurrent layers.
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     for name, function in _OF_ONE_DEVICE.items():
         patches.set(torch._C, name, function)
@@ -183,7 +183,7 @@ def _patch_storages(patches: Replacements) -> None:
 
 
 def _patch_lists(patches: Replacements) -> None:
-    """Have lists made of the host's memory: torch copies a tensor to the host first."""
+    """Have `tolist` read the host's memory in place; torch would copy the tensor first."""
     to_list = Tensor.tolist
     modes, dispatch_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
 
@@ -263,7 +263,7 @@ def emit_nvtx(enabled: bool = True, record_shapes: bool = False) -> Iterator[Non
 
 
 def _patch_profilers(patches: Replacements) -> None:
-    """Put the replacements in place."""
+    """Replace the calls of CUDA's profilers, and have torch's profiler time no device."""
     patches.set(torch.cuda.nvtx, "_nvtx", RangeMarks())
     for owner in (torch.cuda, torch.cuda.profiler):
         patches.set(owner, "cudart", CudaRuntime)
@@ -286,7 +286,7 @@ def _without_device(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _patch_collectives(patches: Replacements) -> None:
-    """Put the replacements in place."""
+    """Have gloo do the work of collectives if a script asks for nccl."""
     if hasattr(torch.cuda, "nccl"):
         patches.set(torch.cuda.nccl, "version", lambda: (2, 27, 5))
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():

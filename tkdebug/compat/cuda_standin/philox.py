@@ -160,9 +160,10 @@ def calls_for(numbers: Numbers, count: int) -> int:
 
 
 def drawn(numbers: Numbers, seed: int, first_call: int, count: int) -> Tensor:
-    """Return numbers in the order of a grid that strides; the caller changes none of them.
+    """Return numbers in the order of a grid-stride loop; the caller must not change them.
 
-    Element i is drawn by thread i modulo the threads, in turn of each of a call's numbers.
+    Element i is drawn by thread i modulo the number of threads. A thread takes the numbers of one
+    call one after the other.
     """
     if count <= _MOST_KEPT:
         return torch.from_numpy(_call(numbers, seed, first_call, count, 1)[:count])
@@ -179,7 +180,7 @@ def drawn(numbers: Numbers, seed: int, first_call: int, count: int) -> Tensor:
 
 
 def _call(numbers: Numbers, seed: int, call: int, threads: int, most: int) -> Any:
-    """Return the numbers of one call, thread by thread, of so many threads or more."""
+    """Return the numbers of one call, thread by thread, of `threads` threads or more."""
     lanes = 64 << max(0, (threads - 1).bit_length() - 6)
     rows = _LANES_KEPT // lanes
     return _kept(numbers, seed, call // rows * rows, rows, lanes, most)[call % rows]
@@ -187,7 +188,7 @@ def _call(numbers: Numbers, seed: int, call: int, threads: int, most: int) -> An
 
 @functools.lru_cache(maxsize=16)
 def _kept(numbers: Numbers, seed: int, first_call: int, rows: int, lanes: int, most: int) -> Any:
-    """Return the numbers of so many calls, a row for each, thread by thread."""
+    """Return the numbers of `rows` calls, a row for each, thread by thread; results are cached."""
     values = numbers(words(seed, first_call, rows, range(lanes)), most)
     return np.ascontiguousarray(values.transpose(1, 2, 0)).reshape(rows, -1)
 

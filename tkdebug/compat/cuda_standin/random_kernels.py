@@ -47,7 +47,7 @@ _DIGITS = {
     **{torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 53},
     torch.bool: 0,
 }
-# Of so many values and more, torch takes 64 bits for each: a remainder of 32 would prefer some.
+# For ranges of this size and more torch takes 64 bits: a remainder of 32 would prefer some values.
 _LEAST_WIDE = 1 << 28
 _LEAST_INT64 = -(1 << 63)
 _VECTOR_BYTES = 16
@@ -60,7 +60,7 @@ _empty = made(_ATEN.empty.memory_format)
 
 
 def _drawn(kinds: tuple[Numbers, Numbers], is_double: bool, count: int, generator: Any) -> Tensor:
-    """Return numbers for so many elements, which the caller does not change."""
+    """Return numbers for `count` elements; the caller must not change them."""
     numbers = kinds[is_double]
     seed, first_call = chosen(generator).taken(calls_for(numbers, count))
     return drawn(numbers, seed, first_call, count)
@@ -79,7 +79,7 @@ def _scaled(values: Tensor, scale: float, shift: float) -> Any:
 def _uniform(
     dtype: torch.dtype, count: int, generator: Any, low: float = 0.0, high: float = 1.0
 ) -> Tensor:
-    # What is the upper bound, after rounding, becomes the lower one.
+    # A number that rounding makes the upper bound becomes the lower bound.
     if (low, high) == (0, 1):
         values = _drawn(_UNIT, dtype is torch.float64, count, generator)
         return values if values.dtype is dtype else values.to(dtype).frac()
@@ -143,7 +143,7 @@ def _integers_below(dtype: torch.dtype, count: int, generator: Any, high: int) -
 
 
 def _remainders(values: Tensor, divisor: int) -> Tensor:
-    """Return the remainders of integers that have no sign, of 32 bits for few values."""
+    """Return the remainders of unsigned integers: of 32 bits for a small divisor, else of 64."""
     if divisor < _LEAST_WIDE:
         return values.remainder(divisor)
     rest: Any = values.numpy().view(np.uint64) % np.uint64(divisor)
@@ -167,7 +167,7 @@ def _ordered(values: Tensor, like: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=64)
 def _refuse(op: Any, dtype: torch.dtype, arguments: tuple[Any, ...]) -> None:
-    """Raise what torch raises of types and bounds."""
+    """Raise the error that torch raises for this type or these bounds, if it raises one."""
     sample = torch.empty(1, dtype=dtype)
     op.redispatch(CPU_KEYS, sample, *arguments, generator=_unused)
 
@@ -230,7 +230,7 @@ def _making(run: Kernel, fill: Fill, bounds: int = 0, default: torch.dtype | Non
 
 
 def _bernoulli_of(self: Tensor, p: Tensor, *, generator: Any = None) -> Tensor:
-    """Fill a tensor with 0 and 1, each of its own probability; a thread has four of them."""
+    """Fill a tensor with 0 and 1, each by its own probability; a thread draws four of them."""
     of_cpu, p = host(self), host(p) if p.is_cuda else p
     with torch._C.DisableTorchFunction():
         if not p.is_floating_point() or not _are_chances(p):
@@ -311,7 +311,7 @@ def _multinomial(
 
 
 def _are_weights(values: Tensor, num_samples: int) -> bool:
-    """Whether torch certainly takes these weights, for samples that differ."""
+    """Whether torch is certain to accept these weights for sampling without replacement."""
     if values.dim() not in (1, 2) or not values.is_floating_point() or not values.numel():
         return False
     low, high = values.aminmax()
@@ -338,7 +338,7 @@ def _normal_around(mean: Any, std: Any = 1.0, *, generator: Any = None) -> Tenso
 
 
 _masked = _ATEN.native_dropout_backward.default
-# They return numbers that are not theirs to give away.
+# These return numbers that are shared, so that callers have to copy them.
 _KEPT: tuple[Fill, ...] = _uniform, _normal
 _bernoulli_of_cpu = _ATEN.bernoulli_.Tensor
 _multinomial_of_cpu = _ATEN.multinomial.default

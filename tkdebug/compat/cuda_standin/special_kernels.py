@@ -31,8 +31,8 @@ _ATEN = torch.ops.aten
 _determinism: Any = torch.utils.deterministic
 # Done over the memory as a whole, though they are made of other operators.
 AS_A_WHOLE = frozenset(("convolution", "convolution_backward", "convolution_overrideable"))
-# Halves are accumulated in fp32 and rounded once: of each result, the argument whose type it has;
-# None where it stays fp32.
+# Halves are accumulated in fp32 and rounded once: for each result, the argument whose type it has,
+# or None if it stays fp32.
 ROUNDED_ONCE: Mapping[str, tuple[int | None, ...]] = {
     **dict.fromkeys(
         (
@@ -92,7 +92,7 @@ _MOST_SORTED = 1024
 
 
 def refused(name: str) -> Kernel:
-    """Return a kernel that reports that there is none without a GPU."""
+    """Return a kernel that raises: the operator has no kernel without a GPU."""
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(
@@ -131,7 +131,7 @@ def _copy_from(self: Tensor, dst: Tensor, non_blocking: bool = False) -> Tensor:
 
 
 def _compared(op: Any) -> Kernel:
-    """Return a kernel of a comparison, made of a dozen operators, that is one step on the CPU."""
+    """Return a kernel that runs a comparison, made of a dozen operators, as one step on the CPU."""
     on_cpu = op._handle.redispatch_boxed
 
     def run(self: Tensor, other: Tensor, *tolerances: Any, **options: Any) -> Any:
@@ -261,7 +261,7 @@ def _softmax_backward(op: Any) -> Kernel:
 
 
 def _product(plain: Any, factors: int) -> Kernel:
-    """Return a product whose result has a type of its own: as `mm.dtype` does."""
+    """Return a kernel of a product whose result has a given type, such as `mm.dtype`."""
 
     def multiply(*args: Any, **kwargs: Any) -> Tensor:
         out = kwargs.pop("out", None)
@@ -374,10 +374,10 @@ def _set(op: Any) -> Kernel:
 
 
 def _bags_as_a_gpu_has(op: Any) -> Callable[[Kernel], Kernel]:
-    """Return what gives the results of sums of embeddings the shapes that a GPU's have.
+    """Return a decorator that gives the results of embedding bags the shapes of a GPU's.
 
     The CPU leaves out the bag of each index where it needs none, and the size of an empty last bag.
-    Which shapes a GPU has differs by torch's version, and its kernel for meta tensors knows.
+    A GPU's shapes differ by torch's version; torch's kernel for meta tensors gives them.
     """
 
     def complete(kernel: Kernel) -> Kernel:

@@ -24,7 +24,7 @@ _KNOWN_VERSIONS = "2.6 to 2.15"
 
 
 class _Checked:
-    """Whether this process has looked."""
+    """A flag: this process has checked the installed torch."""
 
     is_so = False
 
@@ -79,9 +79,9 @@ def _torch_version() -> str:
 
 
 def _verdict_paths() -> list[Path]:
-    """Return the files that may have the verdict on this torch: no other build, no other place.
+    """Return the files that may hold the verdict; their name is a key of torch's build and place.
 
-    The verdict is the machine's, so a cache that is one script's own comes second.
+    The verdict holds for the whole machine, so a cache that is one script's own comes second.
     """
     found = find_spec("torch")
     if found is None or found.origin is None:
@@ -103,7 +103,7 @@ def _read(place: Path) -> str:
 
 
 def _write(places: list[Path]) -> None:
-    """Store the verdict where that is possible; if nowhere, each process tests again."""
+    """Store the verdict in the first writable place; without one, each process tests again."""
     for place in places:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -73,7 +73,7 @@ def place(tensor: Tensor) -> Tensor:
 
 
 def made(op: Any) -> Callable[..., Tensor]:
-    """Return a kernel of an operator that makes a tensor of none."""
+    """Return a kernel of a factory operator: it makes a tensor, and takes none."""
     make = op._handle.redispatch_boxed
 
     def run(*arguments: Any, device: Any = None, **options: Any) -> Tensor:
@@ -178,7 +178,7 @@ def new_storage(size_bytes: int) -> torch.UntypedStorage:
 
 
 def tensors_in(values: Iterable[Any]) -> Iterable[Tensor]:
-    """The tensors among `values`, in lists and tuples, too."""
+    """Yield the tensors among `values`, in lists and tuples, too."""
     for value in values:
         if isinstance(value, Tensor):
             yield value

@@ -32,7 +32,7 @@ _CPU_TYPE, _CUDA_TYPE = 0, 1
 # dlpack.h: the device of a tensor follows its data pointer.
 _DL_CPU, _DL_CUDA, _DL_DEVICE_OFFSET = 1, 2, 8
 _POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
-# What comes before the functions of a table: the offset to the object's top, and its type
+# The words before the functions of a vtable: the offset to the object's top, and its type
 # (Itanium C++ ABI, 2.5.2).
 _TABLE_HEAD = 2
 _HEAD_BYTES = _TABLE_HEAD * _POINTER_BYTES
@@ -50,11 +50,11 @@ _GENERATOR_BYTES = 256
 _CPU_DEVICE = b"\x00\xff"
 _CUDA_DEVICE = b"\x01\x00"
 _STORAGE_WORDS = 24
-# Its address and size are among the first; c10/core/StorageImpl.h.
+# A storage's address and size are among its first words; c10/core/StorageImpl.h.
 _MEMORY_WORDS = 8
 # A number of bytes that no other word of a storage has.
 _PROBE_BYTES = 0x1F2E3D
-# What functions of the tables are done by: functions of the CPU's guard. `deviceCount` gives 1,
+# Functions of the CPU's guard, which implement functions of the vtables. `deviceCount` gives 1,
 # which is also True, the device type CUDA, the device cuda:0, and a stream of it; `type` gives 0.
 _GUARD = {
     "deviceCount": (
@@ -101,7 +101,7 @@ def names(namespace: str) -> list[str]:
 def names_with_kernel(namespace: str, key: str) -> list[str]:
     """Return the names of the operators that have a kernel for a dispatch key.
 
-    To ask for each operator takes fifty times as long, and half the time of an installation.
+    Asking for each operator by itself takes fifty times as long: half of the installation's time.
     """
     found = torch._C._dispatch_get_registrations_for_dispatch_key(key)
     return _of_namespace(found, namespace)
@@ -146,7 +146,7 @@ def put_in_place(default_generator: torch.Generator) -> Callable[[], None]:
         "getDefaultGenerator": _held_generator(default_generator),
     }
     changed = hook_table.changed(_done_by(table, _HOOKS) | _pointers_given(pointers))
-    # By device type, the CPU's first; a build for CUDA asks the driver in its own.
+    # Functions by device type, the CPU's first; a CUDA build's own function asks the driver.
     choice = ctypes.c_void_p.from_address(ctypes.addressof(attention) + _POINTER_BYTES)
     before = slots[_CUDA_TYPE], hooks.value, choice.value
     slots[_CUDA_TYPE], hooks.value, choice.value = ctypes.addressof(guard), changed, None
@@ -158,7 +158,7 @@ def put_in_place(default_generator: torch.Generator) -> Callable[[], None]:
 
 
 def _done_by(guard: _Table, functions: Mapping[str, str]) -> dict[str, int]:
-    """Return the addresses of functions by the names of the functions that they implement."""
+    """Return the address of the guard's function for each name that it implements."""
     return {name: guard.function(by) for by, names in functions.items() for name in names.split()}
 
 
@@ -257,12 +257,12 @@ def pinned_allocator() -> int:
 
 
 def is_pinned(storage: torch.UntypedStorage) -> bool:
-    """Return whether memory was given out by the allocator of pinned memory."""
+    """Whether memory was given out by the allocator of pinned memory."""
     return pinned_allocator() in list(_words(storage))
 
 
 def move_memory(storage: torch.UntypedStorage, address: int, size_bytes: int) -> None:
-    """Have a storage that came from DLPack say that its memory is elsewhere, and its size.
+    """Set the address and the size of the memory of a storage that came from DLPack.
 
     Its old memory is freed with the storage.
 
@@ -290,7 +290,7 @@ def _words(storage: torch.UntypedStorage) -> Any:
 
 
 def _held_generator(generator: torch.Generator) -> int:
-    """Return the address of a pointer to a generator."""
+    """Return the address of a pointer to a generator; both are kept alive."""
     held = ctypes.c_void_p(address_of(generator))
     _kept.extend((held, generator))
     return ctypes.addressof(held)

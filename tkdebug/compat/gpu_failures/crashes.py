@@ -37,7 +37,7 @@ _POLL_S = 0.005
 _DUMP_DELAY_S = 5.0
 _SETTLED_S = 0.2
 _TAKE_S = 1.0
-# Of `COREDUMP_VARIABLE`, where crashes are watched and leave no dump.
+# Value of `COREDUMP_VARIABLE` where crashes are watched and leave no dump.
 _NO_DUMPS = "none:"
 
 
@@ -74,7 +74,7 @@ class CrashWatch:
         return [path for path in found if (path, _written_ns(path)) not in self._reported]
 
     def tell(self, path: str, is_own: bool = True) -> None:
-        """Make faults of the dump at `path`.
+        """Report the faults that the dump at `path` shows.
 
         Args:
             path: the file.
@@ -101,7 +101,7 @@ class CrashWatch:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Take dumps that come in the `with` block as asked for, not as crashes."""
+        """Treat dumps that are written during the `with` block as requested, not as crashes."""
         # The driver's errors from now on are because of that.
         self._is_asked_for = self._attributed = True
         try:
@@ -252,7 +252,7 @@ class ArmedCoreDumps:
         self._undo.callback(Environment({COREDUMP_VARIABLE: _NO_DUMPS}).restore)
 
     def watch_hangs_of(self, run: RunOfScript) -> None:
-        """Name the launch that does not end on Ctrl-C, where no dump would say more."""
+        """Have Ctrl-C report the launch that does not end, unless hangs are dumped already."""
         if self.watch is not None:
             self.watch.run = run
         is_main = threading.current_thread() is threading.main_thread()

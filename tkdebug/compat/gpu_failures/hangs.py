@@ -86,7 +86,7 @@ def oldest_running() -> int | None:
 
 
 def has_passed(span: object) -> bool:
-    """Whether the end of a launch's time on the device has passed, if that is measured."""
+    """Whether a launch's timed span on the device has ended; False if it is not timed."""
     ask = getattr(span, "has_passed", None)
     return bool(ask is not None and ask())
 
@@ -105,7 +105,7 @@ class HangWatch:
     """Waits for Ctrl-C and, if there is a timeout, for launches that take longer.
 
     Args:
-        look: looks into a hang; called with since when a kernel has not ended, in words.
+        look: looks into a hang; called with the time for which a kernel has not ended, in words.
         timeout_s: how long a kernel may run; None for no limit.
     """
 
@@ -130,7 +130,7 @@ class HangWatch:
             signal.set_wakeup_fd(-1)
 
     def stop(self) -> None:
-        """End the watch; in a forked child nothing runs."""
+        """End the watch; do nothing in a forked child, where its thread does not run."""
         if os.getpid() != self._process:
             return
         self._is_stopped = True
@@ -248,7 +248,7 @@ class UndumpedHangs:
 
 def _report_unfinished() -> None:
     """Report what checked launches have found so far."""
-    # It comes with the interpreter, which needs torch, as what is run here may not.
+    # The module imports the interpreter, which needs torch; the callers here may not.
     from tkdebug.runtime.checked.checked_launches import CHECKED
 
     CHECKED.report_unfinished()
@@ -282,7 +282,7 @@ def hang_fault(running: Running, waited: str) -> Fault:
 
 
 def _is_stuck(running: Running) -> bool:
-    """Whether nothing of that stream has ended lately."""
+    """Whether no launch of a busy stream has ended lately."""
     ended_ns = running.last_end_ns
     return ended_ns is None or time.time_ns() - ended_ns > _STUCK_S * _NS_PER_S
 
@@ -294,12 +294,12 @@ def _named(flights: Sequence[Flight]) -> str:
 
 
 class HangDumps:
-    """Dumps on request.
+    """Reports a kernel that does not end from a dump that the driver writes on request.
 
     Args:
         pipe: the pipe from which the driver reads a request for a dump.
-        dumps: the dumps that nobody has read.
-        asking: a `with` block in which dumps are of no crash.
+        dumps: returns the dumps that nobody has read.
+        asking: makes a `with` block in which dumps are of no crash.
     """
 
     def __init__(

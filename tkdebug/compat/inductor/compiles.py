@@ -151,7 +151,7 @@ class CodePool:
             except BegunError:
                 pass
             except Exception:
-                # It fails again where it is wanted, and is handled there.
+                # The compile fails again where it is wanted, and is handled there.
                 break
         if not wanted.begun:
             done.set_result((autotuner, 0))

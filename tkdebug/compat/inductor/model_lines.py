@@ -75,7 +75,7 @@ def _origin_of(node: Any) -> Origin | None:
 def with_origins(source: str, nodes: Iterable[Any]) -> str:
     """Return the source of a generated kernel with the model's lines as comments at its end."""
     lines = [str(origin) for origin in origins_of(nodes)]
-    # It is quoted in the code around the kernels.
+    # The code around the kernels quotes the source.
     shown = [line for line in lines if "'''" not in line and "\\" not in line]
     return "\n".join([source.rstrip("\n"), *shown, ""]) if shown else source
 
@@ -213,7 +213,7 @@ def _note_of_user_kernels(patches: Replacements) -> None:
 
     @functools.wraps(lower)
     def of_its_node(self: Any, *arguments: Any, **keywords: Any) -> None:
-        # Its origins are also those of what it reads.
+        # The kernel's origins include the origins of its inputs.
         vars(self)[_NODE] = V.graph.current_node
         lower(self, *arguments, **keywords)
 

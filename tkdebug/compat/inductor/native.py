@@ -101,10 +101,10 @@ def _run_from_line(run: Callable[..., Any], *arguments: Any, **keywords: Any) ->
 
 
 def _key_by_lines(replacements: Replacements) -> None:
-    """Keep generated code apart in Inductor's caches by the lines of the model that it names."""
+    """Add the model's lines, which generated code names, to the keys of Inductor's caches."""
     from torch._inductor.codecache import CacheBase, FxGraphHashDetails
 
-    # It knows the Triton that was there before, if something was compiled with that.
+    # Its result names the Triton that was there before, if something was compiled with that.
     CacheBase.get_system.cache_clear()
     replacements.on_restore(CacheBase.get_system.cache_clear)
 
@@ -125,7 +125,7 @@ def _lines_of(graph: Any) -> str:
 
 
 def look_unnoted(replacements: Replacements) -> None:
-    """Let Inductor look at the addresses of inputs past the functions that note them."""
+    """Let Inductor read addresses of inputs without the functions that note such reads."""
     import torch
     from torch._inductor import compile_fx, cudagraph_trees, utils
 

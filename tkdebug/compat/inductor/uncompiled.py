@@ -25,7 +25,7 @@ def report_graph(reason: str, frame: Frame | None) -> None:
 
 
 def report_unknown_compiler(why: str) -> str:
-    """Report that nothing is compiled with this torch; the result is the reason for sessions."""
+    """Report that nothing is compiled with this torch; return the reason, for sessions."""
     import torch
 
     reason = f"the compiler of torch {torch.__version__} is not known to tkdebug ({why})"
@@ -34,7 +34,7 @@ def report_unknown_compiler(why: str) -> str:
 
 
 def as_written(model: Any, reason: str) -> Any:
-    """Return the result of a call of torch.compile if nothing is compiled, and record that.
+    """Return the function itself, or a decorator that does, and record why it is uncompiled.
 
     Args:
         model: a function or module; None if the call is to return a decorator.

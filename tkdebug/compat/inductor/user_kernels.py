@@ -1,7 +1,7 @@
 """Users' kernels in a compiled graph: the arguments that they write, and their sources.
 
-Torch analyses upstream's IR of a kernel; without it, it copies every argument. The Tile IR says
-which are written.
+Torch analyses upstream's IR of a kernel; without that IR, torch copies every argument. The Tile IR
+says which are written.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _written_tensors(kernel: Any, arguments: Any, *rest: Any) -> list[str]:
 
 
 def _sample(value: Any) -> Any:
-    """Something of the kind that a launch will pass."""
+    """Return a value of the kind that a launch will pass, such as 2 for a symbolic size."""
     import torch
 
     if _is_tensor(value) and not isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Proton's hooks: what sessions have called around launches, and when.
+"""Proton's hooks: the functions that sessions have called around launches.
 
 `LaunchHook`, which `hook="triton"` asks for, needs no calls of its own: while it is active the
 profiler reads the metadata of launches. Hooks of others are put on upstream's launch chains.
@@ -31,13 +31,13 @@ class Hook:
     def init_handle(
         self, module: Any, function: Any, name: str, metadata_group: Any, hash: str
     ) -> None:
-        """Hear that a kernel was loaded."""
+        """Callback after a kernel was loaded."""
 
     def enter(self, metadata: Any) -> None:
-        """Hear of a launch before it is made; `metadata.get()` returns its metadata."""
+        """Callback before a launch is made; `metadata.get()` returns its metadata."""
 
     def exit(self, metadata: Any) -> None:
-        """Hear that a launch was made."""
+        """Callback after a launch was made."""
 
     def activate(self) -> None:
         """Begin: the first session that wants the hook has become active."""

@@ -93,7 +93,7 @@ def start(
             (python).
         data: a tree of sums, or a trace of all launches.
         backend: cupti, which is the default, and means CUDA events here.
-        mode: none.
+        mode: None or ""; every mode of upstream's is refused.
         hook: "triton" for names and metrics that kernels give by `launch_metadata`.
 
     Returns:
@@ -142,7 +142,7 @@ def _one_of(what: str, name: str | None, known: Iterable[str]) -> str:
 
 
 def check_session(session: int | None, what: str) -> None:
-    """Refuse a script that Proton's command started any session but the command's.
+    """Refuse any session but the command's, if Proton's command started the script.
 
     Raises:
         ValueError: the script names another session.
@@ -212,7 +212,7 @@ def device_facts(index: int) -> dict[str, object]:
 
 
 def _tell(profile: Profile) -> None:
-    """Say what the file lacks that one might look for there, each thing once in a process."""
+    """Report data that one might expect in the file and that it lacks, each once a process."""
     if profile.interpreted:
         _tell_once(
             profile, "interpreted", "times are wall times of interpreted kernels, not a GPU's"

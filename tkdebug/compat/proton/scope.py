@@ -65,7 +65,7 @@ class scope:
                 raise  # else the script's own exception is what went wrong
 
     def _take(self) -> Scope | None:
-        """Take the entry made in this thread and context, of a scope that several use at once."""
+        """Remove and return the entry of this thread and context, else the latest entry."""
         here = SCOPES.current()
         if len(self._entered) > 1 and here is not None:
             for entered in here.chain():
@@ -103,7 +103,7 @@ class cpu_timed_scope(scope):
 
 
 def enter_scope(name: str, *, metrics: Mapping[str, Any] | None = None) -> int | None:
-    """Enter a scope, which `exit_scope` leaves; the result is its number."""
+    """Enter a scope, which `exit_scope` leaves; return its number, or None if scopes are off."""
     if not SCOPES.tracking:
         return None
     entered = SCOPES.enter(name, metrics)
@@ -111,7 +111,7 @@ def enter_scope(name: str, *, metrics: Mapping[str, Any] | None = None) -> int |
 
 
 def exit_scope(name: str | None = None, *, metrics: Mapping[str, Any] | None = None) -> int | None:
-    """Leave the innermost scope.
+    """Leave the innermost scope, and return its number; do nothing if scopes are off.
 
     Args:
         name: the name it must have, None for any.
@@ -154,7 +154,7 @@ def leave_in_order(entered: Scope) -> None:
 
 
 class state:
-    """A state: a further innermost name for measured work inside; manager and decorator."""
+    """A state, the innermost name of work measured inside: a context manager and a decorator."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -90,7 +90,7 @@ class CompileListener:
 
 
 def current_listener() -> Listener | None:
-    """The function in force."""
+    """The function that hears of compiles, or None."""
     listener = COMPILE_HOOKS.listener
     return listener.function if isinstance(listener, CompileListener) else None
 

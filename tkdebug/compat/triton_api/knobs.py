@@ -40,7 +40,7 @@ def _profiler() -> Profiler:
 
 
 def refuse_hook(name: str) -> None:
-    """Say that hook `name` is not called.
+    """Refuse the hook `name`, which is never called.
 
     Raises:
         UnsupportedError: always.
@@ -132,7 +132,7 @@ class RuntimeKnobs(KnobGroup):
 
     @property
     def jit_cache_hook(self) -> CompileFunction | None:
-        """Function called before a compile; something true from it skips the compile."""
+        """Function called before a compile, or None; a true result skips the compile."""
         return COMPILE_HOOKS.before
 
     @jit_cache_hook.setter
@@ -141,7 +141,7 @@ class RuntimeKnobs(KnobGroup):
 
     @property
     def jit_post_compile_hook(self) -> CompileFunction | None:
-        """Function called after a compile."""
+        """Function called after a compile, or None."""
         return COMPILE_HOOKS.after
 
     @jit_post_compile_hook.setter
@@ -168,7 +168,7 @@ class RuntimeKnobs(KnobGroup):
 
     @property
     def override_arch(self) -> str | None:
-        """The architecture of launches that name none, as `sm90`."""
+        """The architecture of launches that name none, as `sm90`; None for the device's."""
         return KNOBS.override_arch
 
     @override_arch.setter
@@ -211,7 +211,7 @@ class CompilationKnobs(KnobGroup):
 
     @property
     def listener(self) -> Callable[..., object] | None:
-        """Function called after each compile, with its stages as files."""
+        """Function called after each compile, with its stages as files, or None."""
         from tkdebug.compat.triton_api.compile_listener import current_listener
 
         return current_listener()
@@ -282,7 +282,7 @@ class AutotuningKnobs(KnobGroup):
 
     @property
     def listener(self) -> TuneListener | None:
-        """Function called when a tuner has timed its configurations."""
+        """Function called when a tuner has timed its configurations, or None."""
         return TUNE_HOOKS.listener
 
     @listener.setter

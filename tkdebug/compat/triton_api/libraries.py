@@ -142,7 +142,7 @@ def find_paths_if(iterable: Any, pred: Callable[[Path, Any], bool]) -> list[Path
 
 
 def is_power_of_two(value: int) -> bool:
-    """Whether one bit of `value` is set (upstream counts 0 as one, too)."""
+    """Whether `value` is a power of 2; 0 counts as one, as upstream has it."""
     return (value & (value - 1)) == 0
 
 

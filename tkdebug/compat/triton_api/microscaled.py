@@ -69,7 +69,7 @@ class MXFP4Tensor(_Microscaled):
     """Elements of four bits (e2m1), one in each byte of `data`."""
 
     def random(self) -> MXFP4Tensor:
-        """Give it random elements."""
+        """Fill the tensor with random elements, and return it."""
         sign, exponent, mantissa = (self._integers(0, end) for end in (2, 4, 2))
         self.data = (sign << 3) | (exponent << 1) | mantissa
         return self
@@ -126,7 +126,7 @@ class MXScaleTensor(_Microscaled):
     """Scales of eight bits (e8m0): powers of 2, biased by 127; 255 is NaN."""
 
     def random(self, low: float | None = None, high: float | None = None) -> MXScaleTensor:
-        """Give it random scales from `low` to `high`, all but NaN by default."""
+        """Fill the tensor with random scales, `low` to `high` (all but NaN), and return it."""
         least = 0 if low is None else max(0, _biased_exponent(low))
         most = _E8M0_MAX if high is None else min(_E8M0_MAX, max(0, _biased_exponent(high)))
         if least > most:

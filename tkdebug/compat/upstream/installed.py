@@ -22,7 +22,7 @@ _VERSION = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", re.M)
 _OPTION = "compiler triton"
 _ELF = b"\x7fELF"
 _PROBE_LIMIT_S = 60
-# What makes Triton's passes print, or run another way than compiles of a user's process do.
+# Variables that make Triton's passes print, or run in another way than in a user's process.
 _NOT_PASSED_ON = frozenset(
     "TRITON_INTERPRET MLIR_ENABLE_DUMP LLVM_IR_ENABLE_DUMP TRITON_KERNEL_DUMP NVPTX_ENABLE_DUMP "
     "TRITON_KERNEL_OVERRIDE TRITON_ENABLE_LLVM_DEBUG MLIR_ENABLE_TIMING LLVM_ENABLE_TIMING".split()
@@ -136,7 +136,9 @@ def _check_release(option: str, version: str) -> None:
 
 
 def version_in(folder: Path) -> str | None:
-    """Return the release that a package's own text names: nightly builds have another distribution.
+    """Return the release that a package's own text names, or None if it names none.
+
+    The text is read because nightly builds come as another distribution.
 
     Args:
         folder: the folder of the package.

@@ -139,7 +139,7 @@ def parse_dumps(text: str) -> tuple[list[Dump], str]:
 
 
 def snapshots_of(dumps: Sequence[Dump]) -> list[Snapshot]:
-    """The text after each pass that another one follows, the front end first."""
+    """Return the front end's text, then the text after each pass but the last."""
     if not dumps:
         return []
     first = Snapshot(FRONT_END, "ttir", dumps[0].text)
@@ -232,7 +232,7 @@ def _with_stable_layouts(text: str, known: dict[str, str]) -> str:
 
 
 def _free(name: str, taken: Mapping[str, object]) -> str:
-    """A stage name that is not taken: itself, or with a number."""
+    """Return a stage name that is not taken: `name` itself, or with a number."""
     names = (f"{name} ({count})" if count > 1 else name for count in itertools.count(1))
     return next(free for free in names if free not in taken)
 
@@ -361,7 +361,7 @@ class UpstreamKernel:
 
     @property
     def module(self) -> int | None:
-        """The driver's handle of the loaded cubin."""
+        """The driver's handle of the loaded cubin, or None before it is loaded."""
         return self.kernel.module if isinstance(self.kernel.module, int) else None
 
     @property
@@ -409,7 +409,7 @@ class UpstreamKernel:
         def launch(x: int, y: int, z: int, stream: int, *rest: Any) -> Any:
             if not HOOKS.launch or x <= 0 or y <= 0 or z <= 0:
                 return run(x, y, z, stream, *rest)
-            # Behind the function, two kinds of metadata and two hooks.
+            # The values follow the function, two kinds of metadata and two hooks.
             return self._launch((x, y, z), stream, rest[5:], partial(run, x, y, z, stream, *rest))
 
         return launch

@@ -33,12 +33,12 @@ class RingIndex:
     phase: int
 
     def shifted(self, iterations: int) -> RingIndex:
-        """The phase that the same place has when seen from `iterations` later."""
+        """The ring index that names the same buffer `iterations` iterations later."""
         return RingIndex(self.loop, self.stages, (self.phase - iterations) % self.stages)
 
 
 def ring_index(value: Value, stages: int) -> RingIndex | None:
-    """The step of index `value` through a ring of `stages` buffers, or None if it is unknown."""
+    """Index `value` of a ring of `stages` buffers as a `RingIndex`, or None if unknown."""
     before = _wrapped_increment(value, stages)
     if before is not None:
         ring = ring_index(before, stages)
@@ -57,7 +57,7 @@ def ring_index(value: Value, stages: int) -> RingIndex | None:
 
 
 def _of_counter(value: Value, stages: int) -> RingIndex | None:
-    """The ring index of a value that grows by one in each iteration, or None."""
+    """The ring index `value` % `stages`, if `value` grows by one an iteration, else None."""
     offset = 0
     while (added := _plus_constant(value)) is not None:
         value, amount = added
@@ -79,7 +79,7 @@ def _of_counter(value: Value, stages: int) -> RingIndex | None:
 
 
 def _loop_counter(value: Value) -> tuple[Operation, int] | None:
-    """The loop that counts with `value`, and its start, if the step is one."""
+    """The loop whose counter is `value` and its constant start, if the step is 1; else None."""
     loop = None if isinstance(value.owner, Operation) else value.owner.parent_op
     if loop is None or not scf.For.matches(loop) or value.index != 0:
         return None
@@ -88,7 +88,7 @@ def _loop_counter(value: Value) -> tuple[Operation, int] | None:
 
 
 def _start(value: Value) -> int | None:
-    """The constant that a value carried by scf.for starts from."""
+    """The constant that a loop-carried value starts from, or None if it is not a constant."""
     carried = iter_arg(value)
     start = None if carried is None else constant_value(carried.initial)
     return start if isinstance(start, int) else None
@@ -106,7 +106,7 @@ def _plus_constant(value: Value) -> tuple[Value, int] | None:
 
 
 def _wrapped_increment(value: Value, stages: int) -> Value | None:
-    """The x for which `value` is x + 1, or 0 when that reaches `stages`."""
+    """The x of which `value` is the successor: x + 1, or 0 where that is `stages`; else None."""
     op = value.defining_op
     if op is None:
         return None
@@ -147,7 +147,7 @@ class Region:
     Attributes:
         owner: the `ttg.local_alloc`, or the op that owns the scratch memory.
         start_bytes: its distance from the beginning of the owner's memory.
-        ring: the step of a loop through the buffers in this region, if it is known.
+        ring: the index by which a loop picks one of the buffers in this region, if known.
     """
 
     owner: Operation
@@ -156,7 +156,7 @@ class Region:
     ring: RingIndex | None = None
 
     def overlaps(self, other: Region) -> bool:
-        """Whether both may have a byte in common; before AllocateShared owners share none."""
+        """Whether both may share a byte; before AllocateShared, different owners share none."""
         if self.owner is other.owner:
             a, b = self.ring, other.ring
             if a is not None and b is not None:
@@ -185,7 +185,7 @@ class BufferAliases:
         self._regions = regions
 
     def regions(self, value: Value) -> frozenset[Region]:
-        """The regions that `value` may show; none for values that are no buffers."""
+        """The regions that `value` may show; empty if it is not a buffer."""
         return self._regions.get(value, frozenset())
 
     def owners(self, value: Value) -> frozenset[Operation]:
@@ -210,7 +210,7 @@ def buffer_aliases(function: Operation) -> BufferAliases:
 
 class _Analysis(ForwardAnalysis[frozenset[Region]]):
     def visit(self, op: Operation) -> None:
-        """Set the regions of a buffer that is made or viewed."""
+        """Set the regions of the buffer that `op` allocates or views."""
         if op.name == ALLOC:
             type_ = op.result.type
             assert isinstance(type_, MemDescType)
@@ -222,7 +222,7 @@ class _Analysis(ForwardAnalysis[frozenset[Region]]):
     def join(
         self, value: Value, known: frozenset[Region], fact: frozenset[Region]
     ) -> frozenset[Region]:
-        """The regions of either."""
+        """The regions of both facts together."""
         return known | fact
 
 

@@ -31,7 +31,7 @@ class AxisInfo:
     non_negative: bool = False
 
     def first_divisor(self, axis: int, group: int, unit: int = 1) -> int:
-        """The divisor of the first element of each aligned group of `group` elements along `axis`.
+        """A divisor of the first element of each aligned group of `group` elements along `axis`.
 
         Args:
             axis: the axis.
@@ -43,7 +43,7 @@ class AxisInfo:
         return max(min(self.divisibility[axis], group * unit), self.every_divisor(unit))
 
     def every_divisor(self, unit: int = 1) -> int:
-        """The divisor of every element."""
+        """A divisor of every element."""
         return max(
             divisor if run == 1 else min(divisor, unit)
             for run, divisor in zip(self.contiguity, self.divisibility, strict=True)
@@ -77,7 +77,7 @@ def unknown(type_: Type, divisor: int = 1, non_negative: bool = False) -> AxisIn
 
 
 def uniform(type_: Type, constant: int) -> AxisInfo:
-    """A value whose every element is `constant`."""
+    """The facts about a value whose elements all are `constant`."""
     shape = extents(type_)
     return AxisInfo(
         (1,) * len(shape),
@@ -89,7 +89,7 @@ def uniform(type_: Type, constant: int) -> AxisInfo:
 
 
 def join(a: AxisInfo, b: AxisInfo, unit: int) -> AxisInfo:
-    """The facts that hold both of values with facts `a` and of values with facts `b`."""
+    """The facts that hold for values with facts `a` and also for values with facts `b`."""
     runs = tuple(map(min, a.contiguity, b.contiguity))
     return AxisInfo(
         runs,
@@ -104,5 +104,5 @@ def join(a: AxisInfo, b: AxisInfo, unit: int) -> AxisInfo:
 
 
 def is_tile(type_: Type) -> bool:
-    """Whether a value has axes of its own."""
+    """Whether a type is a tile with at least one axis."""
     return isinstance(type_, TensorType) and bool(type_.shape)

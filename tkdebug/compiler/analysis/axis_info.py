@@ -43,7 +43,10 @@ _SIGNS = {arith.AddI.name: 1, arith.SubI.name: -1}
 
 
 def first_count(op: Operation) -> Value | None:
-    """The least value of `op`, if it is a sum that increments a loop-carried value; else None."""
+    """The value of `op` in the first iteration, if it increments a loop-carried value.
+
+    None if `op` is something else, or the initial value is not defined as a value minus the step.
+    """
     if not arith.AddI.matches(op):
         return None
     for carried, step in arith.AddI(op).both_orders:
@@ -57,7 +60,7 @@ def first_count(op: Operation) -> Value | None:
 
 
 def _below(value: Value, count: int) -> Value | None:
-    """The value that exceeds `value` by `count`, if an addition of a constant shows one."""
+    """The x for which `value` is defined as x - `count`, or None."""
     op = value.defining_op
     if op is None or op.name not in _SIGNS:
         return None
@@ -72,7 +75,7 @@ _MIRRORED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle", "eq": "eq"}
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """An assumption that the kernel allows about a scalar integer.
+    """A fact about a scalar integer that `tt.assume` ops of the kernel state.
 
     Attributes:
         divisor: a power of two that divides it.
@@ -87,7 +90,7 @@ class Assumption:
 
 
 def assumptions(function: Operation) -> Mapping[Value, Assumption]:
-    """The assumptions of a `tt.func` by the value they are about."""
+    """The assumptions about each value of a `tt.func`."""
     found: dict[Value, Assumption] = {}
     body = function.regions[0].block
     for op in function.walk():
@@ -118,7 +121,7 @@ def _facts(condition: Value) -> Iterator[tuple[Value, Assumption]]:
 def _comparison(
     value: Value, predicate: str, bound: int | float | bool | None
 ) -> Iterator[tuple[Value, Assumption]]:
-    """Compare `value` with the constant `bound`."""
+    """Yield what a true comparison of `value` with the constant `bound` says about values."""
     if bound is None or isinstance(bound, float):
         return
     if (predicate == "sge" and bound >= 0) or (predicate == "sgt" and bound >= -1):
@@ -164,11 +167,11 @@ class _Analysis(ForwardAnalysis[AxisInfo]):
     def __init__(self, assumed: Mapping[Value, Assumption]) -> None:
         super().__init__()
         self._assumed = assumed
-        # The operands' facts at an op's last visit; sums that use other values' facts are left out.
+        # The operands' facts at an op's last visit; sums that `first_count` finds are left out.
         self._visited: dict[Operation, list[AxisInfo]] = {}
 
     def set(self, value: Value, fact: AxisInfo) -> None:
-        """Note the facts of `value`, and the assumptions about it."""
+        """Set the facts of `value`: `fact`, sharpened by the assumptions about it."""
         assumption = self._assumed.get(value)
         if assumption is not None:
             fact = replace(
@@ -194,7 +197,7 @@ class _Analysis(ForwardAnalysis[AxisInfo]):
 
     def _visit_other(self, op: Operation) -> None:
         known = [self.facts[value] for value in op.operands]
-        # Most of a loop has not changed when it is walked again.
+        # When a loop is walked again, the operands of most ops have the same facts as before.
         if self._visited.get(op) == known:
             return
         self._visited[op] = known

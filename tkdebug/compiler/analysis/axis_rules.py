@@ -46,7 +46,7 @@ def infer(op: Operation, operands: Infos) -> AxisInfo | None:
 
 
 def _fold(op: Operation, operands: Infos) -> AxisInfo | None:
-    """The result of constant operands."""
+    """The facts about an op with constant integer operands, or None if it cannot be folded."""
     if op.name not in FOLDING or not operands or len(op.results) != 1:
         return None
     element = element_of(op.result.type)
@@ -60,7 +60,7 @@ def _fold(op: Operation, operands: Infos) -> AxisInfo | None:
 
 
 def _spread(op: Operation, operands: Infos) -> list[AxisInfo]:
-    """The operands, with scalars among tiles as tiles of one value."""
+    """The facts about the operands; scalars beside tiles count as tiles of one value."""
     shape = extents(op.result.type)
     if not is_tile(op.result.type):
         return list(operands)
@@ -71,7 +71,7 @@ def _spread(op: Operation, operands: Infos) -> list[AxisInfo]:
 
 
 def _equal(infos: Infos) -> tuple[int, ...]:
-    """The groups along each axis in which all operands are constant."""
+    """The size of the groups along each axis in which all operands are constant."""
     return tuple(min(sizes) for sizes in zip(*(i.constancy for i in infos), strict=True))
 
 
@@ -86,7 +86,7 @@ def _make(
 
 
 def _loose(divisor: int, equal: Sequence[int], non_negative: bool = False) -> AxisInfo:
-    """Elements in no order, each a multiple of `divisor`."""
+    """The facts about elements in no order, each a multiple of `divisor`."""
     ones = (1,) * len(equal)
     return _make(ones, (divisor,) * len(ones), equal, non_negative)
 
@@ -149,7 +149,7 @@ def _scaled(a: AxisInfo, factor: int, equal: Sequence[int], non_negative: bool) 
 
 
 def _cut(a: AxisInfo, b: AxisInfo, axis: int, is_exact: bool) -> int:
-    """Length of the groups along `axis` that no multiple of `b` cuts."""
+    """Length of the groups along `axis` of `a` in which no multiple of `b` lies but the first."""
     if not is_exact:
         return 1
     return min(a.run(axis), b.every_divisor(), b.constancy[axis])
@@ -159,7 +159,7 @@ def _divide(op: Operation, operands: Infos) -> AxisInfo:
     a, b = _spread(op, operands)
     if b.constant == 1:
         return replace(a, constant=None)
-    # Toward zero: groups of negative numbers are cut one element off.
+    # Signed division rounds toward zero: groups of negative numbers begin one element later.
     is_exact = arith.DivUI.matches(op) or a.non_negative
     return _quotient(a, b, is_exact, a.non_negative and (b.constant is None or b.constant > 0))
 
@@ -230,7 +230,7 @@ def _shift_right(op: Operation, operands: Infos) -> AxisInfo:
         is_signed = arith.ShRSI.matches(op)
         return _loose(1, _equal((a, b)), a.non_negative and is_signed)
     step = uniform(op.result.type, 1 << b.constant)
-    # Toward minus infinity (or unsigned): exact for negative numbers too.
+    # A shift rounds toward minus infinity (or is unsigned): exact for negative numbers too.
     return _quotient(a, step, True, a.non_negative or arith.ShRUI.matches(op))
 
 
@@ -263,7 +263,7 @@ def _select(op: Operation, operands: Infos) -> AxisInfo:
 def _one_of(
     a: AxisInfo, b: AxisInfo, groups: Sequence[int], non_negative: bool, unit: int = 1
 ) -> AxisInfo:
-    """Facts about a choice between two values that is the same throughout each group."""
+    """The facts about `a` or `b`, where each group takes all its elements from the same one."""
     runs = [min(sizes) for sizes in zip(a.contiguity, b.contiguity, groups, strict=True)]
     divisors = [
         min(a.first_divisor(axis, run, unit), b.first_divisor(axis, run, unit))
@@ -304,7 +304,7 @@ def _truncate(op: Operation, operands: Infos) -> AxisInfo:
 
 
 def _reinterpret(op: Operation, operands: Infos) -> AxisInfo:
-    """Pointers to integers, back, and to other elements; bit casts of numbers."""
+    """The facts about a bit cast, or a conversion of pointers to or from integers."""
     (a,) = operands
     source, target = Cast(op).source.type, op.result.type
     if not _is_index(source) or not _is_index(target):
@@ -338,7 +338,7 @@ def _hint(op: Operation, operands: Infos) -> AxisInfo:
 
 
 def _load(op: Operation, operands: Infos) -> AxisInfo:
-    """A load: equal addresses have equal values."""
+    """The facts about a load: elements at equal addresses are equal."""
     if tt.Load(op).volatile:
         return unknown(op.result.type)
     return _loose(1, _equal(_spread(op, operands)))
@@ -364,7 +364,7 @@ def _same(op: Operation, operands: Infos) -> AxisInfo:
 
 
 def splat_info(info: AxisInfo, shape: tuple[int, ...]) -> AxisInfo:
-    """A scalar in every element of a tile."""
+    """The facts about a tile of `shape` whose elements all are a scalar with facts `info`."""
     rank = len(shape)
     return replace(
         info, contiguity=(1,) * rank, divisibility=info.divisibility[:1] * rank, constancy=shape
@@ -427,7 +427,7 @@ def _transpose(op: Operation, operands: Infos) -> AxisInfo:
 
 
 def _reshape(op: Operation, operands: Infos) -> AxisInfo:
-    """Row-major: each axis of the result steps through the source from some axis on, outwards."""
+    """The facts about a row-major reshape; each axis of the result steps through the source."""
     (a,) = operands
     source, target = extents(tt.Reshape(op).source.type), extents(op.result.type)
     unit = unit_of(op.result.type)
@@ -445,7 +445,7 @@ def _reshape(op: Operation, operands: Infos) -> AxisInfo:
 def _walk(
     a: AxisInfo, source: tuple[int, ...], step: int, size: int
 ) -> tuple[int, int, int | None]:
-    """Follow `size` steps of `step` elements through a row-major tile.
+    """Follow `size` steps of `step` elements through a row-major tile of shape `source`.
 
     Returns:
         Length of runs, length of equal groups, and the axis along which each step is 1, if any.

@@ -32,14 +32,14 @@ class ForwardAnalysis(ABC, Generic[Fact]):
 
     @abstractmethod
     def join(self, value: Value, known: Fact, fact: Fact) -> Fact:
-        """The fact that holds of `value` if either `known` or `fact` does."""
+        """The fact that holds for `value` whether `known` or `fact` does."""
 
     def set(self, value: Value, fact: Fact) -> None:
-        """Note the facts of a value."""
+        """Set the fact of `value`."""
         self.facts[value] = fact
 
     def run(self, block: Block) -> bool:
-        """Work through a block, and return whether a loop around it must be walked again."""
+        """Visit the ops of a block, and return whether the loop around it must be walked again."""
         again = False
         for op in block.operations:
             self.visit(op)
@@ -82,13 +82,13 @@ def backward(values: Iterable[Value], needs: Callable[[Value], Iterable[Value]])
 
 
 def source_of(value: Value, names: frozenset[str]) -> Value | None:
-    """The first operand of the op that defines `value`, if it is one of `names`; else None."""
+    """The first operand of the op that defines `value`, or None if the op is not in `names`."""
     op = value.defining_op
     return op.operands[0] if op is not None and op.name in names else None
 
 
 def traced(value: Value, names: frozenset[str]) -> Value:
-    """The value that ops of `names`, which forward their first operand, made `value` of."""
+    """The value that reaches `value` through ops of `names`, which forward their first operand."""
     while (source := source_of(value, names)) is not None:
         value = source
     return value

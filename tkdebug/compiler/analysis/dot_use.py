@@ -52,15 +52,15 @@ _AXES = 3
 
 @dataclass(frozen=True, slots=True)
 class BroadcastProduct:
-    """A matrix product in that form.
+    """A hidden product: a matrix product as a sum over products of two broadcast tiles.
 
     Attributes:
         product: the multiplication.
         rows: the tile that is repeated along the result's columns, of two axes.
         columns: the tile that is repeated along the result's rows.
-        row_axis: the axis of the products that is the result's first.
-        sum_axis: the axis of the products that is summed.
-        column_axis: the axis of the products that is the result's second.
+        row_axis: the axis of `product` that becomes the first axis of the result.
+        sum_axis: the axis of `product` that is summed.
+        column_axis: the axis of `product` that becomes the second axis of the result.
     """
 
     product: Operation
@@ -72,7 +72,7 @@ class BroadcastProduct:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Rows, columns, and elements of a sum."""
+        """The rows and columns of the result, and the elements that each sum adds."""
         shape = shape_of(self.product.result.type)
         return shape[self.row_axis], shape[self.column_axis], shape[self.sum_axis]
 
@@ -96,7 +96,7 @@ class BroadcastProduct:
 
 
 def _spread(value: Value) -> tuple[int, Value] | None:
-    """The axis that a tile of two axes is repeated along, and that tile."""
+    """The new axis along which `value` repeats a tile, and that tile; None if it repeats none."""
     repeat = value.defining_op
     if repeat is None or not tt.Broadcast.matches(repeat):
         return None

@@ -51,7 +51,7 @@ class Tile:
     kind: Literal["load", "store", "atomic"]
 
     def overlaps(self, other: Tile) -> bool:
-        """Whether threads must wait for each other between this access and the other one."""
+        """Whether threads must wait for each other between this access and `other`."""
         if self.base is not other.base:
             return False
         kinds = {self.kind, other.kind}
@@ -61,7 +61,7 @@ class Tile:
 
     @property
     def has_copies(self) -> bool:
-        """Whether several threads load an element that one of them stores."""
+        """Whether several threads hold each element: all of them load it, one of them stores it."""
         if self.layout is None:
             return True
         free = self.layout.free_masks
@@ -69,7 +69,11 @@ class Tile:
 
 
 def contended_tiles(function: Operation) -> Mapping[Operation, Tile]:
-    """The accesses of `function` that may have to wait for another, with their tiles."""
+    """The accesses through each base pointer by which threads may have to wait for each other.
+
+    Returns:
+        The tile of each such access; all accesses through the same base pointer are included.
+    """
     by_base: dict[Value, dict[Operation, Tile]] = {}
     for op in function.walk():
         access = PointerAccess.cast(op)
@@ -87,7 +91,7 @@ def contended_tiles(function: Operation) -> Mapping[Operation, Tile]:
 
 
 def waits_for_others(op: Operation) -> bool:
-    """Whether a load is volatile, or decides whether a `while` goes on."""
+    """Whether an access is a volatile load, or is in the condition region of a `while`."""
     if tt.Load.matches(op) and tt.Load(op).volatile:
         return True
     block = op.block
@@ -97,7 +101,7 @@ def waits_for_others(op: Operation) -> bool:
 
 
 def pointer_base(value: Value) -> Value:
-    """The value that a pointer is an offset from: the function's argument, if ops show it."""
+    """The value that a pointer is an offset from, as far as its ops can be followed."""
     while True:
         value = traced(value, POINTER_VIEWS)
         if value.defining_op is not None:
@@ -109,7 +113,7 @@ def pointer_base(value: Value) -> Value:
 
 
 def _is_stepped(value: Value, start: Value) -> bool:
-    """Whether `value` is `start` moved by some offsets."""
+    """Whether `value` is `start` plus offsets."""
     while value is not start:
         source = source_of(value, _STEPS)
         if source is None:
@@ -122,8 +126,8 @@ class Origin(Enum):
     """The origin of a pointer that comes from no parameter.
 
     Attributes:
-        LOADED: memory, or numbers that no pointer of the kernel was turned into.
-        UNKNOWN: anything.
+        LOADED: the pointer was loaded, or made of numbers that come from no pointer.
+        UNKNOWN: any other origin.
     """
 
     LOADED = "loaded"
@@ -152,10 +156,10 @@ def pointer_origin(pointer: Value) -> Value | Origin:
 
 
 def loaded_root(access: Operation) -> Value | None:
-    """The one pointer that all pointers of an access are offsets from.
+    """The scalar pointer, not a parameter, that all pointers of an access are offsets from.
 
     Returns:
-        None if that pointer is a parameter, if there is no such pointer, and for all other ops.
+        None if that pointer is a parameter or is unknown, or `access` is no access by pointers.
     """
     if not PointerAccess.matches(access):
         return None
@@ -164,7 +168,7 @@ def loaded_root(access: Operation) -> Value | None:
 
 
 def hands_out_addresses(module: Module) -> bool:
-    """Whether a kernel may store addresses: it makes numbers of pointers, or stores pointers."""
+    """Whether a kernel may store addresses: it casts pointers to integers, or stores pointers."""
     return any(
         tt.PtrToInt.matches(op)
         or (tt.Store.matches(op) and isinstance(element_of(stored(op).type), PointerType))
@@ -253,12 +257,12 @@ def neighbouring_elems(layout: LinearLayout, info: AxisInfo) -> int:
 
 
 def consecutive_elems(layout: LinearLayout) -> int:
-    """The number of consecutive registers that follow each other in the tile."""
+    """The number of consecutive registers that hold consecutive elements along some axis."""
     return max(_together(layout), default=1)
 
 
 def _together(layout: LinearLayout) -> list[int]:
-    """The number of consecutive registers that follow each other along each axis."""
+    """The number of consecutive registers that hold consecutive elements, for each axis."""
     names = layout.out_dims
     orders = [[name, *(other for other in names if other != name)] for name in names]
     return [min(layout.consecutive_elements(o), layout.out_size(o[0])) for o in orders]

@@ -2,7 +2,7 @@
 
 Such values can be computed again on the host after a launch, from the launch's arguments. Loaded
 values, floats (which round as the device does) and addresses as numbers are left out, and so are
-ops that run only where one of these decides.
+ops whose execution depends on one of these.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Slice:
 
     Attributes:
         ops: the ops that have to run, with the ops around them.
-        values: the values that they take from each other.
+        values: the values that are needed: the listed ones, and what they are computed from.
     """
 
     ops: frozenset[Operation]
@@ -47,7 +47,7 @@ class Slice:
 
 
 def decided_values(module: Module) -> frozenset[Value]:
-    """The values that arguments and program ids decide, wherever they are computed."""
+    """The values that arguments and program ids alone decide."""
     analysis = _Decided()
     body = module.function.regions[0].block
     for argument in body.arguments:
@@ -57,7 +57,7 @@ def decided_values(module: Module) -> frozenset[Value]:
 
 
 def is_decided(op: Operation, values: Iterable[Value], decided: frozenset[Value]) -> bool:
-    """Whether arguments and program ids decide `values`, and whether and how often `op` runs."""
+    """Whether arguments and program ids alone decide `values` and how often `op` runs."""
     if not decided.issuperset(values):
         return False
     while op.block is not None and (around := op.block.parent_op) is not None:
@@ -68,7 +68,7 @@ def is_decided(op: Operation, values: Iterable[Value], decided: frozenset[Value]
 
 
 def slice_of(accesses: Iterable[tuple[Operation, Iterable[Value]]]) -> Slice:
-    """The ops that must run to compute the values that are listed for each access."""
+    """The slice that must run to reach each access and to compute the values listed for it."""
     ops: set[Operation] = set()
 
     def run(op: Operation | None) -> Iterator[Value]:
@@ -99,7 +99,7 @@ def slice_of(accesses: Iterable[tuple[Operation, Iterable[Value]]]) -> Slice:
 
 
 def _deciding_within(op: Operation) -> Iterator[Value]:
-    """The values that decide which way control goes in a control-flow op."""
+    """The values that decide which regions of a control-flow op run, and how often."""
     yield from deciding(op)
     for region in op.regions:
         block = region.block
@@ -108,7 +108,7 @@ def _deciding_within(op: Operation) -> Iterator[Value]:
 
 
 def _is_plain(type_: Type) -> bool:
-    """Whether a type holds integers or pointers, and nothing else, or describes a tensor."""
+    """Whether a type has integer or pointer elements, or is a tensor descriptor."""
     if isinstance(type_, DescriptorType):
         return True
     element = element_of(type_)
@@ -118,7 +118,10 @@ def _is_plain(type_: Type) -> bool:
 
 
 class _Decided(ForwardAnalysis[bool]):
-    """Whether a value is decided; the values that edges forward to it have to be, too."""
+    """Finds for each value whether arguments and program ids alone decide it.
+
+    A value that edges forward to is decided if the forwarded values and the choice among them are.
+    """
 
     def visit(self, op: Operation) -> None:
         """Set the facts of an op's results, and of values that no edge forwards to."""
@@ -139,11 +142,11 @@ class _Decided(ForwardAnalysis[bool]):
                 self.set(argument, False)
 
     def join(self, value: Value, known: bool, fact: bool) -> bool:
-        """Whether the values that it may be are decided, and the choice among them, too."""
+        """Whether both forwarded values are decided, and the choice between them."""
         return known and fact and self._is_chosen(value)
 
     def set(self, value: Value, fact: bool) -> None:
-        """Note the fact; a forwarded value is decided only if the choice among them is."""
+        """Set the fact; a value that edges forward to is decided only if the choice of edge is."""
         self.facts[value] = fact and self._is_chosen(value)
 
     def _is_chosen(self, value: Value) -> bool:

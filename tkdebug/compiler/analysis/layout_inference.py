@@ -18,7 +18,7 @@ from tkdebug.compiler.ir.types import ScalarType, TensorType, Type, element_of, 
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout, blocked, views
 from tkdebug.errors import IRError
 
-# They make a tile out of scalars or nothing, in whichever layout is wanted.
+# Ops that make a tile out of scalars or nothing, in any layout.
 SOURCES = names_of(tt.MakeRange, tt.Splat, arith.Constant)
 ACCESSES = names_of(tt.Load, tt.Store, tt.Atomic)
 VIEWS = frozenset(
@@ -40,7 +40,7 @@ def is_elementwise(op: Operation) -> bool:
 
 @lru_cache(1024)
 def default_layout(shape: tuple[int, ...], num_warps: int, warp_size: int) -> LinearLayout:
-    """A layout for a tile that nothing prefers another for: threads along the last dimension."""
+    """The layout of a tile that no op prefers a layout for: threads along the last dimension."""
     rank = len(shape)
     lanes, warps, left_lanes, left_warps = [1] * rank, [1] * rank, warp_size, num_warps
     for d in reversed(range(rank)):
@@ -84,7 +84,7 @@ def result_layout(op: Operation, source: LinearLayout) -> LinearLayout | None:
 def operand_layout(op: Operation, result: LinearLayout) -> LinearLayout | None:
     """The layout that the tile operands need for the results to have `result`; None if undecided.
 
-    For `tt.reduce` and `tt.split` many would do, so the answer is None.
+    For `tt.reduce` and `tt.split` several layouts would do, so the result is None.
     """
     if is_elementwise(op):
         return result
@@ -110,7 +110,7 @@ def num_warps_of(module: Module) -> int:
     """The number of warps of the kernel's blocks.
 
     Raises:
-        IRError: the function does not say.
+        IRError: the function has no `num_warps`.
     """
     if tt.Func.num_warps.key not in module.function.attributes:
         raise IRError(f"{module.name}: the function has no num_warps")
@@ -118,7 +118,7 @@ def num_warps_of(module: Module) -> int:
 
 
 def register_words(type_: Type) -> int:
-    """The 32-bit registers that a thread has of a tile of numbers; 0 for all else."""
+    """The 32-bit registers of a thread that hold a tile of numbers; 0 for any other type."""
     if not isinstance(type_, TensorType) or type_.encoding is None:
         return 0
     element = element_of(type_)

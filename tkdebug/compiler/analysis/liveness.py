@@ -25,22 +25,22 @@ _WAITS = {
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Places `start` to `end` of the line, both included."""
+    """The numbers `start` to `end` of a timeline, both included."""
 
     start: int
     end: int
 
     def overlaps(self, other: Interval) -> bool:
-        """Whether two live intervals have a place in common."""
+        """Whether two intervals have a number in common."""
         return self.start <= other.end and other.start <= self.end
 
     def hull(self, other: Interval) -> Interval:
-        """The smallest interval around both."""
+        """The smallest interval that contains both."""
         return Interval(min(self.start, other.start), max(self.end, other.end))
 
 
 class Timeline:
-    """The places of all ops of a function."""
+    """The numbers of all ops of a function, in program order."""
 
     def __init__(self, function: Operation) -> None:
         self._spans: dict[Operation, Interval] = {}
@@ -48,7 +48,7 @@ class Timeline:
         self._number(function)
 
     def span(self, op: Operation) -> Interval:
-        """The numbers from an op's begin to the end of everything inside it."""
+        """The numbers from the beginning of an op to the end of everything inside it."""
         return self._spans[op]
 
     def _number(self, op: Operation) -> None:
@@ -111,7 +111,11 @@ def live_buffers(
 
 
 def _until_wait(op: Operation, timeline: Timeline) -> Interval:
-    """Return the interval from `op` to the wait after which nothing that it started is pending."""
+    """Return the interval of the accesses that `op` starts: to the wait that leaves none pending.
+
+    Loops around `op` that the wait is not in are included whole; without such a wait the interval
+    ends with the function.
+    """
     if ttng.WarpGroupDot.matches(op) and not ttng.WarpGroupDot(op).is_async:
         return timeline.span(op)
     wait, count = _WAITS[op.name]
@@ -126,7 +130,7 @@ def _until_wait(op: Operation, timeline: Timeline) -> Interval:
         if parent is None:
             break
         if scf.Loop.matches(parent):
-            # It may still go on in the next iteration.
+            # The access may still go on in the next iteration.
             begin = min(begin, timeline.span(parent).start)
         inner = parent
     return Interval(begin, timeline.length - 1)

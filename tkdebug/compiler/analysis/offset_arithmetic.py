@@ -1,7 +1,7 @@
-"""Integer arithmetic that offsets of pointers are made by, and that may wrap on the way.
+"""Integer arithmetic that computes offsets of pointers, and that may wrap.
 
 Sums, differences and products below 64 bits count if only such arithmetic, and ops that move
-elements, lie between them and a pointer. `h - h // n * n` is a remainder, and so no difference.
+elements, are between them and a pointer. `h - h // n * n` is a remainder, and so no difference.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ REMAINDER = arith.RemSI.name
 # Ops that an offset may pass on its way to a pointer. Zero extension is left out: its values
 # are unsigned, and have one bit more.
 CARRIERS = names_of(arith.ExtSI, arith.Select, tt.Rearrangement, arith.WrappingBinary)
-# The most ops that are followed from a difference.
+# The most values that are followed back from a difference.
 _MOST_STEPS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetArithmetic:
-    """The arithmetic that makes the offsets of a module's pointers.
+    """The arithmetic that computes the offsets of a module's pointers.
 
     Attributes:
-        sums: sums, differences and products below 64 bits that pointers are moved by.
-        remainders: signed remainders that pointers are moved by.
-        hashed: sums, differences and products from which only remainders are made.
+        sums: sums, differences and products below 64 bits that offsets are computed from.
+        remainders: signed remainders that offsets are computed from.
+        hashed: sums, differences and products that reach offsets only through remainders.
     """
 
     sums: frozenset[Operation] = frozenset()
@@ -41,7 +41,7 @@ class OffsetArithmetic:
 
 
 def offset_arithmetic(module: Module) -> OffsetArithmetic:
-    """The arithmetic that offsets of pointers are computed by."""
+    """The arithmetic that computes the offsets of the pointers of `module`."""
     offsets = [tt.AddPtr(op).offset for op in module.walk() if tt.AddPtr.matches(op)]
     sums, remainders = _made_of(offsets)
     hashed, _ = _made_of(arith.RemSI(op).lhs for op in remainders)
@@ -49,7 +49,7 @@ def offset_arithmetic(module: Module) -> OffsetArithmetic:
 
 
 def _made_of(values: Iterable[Value]) -> tuple[set[Operation], set[Operation]]:
-    """The arithmetic below 64 bits, and the remainders at its ends, that values are made of."""
+    """The arithmetic below 64 bits that makes `values`, and the remainders that end the search."""
     sums: set[Operation] = set()
     remainders: set[Operation] = set()
 

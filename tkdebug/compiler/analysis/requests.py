@@ -29,7 +29,7 @@ class Requests:
     Attributes:
         count: instructions of a warp with at least one thread that accesses.
         sectors: the sectors that each request touches, summed up.
-        needed: sectors that the bytes of each would fill without gaps, summed up.
+        needed: sectors that the bytes of each request would fill without gaps, summed up.
         lines: the lines of 128 bytes that each request touches, summed up.
         distinct: sectors that all requests together touch, each counted once.
         addresses: the different addresses of all requests together.
@@ -51,7 +51,7 @@ def requests_of(
     addresses: Integers,
     positions: Integers,
 ) -> Requests:
-    """The requests of one execution by one program.
+    """The requests of one execution of an access by one program.
 
     Args:
         layout: the layout of the pointers; None for a scalar pointer.
@@ -83,7 +83,7 @@ def requests_of(
 
 
 def _distinct(grouped: Integers, used: NDArray[np.bool_], unit: int) -> Integers:
-    """The number of pieces of `unit` bytes that each row touches."""
+    """The number of pieces of `unit` bytes that the used addresses of each row touch."""
     if not grouped.shape[0]:
         return np.zeros(0, np.int64)
     pieces = np.sort(np.where(used, grouped // unit, _NONE), axis=1)
@@ -93,7 +93,9 @@ def _distinct(grouped: Integers, used: NDArray[np.bool_], unit: int) -> Integers
 
 @lru_cache(64)
 def held_positions(layout: LinearLayout, shape: tuple[int, ...], vector: int) -> Integers:
-    """Positions in the tile (row by row) by request: (warps and register groups, lanes x vector).
+    """The positions in the tile, row by row, that each request of a warp accesses.
+
+    The shape is (warps x register groups, vector x lanes).
 
     Warps that hold copies of others' elements make requests of their own.
     """
@@ -122,7 +124,7 @@ def _flat(layout: LinearLayout, packed: int, names: tuple[str, ...], strides: li
 
 
 def _span(bases: Integers) -> Integers:
-    """The position of every index."""
+    """The position of every index, given the positions of the bits of the index."""
     found = np.zeros(1, np.int64)
     for base in bases:
         found = np.concatenate([found, found ^ int(base)])

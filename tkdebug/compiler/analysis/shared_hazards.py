@@ -34,7 +34,7 @@ QUEUE_OPS = frozenset(
         ttng.AsyncTmaStoreWait.name,
     )
 )
-# Older groups are taken to be of this age or older.
+# Ages are counted up to this number, which means this age or older.
 _MAX_AGE = 8
 
 Touched = Region | Tile
@@ -47,11 +47,11 @@ class Accesses:
     """The accesses of one op to shared memory when it runs.
 
     Attributes:
-        reads: memory that it reads at once.
-        writes: memory that it writes at once.
-        starts: memory that it begins to write and has not written when it ends.
+        reads: memory that it reads from where it is issued.
+        writes: memory that it has written when it ends.
+        starts: memory that it begins to write, and has written only at a later wait.
         lands_at_barrier: whether all threads wait for that write at an mbarrier.
-        lasting: memory that it reads on after it ended.
+        lasting: memory that it goes on reading until a wait.
     """
 
     reads: frozenset[Touched] = frozenset()
@@ -102,7 +102,7 @@ def scratch_region(op: Operation, size_bytes: int) -> Region | None:
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """The number of groups that were made after one, at least and at most."""
+    """The minimum and maximum number of groups that were made after a group."""
 
     least: int = 0
     most: int = 0
@@ -112,7 +112,7 @@ class Ages:
         return Ages(min(self.least + 1, _MAX_AGE), min(self.most + 1, _MAX_AGE))
 
     def may_reach(self, count: int) -> bool:
-        """Whether `count` groups or more may have come after."""
+        """Whether `count` or more groups may have been made after."""
         return self.most >= min(count, _MAX_AGE)
 
     def join(self, other: Ages) -> Ages:
@@ -130,10 +130,10 @@ class HazardState:
     Attributes:
         reads: memory that was read since the last barrier.
         writes: memory that was written since the last barrier.
-        started: copies that belong to no group yet.
-        copies: groups of copies that may not have landed.
-        dots: dots that may still read.
-        stores: bulk copies to memory that may still read.
+        started: memory that copies which belong to no group yet may write.
+        copies: memory that committed copies may still write, with the ages of their groups.
+        dots: memory that asynchronous dots may still read, with the ages of the dots.
+        stores: memory that bulk copies to memory may still read, with the ages of the copies.
     """
 
     reads: frozenset[Touched] = frozenset()
@@ -197,15 +197,15 @@ class HazardState:
         return replace(self, writes=self.writes | landed, copies=left)
 
     def inside(self, loop: Operation) -> HazardState:
-        """The state before `loop` as its first iteration sees it."""
+        """The state before `loop`, with buffers of rings as its first iteration names them."""
         return self._mapped(lambda region: _entering(region, loop))
 
     def next_iteration(self, loop: Operation) -> HazardState:
-        """The state at the end of an iteration of `loop` as the next one sees it."""
+        """The state after an iteration of `loop`, with ring indices of the next one."""
         return self._mapped(lambda region: _later(region, loop))
 
     def outside(self, loop: Operation) -> HazardState:
-        """The state inside `loop` as the ops after it see it."""
+        """The state inside `loop` for the ops after it: buffers of rings become whole rings."""
         return self._mapped(lambda region: _leaving(region, loop))
 
     def _mapped(self, change: Callable[[Region], Region]) -> HazardState:
@@ -223,13 +223,18 @@ class HazardState:
 
 
 def _with_newest(items: InFlight, regions: Iterable[Region]) -> InFlight:
-    """Return the groups after one more; a region that is under way twice is both old and new."""
+    """Return `items` after one more group; a region in an older group too keeps both ages."""
     older = {region: ages.older() for region, ages in items.items()}
     return _joined(older, dict.fromkeys(regions, Ages()))
 
 
 def _waited(items: InFlight, kept: int) -> tuple[set[Region], InFlight]:
-    """The regions whose access a wait that leaves `kept` groups ended, and the unfinished rest."""
+    """Split the regions under way at a wait that leaves at most `kept` groups pending.
+
+    Returns:
+        The regions whose access the wait may end, and those whose access may go on. A region with
+        uncertain ages is in both.
+    """
     ended = {region for region, ages in items.items() if ages.may_reach(kept)}
     return ended, {region: ages for region, ages in items.items() if ages.least < kept}
 
@@ -250,7 +255,7 @@ def _changed(items: InFlight, change: Callable[[Region], Region]) -> InFlight:
 
 
 def _entering(region: Region, loop: Operation) -> Region:
-    """A buffer of a ring as the loop begins: number k has phase k in iteration 0."""
+    """A buffer of a ring as the first iteration of `loop` names it: buffer k has phase k."""
     if region.owner.name != ALLOC or region.ring is not None:
         return region
     type_ = region.owner.result.type

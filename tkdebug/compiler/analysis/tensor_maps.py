@@ -29,8 +29,6 @@ _MIN_ROWS = 8
 _MIN_ROW_BYTES = 16
 _SWIZZLES = (128, 64, 32)
 MAKE = tt.MakeTensorDescriptor.name
-# Attributes of that op: the launch makes the descriptor; it does if no integer that is an argument
-# is negative; each program makes a tensor map of it, where the op stands.
 # Size of a tensor map, and its alignment in shared memory and in a workspace (PTX ISA,
 # "Tensor-map").
 MAP_BYTES = 128
@@ -90,7 +88,7 @@ class MadeMap:
         shape: extents, as Python expressions of the parameters by position: `{3}`;
             `wrapped(x, n)` is x as a signed number of n bits.
         strides: in elements, in the same order.
-        non_negative: the parameters that have to be so where this map is used.
+        non_negative: positions of the parameters that must not be negative for launches to use it.
     """
 
     map: TensorMap
@@ -101,7 +99,7 @@ class MadeMap:
 
 
 def misfit(block: TensorType, padding: str) -> str | None:
-    """Return why no tensor map has blocks of this type, or None if one can."""
+    """Return why no tensor map can have blocks of this type, or None if one can."""
     element, shape = block.element, block.shape
     if not isinstance(element, ScalarType) or element.bits not in _ELEMENT_BITS:
         return f"tensor maps have no elements of {element}"
@@ -186,7 +184,7 @@ def made_maps(function: Operation) -> list[tuple[Operation, MadeMap]]:
 
 
 def kernel_made(function: Operation) -> list[Operation]:
-    """The ops at which programs make tensor maps, each at a place of its own in a workspace."""
+    """The ops at which programs make tensor maps, each at its own place in the workspace."""
     return [op for op in function.walk() if is_kernel_made(op)]
 
 
@@ -207,7 +205,7 @@ def workspace_bytes(function: Operation) -> int:
 
 
 def integer_parameters(function: Operation) -> list[Value]:
-    """The numbers a launch can look at."""
+    """The integer parameters of more than one bit, whose values a launch can check."""
     return [
         argument
         for argument in function.regions[0].block.arguments
@@ -218,7 +216,7 @@ def integer_parameters(function: Operation) -> list[Value]:
 
 
 def launch_text(value: Value) -> str | None:
-    """A scalar integer as an expression of the function's parameters; None for any other."""
+    """A scalar integer as a Python expression of the parameters, or None if it is no such value."""
     bits = value.type.bits if isinstance(value.type, ScalarType) else 0
     owner = value.owner
     if not bits:
@@ -268,7 +266,7 @@ def misuse(descriptor: Value) -> str | None:
 
 
 def misplaced(descriptor: Value, infos: Mapping[Value, AxisInfo]) -> str | None:
-    """The reason why an access may begin where bulk copies should not, or None."""
+    """Return why an access may begin off a multiple of 16 bytes, or None if none does."""
     type_ = descriptor.type
     assert isinstance(type_, DescriptorType)
     element_bytes = type_.block.element.bits // 8

@@ -26,7 +26,8 @@ _ACCESSES = names_of(tt.Load, tt.Store)
 _STORES = names_of(tt.Store, tt.Atomic, tt.DescriptorStore, tt.DescriptorScatter)
 # Smaller tiles may leave some of the threads of 32 warps without an element of their own.
 MOST_THREADS = 1024
-# They are passed in order, and so order the accesses before them, too.
+# Barriers are noted at these ops. Threads pass them in order, so a barrier also orders the
+# accesses before it.
 _PASSED = _ACCESSES | names_of(scf.If, scf.For, scf.While, scf.Yield, scf.Condition, tt.Return)
 _BARRIERS = names_of(
     *(ProgramBarrier, tt.Atomic),
@@ -84,7 +85,7 @@ def _meeting_accesses(function: Operation) -> MeetingAccesses:
 
 
 def _may_meet(ops: Sequence[Operation]) -> bool:
-    """Whether threads may have to wait for each other between two of some accesses to a tensor."""
+    """Whether threads may have to wait for each other between two of `ops`, all on one tensor."""
     stores = [op for op in ops if tt.Store.matches(op)]
     return any(
         not _is_same_place(store, other) for store in stores for other in ops if other is not store
@@ -132,11 +133,11 @@ class _Reading:
         self._scratch_bytes = scratch_bytes
         self._layouts: dict[Operation, dict[LinearLayout | None, None]] = {}
         self._barriers: set[Operation] = set()
-        # Users of what went through shared memory: that may be done as late as before them.
+        # Users of values that threads exchange: the exchange may be as late as right before them.
         self._due: set[Operation] = set()
 
     def of(self, gpu_ir: Module) -> ThreadOrder:
-        """Read a kernel."""
+        """Return the layouts and barriers of the threads of `gpu_ir`, by Tile IR op."""
         self._block(gpu_ir.function.regions[0].block)
         layouts = {op: tuple(found) for op, found in self._layouts.items()}
         return ThreadOrder(layouts, frozenset(self._barriers))
@@ -178,11 +179,11 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """Stores and decisions that loaded elements end up in.
+    """The stores and branches that depend on the elements of a load.
 
     Attributes:
-        stores: the stores and atomics that they have a part in.
-        decide: whether they decide where control goes, for all threads.
+        stores: the stores and atomics that the elements reach.
+        decide: whether the elements decide a branch, which all threads take alike.
     """
 
     stores: tuple[Operation, ...]

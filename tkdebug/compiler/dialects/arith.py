@@ -67,7 +67,7 @@ class Binary(Elementwise, LikeFirst):
 
     Attributes:
         sign: the op's operator in Python, "" for a function.
-        combination: name of a reduction by it, "" if there is none.
+        combination: name of the reduction that combines with it, "" if there is none.
         identity: the value that leaves the other operand as it is, signs of zero and NaN included,
             on the right and, if the op commutes, on the left; None for none, or if it depends on
             the type.
@@ -87,12 +87,12 @@ class Binary(Elementwise, LikeFirst):
 
     @property
     def both_orders(self) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
-        """The operands, and its operands the other way round."""
+        """The operands in their order, and in the other order."""
         return (self.lhs, self.rhs), (self.rhs, self.lhs)
 
     @property
     def neutral(self) -> float | None:
-        """The identity as a constant of this op's type."""
+        """The identity as a constant of this op's type; None if it has none."""
         return self.identity
 
 
@@ -116,7 +116,7 @@ class IntegerBinary(Binary):
 
     @property
     def neutral(self) -> float | None:
-        """The identity as a constant of this op's type."""
+        """The identity as a constant of this op's type; None if it has none."""
         return None if self.identity is None else wrap(int(self.identity), self.bits)
 
     def fold(self, numbers: Sequence[Any]) -> Any:
@@ -249,7 +249,7 @@ class XOrI(Bitwise):
 
 
 class Shift(IntegerBinary):
-    """A shift, undefined by at least the width of an element."""
+    """A shift; by the width of an element or more it is undefined."""
 
     identity = 0
 
@@ -294,7 +294,7 @@ class MinSI(IntegerExtremum):
 
     @property
     def neutral(self) -> float | None:
-        """The largest number."""
+        """The largest number of the type."""
         return wrap((1 << (self.bits - 1)) - 1, self.bits)
 
 
@@ -308,7 +308,7 @@ class MaxSI(IntegerExtremum):
 
     @property
     def neutral(self) -> float | None:
-        """The least number."""
+        """The smallest number of the type."""
         return -(1 << (self.bits - 1))
 
 

@@ -4,7 +4,7 @@
 effects, type rule, verifier, how it folds, and the facts that passes, checks and advice ask for.
 How an op runs is a rule of an executor: `interpreter/rules` and `targets/nvptx/lowering`.
 
-By the shared classes, code may ask for any of their ops at once.
+With a shared class, code asks for any of its ops at once, as in `MaskedAccess.matches(op)`.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Op(OpView):
         has_effects_of_regions: whether it has the effects of the ops inside it, and no others.
         is_repeatable: whether its effects other than accesses are the same when it runs again;
             false for clocks, inline assembly and asynchronous ops.
-        takes_any_layout: whether its tiles may lie anyhow, since its lowering brings elements to
-            the threads that need them.
-        makes_nan: whether it may give NaN of operands that are numbers.
-        makes_inf: whether it may give an infinity of finite operands.
+        takes_any_layout: whether its tiles may have any layouts, since its lowering brings
+            elements to the threads that need them.
+        makes_nan: whether it may give NaN for operands that are not NaN.
+        makes_inf: whether it may give an infinity for finite operands.
     """
 
     effects: ClassVar[Effects] = Effects.PURE
@@ -88,7 +88,7 @@ class Op(OpView):
         return None if declared.results or declared.variadic_results else ()
 
     def verify(self) -> None:
-        """Raise IRError if the op breaks rules that its declaration does not have."""
+        """Raise IRError if the op breaks a rule that its declaration does not express."""
 
     def fold(self, numbers: Sequence[Any]) -> Any:
         """Return the constant result for constant operands, or None if there is none."""
@@ -96,7 +96,7 @@ class Op(OpView):
 
     @classmethod
     def summary(cls) -> str:
-        """One line on its result."""
+        """Return the first line of the class's docstring, which describes the op."""
         return inspect.cleandoc(cls.__doc__ or "").splitlines()[0]
 
 
@@ -125,13 +125,13 @@ def expect_count(op: Operation, name: str, least: int = 0) -> None:
 
 
 def expect_same_tile(op: Operation, a: Type, b: Type) -> None:
-    """Two types have the same shape and elements."""
+    """Check that two types have the same shape and element type."""
     if (ir.shape_of(a), ir.element_of(a)) != (ir.shape_of(b), ir.element_of(b)):
         raise IRError(f"{op.name}: {a} and {b} differ in shape or element")
 
 
 def expect_buffer(op: str, type_: Type, *, mutable: bool = False) -> ir.MemDescType:
-    """Check that a type is a buffer in shared memory, a writable one if it must be `mutable`."""
+    """Return the type of a shared-memory buffer, after a check that it is one (and `mutable`)."""
     if not isinstance(type_, ir.MemDescType):
         raise IRError(f"{op}: got {type_}, expected a shared-memory buffer")
     if mutable and not type_.mutable:
@@ -142,7 +142,7 @@ def expect_buffer(op: str, type_: Type, *, mutable: bool = False) -> ir.MemDescT
 def accessed(op: Operation) -> Value:
     """The pointer, descriptor or buffer through which an op with effects on memory accesses it.
 
-    It comes first in all of them.
+    It is the first operand of every such op.
     """
     return op.operands[0]
 
@@ -150,7 +150,7 @@ def accessed(op: Operation) -> Value:
 def stored(op: Operation) -> Value:
     """The tile or buffer that an op with one such operand writes to memory.
 
-    It comes second in all of them.
+    It is the second operand of every such op.
     """
     return op.operands[1]
 
@@ -191,13 +191,13 @@ class Elementwise(SameLayout):
 
 
 class Moving(Op):
-    """Puts the elements of its operands elsewhere, and looks at none of them."""
+    """Moves the elements of its operands elsewhere, whatever their values are."""
 
     makes_nan = False
 
 
 class SameElements(Op):
-    """Gives the elements of its operand: in another place or layout, or with something said."""
+    """Gives the elements of its operand unchanged: moved, in another layout, or with a hint."""
 
 
 # Arithmetic
@@ -227,7 +227,7 @@ class Cast(Elementwise, OneResult):
     Attributes:
         takes: the kind of the operand.
         gives: the kind of the result.
-        width: the width of the result's elements against the operand's, in words.
+        width: the width of the result's elements compared with the operand's; None for any width.
     """
 
     takes: ClassVar[Kind]
@@ -271,7 +271,7 @@ class PointerAccess(MemoryAccess):
     pointer = operand_def(POINTERS)
     cache = attribute_def("cache", str, "")
     eviction = attribute_def("eviction", str, "")
-    # Why an access through a descriptor is no bulk copy.
+    # The reason why an access through a descriptor is lowered to pointers, not to a bulk copy.
     by_pointers = optional_attribute_def("by_pointers", str)
 
 

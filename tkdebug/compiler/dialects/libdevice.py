@@ -45,8 +45,8 @@ class Function:
         is_predicate: whether it gives int1.
         is_real: whether it is a function of real numbers, so that a float format only rounds its
             result.
-        native_only: whether it has no closed form: it compiles, and says so by name when an
-            interpreted kernel reaches it.
+        native_only: whether the interpreter cannot compute it: it compiles, but an interpreted
+            kernel that reaches it fails with an error that names it.
     """
 
     name: str

@@ -12,7 +12,7 @@ from tkdebug.compiler.ir.op_view import attribute_def
 
 
 class MultiprocessorId(OneResult):
-    """The multiprocessor a program runs on; interpreted, programs take turns on all of them."""
+    """The multiprocessor a program runs on; interpreted, programs are dealt to them in turn."""
 
     name = "nvvm.read.ptx.sreg.smid"
 

@@ -21,7 +21,7 @@ def _classes() -> Iterator[type[Op]]:
 
 
 OPS: dict[str, type[Op]] = {view.name: view for view in _classes()}
-# By name, since every pass asks for every op, and flags of an enum are slow to ask.
+# Names of ops without effects: every pass looks up every op, and flags of an enum are slow to test.
 PURE = frozenset(name for name, view in OPS.items() if not view.effects)
 # Ops that may have a constant result.
 FOLDING = frozenset(name for name, view in OPS.items() if view.fold is not Op.fold)

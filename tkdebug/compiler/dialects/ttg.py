@@ -81,7 +81,7 @@ class LocalAlloc(OneResult):
 
 
 class LocalDealloc(Op):
-    """Ends a buffer's life before its last use would."""
+    """Frees a buffer, which no later op may use."""
 
     name = "ttg.local_dealloc"
     effects = Effects.OTHER
@@ -185,7 +185,7 @@ class MemDescSubslice(MemDescView):
                 f"{op.name}: got {part}, expected {kept}: a part keeps the whole's layout"
             )
         for offset, size, whole in zip(offsets, part.shape, source.shape, strict=True):
-            # Only then is the offset in memory of a sum the XOR of the offsets.
+            # Only then is the memory offset of a sum of coordinates the XOR of their offsets.
             if offset < 0 or offset % size or offset + size > whole:
                 raise IRError(
                     f"{op.name}: part {part.shape} at {offsets} of {source.shape}; expected a "
@@ -194,7 +194,7 @@ class MemDescSubslice(MemDescView):
 
 
 class _Queued(OneResult):
-    """Gives a token of asynchronous copies."""
+    """Part of an asynchronous copy, whose result is a token that orders it."""
 
     @classmethod
     def infer(

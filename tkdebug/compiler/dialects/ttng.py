@@ -82,7 +82,7 @@ class WarpGroupDotWait(Op):
         return tuple(operands)
 
     def verify(self) -> None:
-        """Check that there is something to wait for, and the number of pending groups."""
+        """Check that there are operands to wait for, and a number of pending groups."""
         if not self.sources:
             raise IRError(f"{self.op.name}: got no operands, expected what it waits for")
         expect_count(self.op, "pendings")
@@ -96,7 +96,7 @@ class FenceAsyncShared(Op):
 
 
 class BarrierOp(Op):
-    """Something done to an mbarrier."""
+    """An operation on an mbarrier."""
 
     effects = Effects.OTHER
     barrier = operand_def(BUFFERS)
@@ -107,7 +107,7 @@ class BarrierOp(Op):
 
 
 class InitBarrier(BarrierOp):
-    """Makes an mbarrier whose phases `count` threads end; its first phase has number 0."""
+    """Makes an mbarrier, in phase 0; each of its phases ends when `count` threads have arrived."""
 
     name = "ttng.init_barrier"
     count = attribute_def("count", int)
@@ -119,7 +119,7 @@ class InitBarrier(BarrierOp):
 
 
 class InvalBarrier(BarrierOp):
-    """Ends an mbarrier's life; its memory can be used for something else."""
+    """Invalidates an mbarrier; its memory can be used for something else."""
 
     name = "ttng.inval_barrier"
 
@@ -172,7 +172,7 @@ class BulkCopy(Op):
 
 
 class AsyncTmaCopyGlobalToLocal(BulkCopy):
-    """Starts to copy a block to a buffer, where the predicate holds; it lands at an mbarrier."""
+    """Starts to copy a block to a buffer, if the predicate holds; an mbarrier counts its bytes."""
 
     name = "ttng.async_tma_copy_global_to_local"
     effects = Effects.READ | Effects.WRITE_SHARED
@@ -189,7 +189,7 @@ class AsyncTmaCopyGlobalToLocal(BulkCopy):
 
 
 class AsyncTmaCopyLocalToGlobal(BulkCopy):
-    """Starts to copy a buffer to a block in memory: a group of its own."""
+    """Starts to copy a buffer to a block in memory, as a bulk group of its own."""
 
     name = "ttng.async_tma_copy_local_to_global"
     effects = Effects.WRITE | Effects.READ_SHARED
@@ -204,5 +204,5 @@ class AsyncTmaStoreWait(Op):
     pendings = attribute_def("pendings", int)
 
     def verify(self) -> None:
-        """Check that the number of pending groups is given."""
+        """Check that the number of pending groups is a number from 0 up."""
         expect_count(self.op, "pendings")

@@ -32,11 +32,11 @@ class AccessedTensor(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """In elements."""
+        """Extent of each dimension, in elements."""
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """In elements."""
+        """Stride of each dimension, in elements."""
 
     @property
     def hull_elems(self) -> int:

@@ -34,7 +34,7 @@ def access_hint(
     offender: Offender,
     grid: tuple[int, int, int],
 ) -> str:
-    """The fix for access `op`, whose first `offender` is no element of `tensor`."""
+    """The hint on access `op`, whose first bad element, `offender`, is no element of `tensor`."""
     index = offender.index
     assert index is not None
     elements = f"`{tensor.name or 'the tensor'}` has {counted(tensor.hull_elems)}"
@@ -88,7 +88,7 @@ def access_hint(
 
 
 def loaded_offset(op: Operation) -> tuple[Operation, str] | None:
-    """The load that access `op` takes its offset from, and the argument that it loads."""
+    """The load that gives the offset of access `op`, and the argument it reads; None for none."""
     seen, pending = {accessed(op)}, [accessed(op)]
     while pending and len(seen) <= _SEARCH_DEPTH:
         made_by = pending.pop().defining_op
@@ -106,7 +106,7 @@ def loaded_offset(op: Operation) -> tuple[Operation, str] | None:
 
 
 def argument_name(pointer: Value) -> str | None:
-    """The parameter that a pointer was made of by adding offsets alone."""
+    """The parameter that a pointer is made of by offsets and rearrangements alone, or None."""
     pointer = traced(pointer, _POINTER_STEPS)
     block = pointer.owner
     if not isinstance(block, Block) or not _is_parameter(pointer) or block.parent_op is None:
@@ -174,13 +174,14 @@ def _unchecked_axes(checked: tuple[int, ...], rank: int) -> str:
 
 
 def _free_axis(op: Operation, mask: Value, lane: tuple[int, ...]) -> int | None:
-    """The axis along which the access leaves its tensor, if the mask is the same along it."""
+    """The axis that the access leaves its tensor along and its mask ignores; None for none."""
     bounded = _varying_axes(mask, {})
     access = PointerAccess.cast(op)
     if access is None:
         return None
     moving = _varying_axes(access.pointer, {})
-    # The first bad element in order: only along axes where it is not the first was one before good.
+    # `lane` is the first bad element in row-major order. So elements before it along an axis were
+    # good, if there are any: if its position along that axis is not 0.
     for axis, position in enumerate(lane):
         if position and moving[axis] and not bounded[axis]:
             return axis
@@ -193,7 +194,7 @@ def mask_axes(mask: Value) -> tuple[int, ...]:
 
 
 def _varies_by_program(mask: Value) -> bool:
-    """Whether a mask may differ between programs or turns of a loop."""
+    """Whether a mask may differ between programs or iterations of a loop."""
     seen, pending = {mask}, [mask]
     while pending:
         value = pending.pop()
@@ -216,7 +217,7 @@ def _is_parameter(value: Value) -> bool:
 
 
 def _varying_axes(value: Value, known: dict[Value, list[bool]], depth: int = 0) -> list[bool]:
-    """Per axis whether a tile may vary along it, as far as broadcasts tell."""
+    """Return for each axis whether a tile may vary along it, as far as broadcasts tell."""
     found = known.get(value)
     if found is None:
         found = known[value] = _find_varying_axes(value, known, depth)
@@ -279,7 +280,7 @@ def stride_hint(
 
 
 def _kernel(place: Frame) -> ast.FunctionDef | None:
-    """The function around a place; the innermost of its name."""
+    """The definition of a frame's function: the innermost of its name around the line, or None."""
     found = None
     for node in _functions("".join(source_lines(place.file))):
         if node.name == place.function:
@@ -327,7 +328,7 @@ def _factors(kernel: ast.FunctionDef, tensor: str, line: int | None = None) -> I
 
 
 def _offset(places: Sequence[ast.stmt | ast.expr], name: str, line: int) -> Iterator[ast.expr]:
-    """The terms of the sum that was last assigned to a name before `line`."""
+    """Yield the terms of the last sum assigned to a name before `line`; none for other values."""
     given = [
         node.value
         for node in places
@@ -389,7 +390,7 @@ def mask_argument(op: Operation) -> str | None:
 
 
 def mask_text(op: Operation, mask: Value) -> str | None:
-    """The text of a mask: the argument's text, or the text of the value assigned to its name."""
+    """The text of a mask: the argument's, or that of the value assigned to its name; or None."""
     found = mask_argument(op)
     if found is not None and not found.isidentifier():
         return found
@@ -404,13 +405,13 @@ def mask_text(op: Operation, mask: Value) -> str | None:
 
 
 def _call(op: Operation) -> tuple[ast.Call, str] | None:
-    """The call at an op's line and column, with the text it was parsed from."""
+    """The call at an op's line and column, with the text it was parsed from; None if not found."""
     place = op.location.primary
     for statement, text, first, indent in _statements(place.file, place.line):
         for node in ast.walk(statement):
             if not isinstance(node, ast.Call) or first + node.lineno - 1 != place.line:
                 continue
-            # The outer one of `tl.load(…).to(…)` begins at the same place.
+            # The outer call of `tl.load(…).to(…)` begins at the same place as the inner one.
             if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
                 continue
             row = text.splitlines()[node.lineno - 1].encode()
@@ -420,7 +421,7 @@ def _call(op: Operation) -> tuple[ast.Call, str] | None:
 
 
 def _statements(file: str, line: int) -> Iterator[tuple[ast.stmt, str, int, int]]:
-    """The statement that covers a line: with its text, first line and indent; none or one."""
+    """Yield the statement that covers a line, if it parses: with text, first line and indent."""
     for first in range(line, max(0, line - _STATEMENT_LINES), -1):
         text = ""
         for last in range(first, first + _STATEMENT_LINES):

@@ -37,7 +37,7 @@ class FaultText:
 
 
 def place_of(op: Operation, seen_from: Operation) -> str:
-    """The line of `op`, with its file where the fault at `seen_from` is in another."""
+    """The line of `op`, after its file if the fault at `seen_from` is in another file."""
     place = op.location.primary
     if place.file == seen_from.location.primary.file:
         return f"line {place.line}"
@@ -45,7 +45,7 @@ def place_of(op: Operation, seen_from: Operation) -> str:
 
 
 def named(tensor: str | None, unnamed: str = "memory") -> str:
-    """A tensor in a sentence."""
+    """Return a tensor's name in backquotes, or `unnamed` if it has none."""
     return f"`{tensor}`" if tensor else unnamed
 
 
@@ -80,7 +80,7 @@ def bad_access(
     freed: str | None = None,
     negative: str | None = None,
 ) -> FaultText:
-    """An access outside a tensor, or between its elements.
+    """Return the text for an access outside a tensor, or between its elements.
 
     Args:
         op: the access.
@@ -163,7 +163,7 @@ def _hint_of_access(
 
 
 def bad_index(index: int | None, axis: int, extent: int) -> FaultText:
-    """An index of a gather that is outside the axis it counts along."""
+    """Return the text for a gather's index outside the axis that it counts along."""
     which = "which is negative: it" if index is not None and index < 0 else "which"
     return FaultText(
         "oob-load",
@@ -176,7 +176,7 @@ def bad_index(index: int | None, axis: int, extent: int) -> FaultText:
 
 
 def misaligned_descriptor(tensor: str | None, part: str, size_bytes: int | None) -> FaultText:
-    """A tensor descriptor with an address or stride that tensor maps do not have.
+    """Return the text for a tensor descriptor with an address or stride that no tensor map allows.
 
     Args:
         tensor: the described tensor.
@@ -196,7 +196,7 @@ def misaligned_descriptor(tensor: str | None, part: str, size_bytes: int | None)
 
 
 def misaligned_block(op: Operation, tensor: str | None, unit: int, start: int | None) -> FaultText:
-    """A block of one axis, through a tensor descriptor, that bulk copies cannot begin at."""
+    """Return the text for a descriptor's block of one axis whose start no bulk copy allows."""
     return FaultText(
         "misaligned-descriptor",
         f"{access_verb(op)} a block of {named(tensor)} from offset {start} of its descriptor on, "
@@ -210,13 +210,13 @@ def misaligned_block(op: Operation, tensor: str | None, unit: int, start: int | 
 
 
 def failed_assertion(op: Operation) -> FaultText:
-    """A device_assert that failed."""
+    """Return the text for a device_assert that failed."""
     text = tt.Assert(op).message
     return FaultText("assert", "device assertion failed" + (f": {text}" if text else ""))
 
 
 def false_assumption(op: Operation, call: str, what: str) -> FaultText:
-    """An assumption, given to the compiler by the kernel, that does not hold.
+    """Return the text for an assumption that the kernel gives the compiler, and that is not true.
 
     Args:
         op: the op that the assumption is made of, or about.
@@ -233,7 +233,7 @@ def false_assumption(op: Operation, call: str, what: str) -> FaultText:
 
 
 def unwritten_read(op: Operation, tensor: str | None, index: int | None) -> FaultText:
-    """A read of memory that nothing has written."""
+    """Return the text for a read of memory that nothing has written."""
     return FaultText(
         "uninitialised-read",
         f"{access_verb(op)} offset {index} of {named(tensor)}, which nothing has written",
@@ -262,7 +262,7 @@ def nan_made(
     index: int,
     is_of_input: bool = False,
 ) -> FaultText:
-    """A NaN that `op` made of `cause`, such as "0 / 0", and that `store` stored.
+    """Return the text for a NaN that `op` made of `cause`, such as "0 / 0", and `store` stored.
 
     A NaN that a function gives for the kernel's input as passed is a warning: the caller may know
     that the input is outside the function's domain.
@@ -281,12 +281,12 @@ def nan_made(
 
 
 def undefined_result(op: Operation, shown: str, is_negative: bool = False) -> FaultText:
-    """An op with an undefined result, or a negative remainder; `undefined_use` adds the use.
+    """Return the text for an undefined result or a negative remainder; the recorder adds its use.
 
     Args:
         op: a division, a shift, sums and products that wrap, or a load without `other`.
         shown: the op at the element, such as "7 // 0"; "" for a load.
-        is_negative: whether it is defined, but a negative remainder.
+        is_negative: whether the result is defined, but a negative remainder.
     """
     if is_negative:
         return FaultText(

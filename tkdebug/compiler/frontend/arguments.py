@@ -71,7 +71,7 @@ class JitCallable(Protocol):
 
 
 def flatten_types(spec: ArgSpec) -> list[LanguageType]:
-    """The run-time parameters that an argument becomes, in order.
+    """The types of the run-time parameters that an argument becomes, in order.
 
     A tensor descriptor is followed by its shape (int32 each) and strides (int64 each).
     """

@@ -65,7 +65,7 @@ def fold(function: Callable[..., Any], what: str, *operands: Any) -> Any:
     """Apply a Python function to constants.
 
     Raises:
-        SemanticError: the function raised; the message says on what, or is the function's own.
+        SemanticError: the function raised; the message names the operands, or is the function's.
     """
     try:
         return unwrap_deep(function(*operands))
@@ -77,7 +77,7 @@ def fold(function: Callable[..., Any], what: str, *operands: Any) -> Any:
 
 
 def fold_binary(name: str, left: Any, right: Any) -> Any:
-    """A binary operator on constants or tuples.
+    """The result of a binary operator on constants or tuples.
 
     Raises:
         SemanticError: it failed, or its result would be too large.
@@ -87,7 +87,7 @@ def fold_binary(name: str, left: Any, right: Any) -> Any:
 
 
 def identical(left: Any, right: Any) -> bool:
-    """`left is right` for constants: small values and types count by value."""
+    """Whether `left is right` for constants: equal ones of one type count, except for tuples."""
     if left is right:
         return True
     return type(left) is type(right) and not isinstance(left, tuple) and bool(left == right)
@@ -125,7 +125,7 @@ def _visit_binary(v: Visitor, node: ast.BinOp) -> Any:
 
 
 def apply_binary(v: Visitor, name: str, left: Any, right: Any) -> Any:
-    """The binary operator `name` on any two values."""
+    """The result of the binary operator `name` on any two values."""
     if isinstance(left, tuple) or isinstance(right, tuple):
         found = _operator_method(v, f"__{name}__", left, right)
         if found is None:
@@ -187,7 +187,7 @@ def logical_not(v: Visitor, value: Any) -> Any:
 
 
 def is_true(value: Any) -> bool:
-    """The truth of a compile-time value."""
+    """Whether a compile-time value is true; a run-time value is a SemanticError."""
     if is_runtime(value):
         raise SemanticError(f"{describe(value)} has no truth value")
     return fold(bool, "truth test", value) if not isinstance(value, tuple) else bool(value)

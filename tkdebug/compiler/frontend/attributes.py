@@ -125,7 +125,7 @@ def _runtime_attribute(v: Visitor, owner: Any, name: str) -> Any:
 
 
 def has_attribute(v: Visitor, owner: Any, name: str) -> bool:
-    """`hasattr(owner, name)`."""
+    """Whether a kernel may read `owner.name`: `hasattr(owner, name)`."""
     try:
         attribute(v, owner, name)
     except SemanticError:

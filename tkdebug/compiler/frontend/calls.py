@@ -62,7 +62,7 @@ def call(v: Visitor, function: Any, arguments: tuple[Any, ...], keywords: dict[s
 
 
 def _break(v: Visitor) -> None:
-    """Note `breakpoint()`, whatever its arguments, as a debugger's stop at this statement."""
+    """Note a call of `breakpoint()`, whatever its arguments, as a place where a debugger stops."""
     location = v.builder.location
     assert location is not None, "a call needs a location"
     v.program.breakpoints.append(location.primary)

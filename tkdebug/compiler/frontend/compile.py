@@ -73,7 +73,7 @@ class TileModule(Module):
     Attributes:
         used_globals: module-level names the kernel read; when one has `changed`, compile again.
         breakpoints: where the kernel calls `breakpoint()`; only a debugger stops there.
-        unwatched: a line for each requested watch that is impossible.
+        unwatched: each requested watch that is impossible, with a line that says where and why.
     """
 
     def __init__(self, name: str) -> None:
@@ -119,7 +119,7 @@ def compile_to_tile_ir(
         sources=sources,
     )
     if watches:
-        # Few compiles have any.
+        # Imported only here: few compiles have watches.
         from tkdebug.compiler.frontend.watching import Watching
 
         program.watching = Watching(watches)
@@ -165,7 +165,7 @@ def compile_to_tile_ir(
             function.attributes[NAN_PADDED] = tuple(nan_padded)
     if program.watching is not None:
         module.unwatched = program.watching.finish(function)
-    # It refers to the emitter: let both go now and not with the next garbage collection.
+    # Break the reference cycle with the emitter, so that both are freed without garbage collection.
     emit.call_function = None
     module.breakpoints = tuple(dict.fromkeys(program.breakpoints))
     return module

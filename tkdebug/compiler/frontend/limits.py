@@ -20,7 +20,7 @@ from tkdebug.compiler.ops.spec import SemanticError
 
 # The widest type has 64 bits; reciprocals and products of constants are made in several times that.
 MAX_INT_BITS = 8192
-# The most iterations that are unrolled.
+# The most items of a tuple, and the most iterations that are unrolled.
 MAX_ITEMS = 65536
 MAX_TEXT_CHARS = 1 << 20
 # Larger factorials and binomials have more bits than an int may have.
@@ -30,7 +30,7 @@ _PADDING_METHODS = ("ljust", "rjust", "center", "zfill", "expandtabs", "to_bytes
 _NUMBER = re.compile(r"\d+")
 # "%(name)-8.3f", and where a width is a value, "%*d".
 _CONVERSION = re.compile(r"%(?:\([^()]*\))?[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?[hlL]?(.)", re.DOTALL)
-# They take all of an iterable at once.
+# Functions that consume a whole iterable at once.
 _CONSUMERS = (sorted, any, all, math.prod, math.fsum)
 
 
@@ -55,7 +55,7 @@ def check_binary(name: str, symbol: str, left: Any, right: Any) -> None:
 
 
 def _result_bits(name: str, left: int, right: int) -> int:
-    """Return a bound on the bits of an operator's result, for operators that make ints grow."""
+    """Return a bound on the bits of an operator's result; 0 if the operator makes no int grow."""
     if name == "lshift":
         return left.bit_length() + right if left else 0
     if name == "pow":
@@ -85,7 +85,7 @@ def _check_length(what: str, sequence: str | bytes | tuple[Any, ...], length: in
 
 
 def _size(value: Any) -> int:
-    """Items of a tuple with those of the tuples in it, counted no further than needed."""
+    """Count a tuple's items, with those of tuples in it, as far as the limits need it."""
     if not isinstance(value, tuple):
         return len(value)
     count, open_tuples = 0, [value]
@@ -97,7 +97,7 @@ def _size(value: Any) -> int:
 
 
 def check_tuple(items: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return `items`, a tuple that a kernel makes, after a look at its size.
+    """Return `items`, a tuple that a kernel makes, after a check of its size.
 
     Raises:
         SemanticError: it has too many items, those of tuples in it included.
@@ -107,17 +107,17 @@ def check_tuple(items: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def check_format(spec: str, padded: int = 0) -> int:
-    """Refuse a format that pads by too much.
+    """Refuse a format that, with those before it, pads by too much.
 
     Args:
         spec: the format of one value, with its width and precision.
-        padded: the padding of the formats before it.
+        padded: characters that the formats before it may pad by.
 
     Returns:
-        Characters that they may pad by together.
+        Characters that this format and those before it may pad by together.
 
     Raises:
-        SemanticError: the format pads by too much.
+        SemanticError: together they pad by too much.
     """
     padded += sum(int(number[:20]) for number in _NUMBER.findall(spec))
     _check_padding(padded)
@@ -146,7 +146,7 @@ def _check_conversions(template: str, values: Any) -> None:
 
 
 class _PaddingCheck(string.Formatter):
-    """Formats as `str.format` does, and adds up the padding."""
+    """Formats as `str.format` does, and refuses formats that together pad by too much."""
 
     def __init__(self) -> None:
         self._padded = 0
@@ -157,7 +157,7 @@ class _PaddingCheck(string.Formatter):
 
 
 def bounded(values: Iterable[Any], what: str) -> list[Any]:
-    """The items of an iterable of constants.
+    """Return the items of an iterable of constants, at most `MAX_ITEMS`.
 
     Raises:
         SemanticError: there are too many items.
@@ -168,7 +168,7 @@ def bounded(values: Iterable[Any], what: str) -> list[Any]:
 
 
 def check_steps(steps: int, what: str) -> None:
-    """Refuse to go on working through `what`.
+    """Refuse to work through more than `MAX_ITEMS` steps of `what` at compile time.
 
     Raises:
         SemanticError: there are too many steps.
@@ -231,7 +231,7 @@ def _check_method(
 
 
 def check_result(function: str, value: Any) -> Any:
-    """`value`, the result of one of Python's functions.
+    """Return `value`, the result of one of Python's functions, after a check of its size.
 
     Raises:
         SemanticError: it is too large for a constant.

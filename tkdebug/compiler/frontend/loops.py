@@ -329,7 +329,7 @@ def _iterated(v: Visitor, node: ast.expr) -> Iteration | Sequence[Any]:
 def _without_keywords(
     v: Visitor, arguments: Sequence[Any], keywords: dict[str, Any]
 ) -> dict[str, Any]:
-    """The keywords of Python's `range` that count: none, as Triton's compiler ignores them all."""
+    """Return no keywords for Python's `range`, after a warning: Triton's compiler ignores them."""
     if len(arguments) > 3:
         raise SemanticError("range takes 1 to 3 bounds; use tl.range for anything else")
     for name in keywords:
@@ -565,6 +565,6 @@ def _condition(v: Visitor, node: ast.expr) -> tuple[Any, dict[str, bool | int]]:
 
 
 def _constants_tested(node: ast.While, before: Scope, candidates: list[str]) -> set[str]:
-    """Constants that the condition reads and the body re-binds: they are no constants here."""
+    """Number constants that the condition reads and the body re-binds: they must become tensors."""
     read = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
     return {name for name in candidates if name in read and is_number(before.names[name].value)}

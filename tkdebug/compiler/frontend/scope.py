@@ -36,7 +36,7 @@ class Scope:
 
     Attributes:
         names: the binding of each name.
-        missing: why a name that the function does bind has no value here.
+        missing: the reason why a name that the function binds elsewhere has no value here.
         declared: names declared by `name: tl.constexpr`, up to their first assignment.
     """
 
@@ -148,13 +148,13 @@ class Surroundings:
         return unwrap_deep(value)
 
     def names(self) -> list[str]:
-        """Names that could have been meant."""
+        """Return the readable names, from which messages on unknown names make suggestions."""
         readable = [name for name, value in self._globals.items() if is_readable(value)]
         return [*self._cells, *readable, *self._builtins]
 
 
 def is_breakpoint(value: object) -> bool:
-    """Whether `value` is `breakpoint`, or `set_trace` of pdb or one of its kind."""
+    """Whether `value` is `breakpoint`, or the `set_trace` of pdb or of a similar debugger."""
     if value is breakpoint:
         return True
     if getattr(value, "__name__", None) != "set_trace":

@@ -48,7 +48,7 @@ class KernelSource:
         return _source_of(_SameCode(fn))
 
     def line(self, number: int) -> str | None:
-        """The text of file line `number` when the function spans it."""
+        """The text of file line `number`, or None if it is outside of the function."""
         index = number - self.first_line
         return self.lines[index] if 0 <= index < len(self.lines) else None
 
@@ -144,7 +144,7 @@ def _changed(fn: FunctionType, what: str) -> CompileError:
 def _read(
     file_lines: list[str], first_line: int, name: str
 ) -> tuple[list[str], ast.FunctionDef | None]:
-    """The function's lines and its AST."""
+    """The function's lines and its AST, which is None if they are no `def` of that name."""
     lines = _indented_block(file_lines, first_line)
     try:
         return lines, _parse("".join(lines), first_line, name)
@@ -155,9 +155,10 @@ def _read(
 
 
 def _indented_block(file_lines: list[str], first_line: int) -> list[str]:
-    """The function's lines from `first_line`, by indentation: `inspect.getblock` reads all tokens.
+    """The function's lines from `first_line`, found by indentation.
 
-    Where this cuts inside a string or brackets, the lines do not parse.
+    This is faster than `inspect.getblock`, which reads all tokens. If the end that it finds is
+    inside a string or brackets, the lines do not parse.
     """
     first = file_lines[first_line - 1]
     indent = first[: len(first) - len(first.lstrip())]

@@ -91,8 +91,8 @@ def _assign_declared(v: Visitor, target: ast.expr, value: Any) -> None:
 def visit_annotated(v: Visitor, node: ast.AnnAssign, rest: Rest) -> Outcome | None:
     """`x: tl.constexpr = value`; any other annotation is ignored, as upstream does.
 
-    A run-time value may be annotated so, too: then it is an error only to use `x` as a constant.
-    Without a value it holds for the next assignment to `x`, also by unpacking.
+    A run-time value may be annotated so, too: only the use of `x` as a constant is an error then.
+    An annotation without a value holds for the next assignment to `x`, also by unpacking.
     """
     if node.value is None:
         if isinstance(node.target, ast.Name) and v.expression(node.annotation) is constexpr:
@@ -161,7 +161,7 @@ def _visit_expression(v: Visitor, node: ast.Expr, rest: Rest) -> Outcome | None:
 
 
 def _require_use(v: Visitor, node: ast.Call) -> None:
-    """Refuse a dropped result of functions for which that is a mistake."""
+    """Refuse a call whose result is dropped, if its function declares that it must be used."""
     function: Any = node.func
     match function:
         case ast.Name(id=name):

@@ -32,7 +32,7 @@ def is_number(value: object) -> bool:
 
 
 def has_number(value: object) -> bool:
-    """Whether `value` is, or is a tuple that holds, such a constant."""
+    """Whether `value` is, or is a tuple that holds, a constant that becomes a tensor."""
     found: list[Any] = []
     map_numbers(value, found.append)
     return bool(found)
@@ -171,6 +171,6 @@ def scalar_int_type(value: tensor) -> dtype | None:
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: names near it, or nothing."""
+    """The end of a message about an unknown name: similar known names, or "" if there are none."""
     matches = difflib.get_close_matches(name, list(known), n=3, cutoff=0.7)
     return f"; did you mean {' or '.join(f'`{match}`' for match in matches)}?" if matches else ""

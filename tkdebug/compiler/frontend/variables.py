@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import Binding
     from tkdebug.compiler.frontend.visitor import Visitor
 
-# Regions whose ops run once for each program, as statements do. Others combine elements.
-
 
 class MarkKind(Enum):
     """The event at a mark."""
@@ -114,7 +112,7 @@ class VariableRecorder:
     _expressions: dict[Value, ast.expr] = field(default_factory=dict)
 
     def enter(self, visitor: Visitor) -> None:
-        """Hear that a function's body begins."""
+        """Begin the activation of a function, as its body begins."""
         caller = self._calls[-1].activation if self._calls else None
         source = visitor.source
         self._calls.append(
@@ -140,19 +138,19 @@ class VariableRecorder:
                 self._add(MarkKind.SCOPE, call.visitor, call.last.location)
 
     def statement(self, visitor: Visitor, node: ast.stmt) -> None:
-        """Begin a statement; a statement for which Python runs nothing is no line."""
+        """Mark the beginning of a statement, unless Python runs nothing for it, as a docstring."""
         match node:
             case ast.Expr(value=ast.Constant()) | ast.AnnAssign(value=None):
                 return
         self._add(MarkKind.LINE, visitor, visitor.locate(node))
 
     def expression(self, node: ast.expr, value: Any) -> None:
-        """Hear the value of an expression; the innermost one that has it counts."""
+        """Note the value of an expression; of several with one value the innermost is kept."""
         if isinstance(value, tensor) and not isinstance(node, ast.Name):
             self._expressions.setdefault(value.value, node)
 
     def next_round(self, visitor: Visitor, node: ast.stmt) -> None:
-        """Hear that control is at a loop's header again, after its body."""
+        """Mark that control is at a loop's header again, after its body."""
         self._add(MarkKind.LINE, visitor, visitor.locate(node))
 
     def round_begins(self, visitor: Visitor, node: ast.For | ast.While) -> None:
@@ -164,21 +162,21 @@ class VariableRecorder:
         self._add(MarkKind.SCOPE, visitor, visitor.locate(node))
 
     def branch_ends(self, visitor: Visitor, node: ast.stmt) -> None:
-        """Hear that a branch of a run-time `if` has ended with the statement `node`."""
+        """Mark that a branch of a run-time `if` has ended with the statement `node`."""
         self._add(MarkKind.SCOPE, visitor, visitor.locate(node))
 
     def returns(self, visitor: Visitor, node: ast.stmt, value: Any) -> None:
-        """Hear that a function returns `value`."""
+        """Mark that a function returns `value`."""
         self._add(MarkKind.RETURN, visitor, visitor.locate(node), value)
 
     def breaks(self, visitor: Visitor) -> None:
-        """Hear that `breakpoint()` is called."""
+        """Mark a call of `breakpoint()`."""
         location = visitor.builder.location
         assert location is not None, "a call needs a location"
         self._add(MarkKind.BREAK, visitor, location.primary)
 
     def replaced(self, argument: Value, value: Value | None) -> None:
-        """Hear that `value` has replaced a region argument; None for nothing."""
+        """Note that `value` replaces a removed region argument; None if no value does."""
         self._replaced[argument] = value
 
     def _add(
@@ -256,6 +254,7 @@ class VariableRecorder:
 
 
 def _statement_blocks(op: Operation) -> Iterator[Block]:
+    # Ops of other regions combine elements, and do not run once for each program as statements do.
     if not StatementRegions.matches(op):
         return
     for region in op.regions:
@@ -291,13 +290,13 @@ class Variables:
     def placed(
         cls, marks: Sequence[Mark], before: Mapping[Operation, tuple[Mark, ...]]
     ) -> Variables:
-        """Make the variables of marks whose places are given."""
+        """Make a `Variables` of marks whose places among the ops are already known."""
         made = cls(())
         made.marks, made.before = tuple(marks), dict(before)
         return made
 
     def at(self, op: Operation) -> Mark | None:
-        """The mark that `op` belongs to; None in a function without any."""
+        """The last mark before `op`, in its block or those around it; None if there is none."""
         place: Operation | None = op
         while place is not None and place.block is not None:
             operations = place.block.operations

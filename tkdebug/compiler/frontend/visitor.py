@@ -63,7 +63,7 @@ MIXED = Outcome(Flow.MIXED)
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Statements from `index` on, then `after`; `after` None means that control falls through."""
+    """Statements from `index` on, then `after`; if `after` is None, control falls through."""
 
     statements: Sequence[ast.stmt]
     index: int
@@ -115,10 +115,11 @@ PYTHON_BUILTINS = {name: getattr(builtins, name) for name in _BUILTIN_NAMES}
 _TOO_DEEP = (
     "this statement nests its expressions or calls too deeply to be compiled; split it into several"
 )
-# They emit no op, and so need no location: half of a kernel's nodes.
+# Half of a kernel's nodes: they emit no op, and so need no location.
 _LEAVES = frozenset((ast.Name, ast.Constant))
 ExpressionHandler = Callable[["Visitor", Any], Any]
-# Takes the rest after the statement; returns None to go on there, or how the whole list ended.
+# Takes the rest after the statement; returns None if control goes on with the rest, otherwise the
+# outcome of the whole list.
 StatementHandler = Callable[["Visitor", Any, Rest], "Outcome | None"]
 
 
@@ -209,12 +210,12 @@ class Visitor:
 
     def _raise_at(self, node: ast.AST, error: Exception) -> None:
         """Raise a wrong use as an error at `node`; let errors with a place, and our bugs, pass."""
-        # Its statement says that it is nested too deeply, where the stack has room for that again.
+        # `statement` reports a RecursionError as too deep nesting: there the stack has room again.
         if isinstance(error, CompileError | RecursionError):
             return
         if isinstance(error, SemanticError | TkError) and not isinstance(error, IRError):
             raise self.error(node, str(error)) from error
-        # Not the kernel author's mistake but ours: shown as it is, with where it happened.
+        # A bug of tkdebug, not of the kernel: raised as it is, with a note on the kernel's line.
         self._note(error, node)
 
     def _note(self, error: Exception, node: ast.AST) -> None:
@@ -231,7 +232,7 @@ class Visitor:
 
     def expression(self, node: ast.expr) -> Any:
         """The value of an expression."""
-        # As `visiting`, written out: it is entered for every node of a kernel.
+        # `visiting`, written out for speed: this runs for every node of a kernel.
         builder = self.emit.builder
         previous = builder.location
         kind = type(node)
@@ -333,7 +334,7 @@ class Visitor:
         """
         if self.passed.get(name) is not binding or not has_number(binding.value):
             return
-        # Statements around this one are compiled again, and may note it, too.
+        # Warn once: loops and branches around this statement compile it again.
         del self.passed[name]
         why = self._why_constant(name, binding)
         self.emit.warn(

@@ -2,7 +2,7 @@
 
 A statement that binds the name shows the value; a loop shows its variable as each iteration begins;
 any other statement shows the value that the name has as the statement begins. What cannot be shown
-is no error of the kernel's: it is said in `problems`.
+is no error of the kernel's: `Watching.finish` returns a line that says why.
 
 Invariant: the kernel computes the same as without watches.
 """
@@ -58,7 +58,7 @@ class Watching:
         return self._by_line.get((known, node.lineno), [])
 
     def statement_begins(self, visitor: Visitor, node: ast.stmt) -> None:
-        """Show watched values that a statement does not bind itself."""
+        """Show the watched values of a statement's line that the statement itself does not bind."""
         for watch in self._at(visitor, node):
             if watch.name not in bound_names(node):
                 self._show(visitor, node, watch)
@@ -72,7 +72,7 @@ class Watching:
                 self._show(visitor, node, watch)
 
     def round_begins(self, visitor: Visitor, node: ast.stmt) -> None:
-        """Show the variable of a loop."""
+        """Show the watched variables of a `for` loop as an iteration begins."""
         for watch in self._at(visitor, node):
             if isinstance(node, ast.For) and watch.name in bound_names(node):
                 self._show(visitor, node, watch)
@@ -134,7 +134,7 @@ class Watching:
         return number
 
     def forget(self, argument: Value) -> None:
-        """Stop showing a loop's argument that turned out to have no value there."""
+        """Remove the watches of a loop's argument that turned out to have no value in the loop."""
         for op in list(argument.uses):
             if tt.Watch.matches(op):
                 site = self._sites[tt.Watch(op).watch]
@@ -145,7 +145,10 @@ class Watching:
                 op.block.operations.remove(op)
 
     def finish(self, function: Operation) -> tuple[tuple[Watch, str], ...]:
-        """List the sites that are in the kernel, and return a line for each watch that is not."""
+        """Give the kernel the list of the sites that are in it, with new numbers.
+
+        Returns each watch that could not be shown, with a line that says where and why.
+        """
         found = list(watch_ops(function))
         used = sorted({number for _, number in found})
         for op, number in found:

@@ -83,7 +83,7 @@ class Cursor:
         return self.position >= len(self.text)
 
     def accept(self, token: str) -> bool:
-        """Pass over punctuation `token` if it is next."""
+        """Pass over punctuation `token` if it is next; return whether it was."""
         self.skip()
         if self.text.startswith(token, self.position):
             self.position += len(token)
@@ -107,7 +107,7 @@ class Cursor:
         return self.text.startswith("%", match.end())
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Pass over a match of `pattern` at this position, if there is one."""
+        """Pass over a match of `pattern` at this position, and return it; None if there is none."""
         self.skip()
         match = pattern.match(self.text, self.position)
         if match is not None:
@@ -115,7 +115,7 @@ class Cursor:
         return match
 
     def word(self) -> str | None:
-        """A dotted name, if one is next."""
+        """Read a dotted name; None if none is next."""
         match = self.take(_WORD)
         return match[0] if match else None
 
@@ -125,7 +125,7 @@ class Cursor:
         return _WORD.match(self.text, self.position) is not None
 
     def accept_word(self, word: str) -> bool:
-        """Pass over exactly `word` if it is next."""
+        """Pass over exactly `word` if it is next; return whether it was."""
         self.skip()
         match = _WORD.match(self.text, self.position)
         if match is None or match[0] != word:
@@ -139,7 +139,7 @@ class Cursor:
             raise self.expected(repr(word))
 
     def string(self) -> str | None:
-        """A quoted string, if one is next."""
+        """Read a quoted string; None if none is next."""
         start = self.position
         match = self.take(_STRING)
         if match is None:
@@ -151,14 +151,14 @@ class Cursor:
         return text
 
     def string_value(self) -> str:
-        """A quoted string, which must be next."""
+        """Read a quoted string, which must be next."""
         value = self.string()
         if value is None:
             raise self.expected("a closed string")
         return value
 
     def name(self, what: str) -> str:
-        """A bare or quoted name."""
+        """Read a bare or quoted name, which must be next; errors call it `what`."""
         name = self.word()
         if name is None:
             name = self.string()
@@ -167,21 +167,21 @@ class Cursor:
         return name
 
     def value_name(self) -> str:
-        """The name of a value, without its `%`."""
+        """Read the name of a value, which must be next; return it without its `%`."""
         match = self.take(_VALUE_NAME)
         if match is None:
             raise self.expected("a value such as %x")
         return match[1]
 
     def integer(self, what: str) -> int:
-        """A non-negative integer."""
+        """Read a non-negative integer, which must be next; errors call it `what`."""
         match = self.take(_INTEGER)
         if match is None:
             raise self.expected(what)
         return int(match[0])
 
     def number(self) -> int | float | None:
-        """An int or float literal, if one is next."""
+        """Read an int or float literal; None if none is next."""
         nan = self.take(_NAN)
         if nan is not None:
             bits: tuple[float] = struct.unpack(">d", bytes.fromhex(nan[1] or "7ff8000000000000"))
@@ -196,7 +196,7 @@ class Cursor:
         return float(text) if is_float else int(text)
 
     def bound(self, depth: int) -> None:
-        """Refuse text that is nested deeper than any kernel."""
+        """Raise an IRError if text is nested deeper than MAX_NESTING, as no kernel is."""
         if depth > MAX_NESTING:
             raise self.error(f"nested deeper than {MAX_NESTING}")
 

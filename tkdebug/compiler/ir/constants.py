@@ -31,7 +31,7 @@ def constant_values(values: Sequence[Value]) -> list[int | float | bool] | None:
 
 
 def written_infs(module: Module) -> Collection[float]:
-    """The infinities that are constants of a kernel, or that an option of a load fills in."""
+    """The infinities among the constants of a module, cached with the module."""
     found = module.derived.get(written_infs)
     if found is None:
         values = (constant_value(op.result) for op in module.walk() if op.name == _CONSTANT)

@@ -38,7 +38,7 @@ BRANCHES = frozenset(_DECIDING)
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One way that control goes.
+    """An edge of control flow, with the values that it forwards.
 
     Attributes:
         branch: the op at its entry, or the terminator that it leaves a region by.

@@ -177,7 +177,7 @@ class Block:
 
     @property
     def parent_op(self) -> Operation | None:
-        """The operation whose region holds this block."""
+        """The operation whose region holds this block; None for a block in no region."""
         return self.region.parent if self.region is not None else None
 
     def ancestors(self) -> Iterator[Operation]:
@@ -214,9 +214,9 @@ class Follower(Protocol):
         ...
 
     def copied(self, op: Operation, copy: Operation, known: Mapping[Value, Value]) -> None:
-        """Hear that `copy` was made of `op`, with `known` in place of the values that it used.
+        """Note that `copy` is a clone of `op`, with its operands replaced as `known` maps them.
 
-        The copying adds to `known`.
+        The cloning goes on and adds to `known`.
         """
         ...
 
@@ -265,7 +265,7 @@ class Module:
 
 
 def fact_of(module: Module, kind: type[_T], make: Callable[[Module], _T]) -> _T:
-    """Return a module's fact of a kind, made when it is first asked for."""
+    """Return the fact of class `kind` about a module; `make` computes it on the first request."""
     found = module.derived.get(kind)
     if found is None:
         found = module.derived[kind] = make(module)

@@ -357,7 +357,7 @@ class OpView(metaclass=_WithoutDict):
     scratch_offset = AttributeDef["int | None"]("scratch_offset", (int,), None)
     # Number of the site that the op is, in kernels that are checked as they run.
     site = AttributeDef["int | None"]("site", (int,), None)
-    # And of the site for the values that it stores.
+    # Number of the site for the values that the op stores, likewise.
     value_site = AttributeDef["int | None"]("value_site", (int,), None)
 
     op: Operation
@@ -411,7 +411,7 @@ def _declaration(cls: type[OpView]) -> Declaration:
     assert not (optional and variadic), f"{cls.__name__}: optional and variadic operands"
     for places in ((*operands, *optional), results):
         for index, place in enumerate(places):
-            # A shared class gives its names the same places in every op that it is shared by.
+            # A name that a shared class declares has the same place in every op of the class.
             assert place.index in (0, index), f"{cls.__name__}.{place.name} has two places"
             place.index = index
     for index, later in enumerate(optional):

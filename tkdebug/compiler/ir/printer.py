@@ -36,7 +36,7 @@ _CANONICAL_NAN = struct.pack(">d", math.nan)
 
 
 def is_bare_name(name: str) -> bool:
-    """Whether text has `name` without quotes."""
+    """Whether `name` is printed without quotes."""
     return _BARE_NAME.fullmatch(name) is not None
 
 
@@ -120,7 +120,7 @@ def print_with_lines(
 
 @dataclass(frozen=True, slots=True)
 class NamedText:
-    """A module's text, to find one's way in.
+    """A module's text, with the places of its ops and the names of its values.
 
     Attributes:
         lines: the lines of text, without line ends.

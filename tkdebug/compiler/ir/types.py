@@ -197,7 +197,7 @@ def type_text(type_: Type, layout: LayoutText) -> str:
 def element_of(type_: Type) -> ScalarType | PointerType:
     """The element of a tensor, descriptor or buffer, or the scalar or pointer type itself.
 
-    A token, which holds nothing, passes for an i32.
+    For a token, which holds nothing, it is i32.
     """
     if isinstance(type_, TensorType | MemDescType):
         return type_.element

@@ -87,7 +87,7 @@ def representatives(layout: LinearLayout) -> tuple[int, ...]:
 
 
 def plan_shuffles(source: LinearLayout, target: LinearLayout) -> ShufflePlan | None:
-    """Plans the conversion of `source` to `target`; None when data must leave its warp.
+    """Plans the conversion of `source` to `target` by shuffles; None if data must leave its warp.
 
     Args:
         source: layout of the tensor now; outputs in the same order as `target`'s.
@@ -109,7 +109,7 @@ def plan_shuffles(source: LinearLayout, target: LinearLayout) -> ShufflePlan | N
 def _source_of_bits(
     source: LinearLayout, vectors: Sequence[int], keep_lanes: bool
 ) -> tuple[int, ...] | None:
-    """The place of each vector in `source`, as register + (lane << register bits)."""
+    """The places of vectors in `source`, each register + (lane << register bits); None for none."""
     register_bits = source.in_bits(REGISTER)
     lanes = source.packed_bases(LANE)
     registers = f2.Span(source.packed_bases(REGISTER))
@@ -133,7 +133,7 @@ def _linear_rounds(
 ) -> tuple[ShuffleRound, ...] | None:
     """One round per target register c: lane l fills register c ^ skew(l), skew linear.
 
-    `skew` makes the lanes of a round read from distinct lanes. Where it cannot, returns None.
+    `skew` makes the lanes of a round read from distinct lanes. Returns None if no skew can.
     """
     skew = _skew(source.in_bits(REGISTER), register_map, lane_map)
     if skew is None:
@@ -152,7 +152,7 @@ def _linear_rounds(
 def _skew(
     register_bits: int, register_map: tuple[int, ...], lane_map: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """Return, for each lane bit, the mask that it XORs into the register index of a round."""
+    """Return for each lane bit the mask that it XORs into a round's register index, or None."""
     register_mask = (1 << register_bits) - 1
     lanes = f2.Span()
     unresolved = f2.Span()
@@ -186,7 +186,7 @@ def _skew(
 def _independent_register(
     register_bits: int, register_map: tuple[int, ...], lanes: Sequence[int]
 ) -> int | None:
-    """A target register bit whose source lane is independent of `lanes`."""
+    """A target register bit whose source lane is independent of `lanes`; None if there is none."""
     span = f2.Span(lanes)
     for bit, column in enumerate(register_map):
         if column >> register_bits not in span:
@@ -386,7 +386,7 @@ def _offset_basis(
     candidates = (*threads, *source.packed_bases(REGISTER), *units)
     word_bits = bits_of(max(1, banks.word_bytes // access_bytes), "accesses per word")
     word = f2.independent(candidates, (*blocks, *vector))[:word_bits]
-    # Lanes that differ inside a word do not conflict, so the rest is modulo words.
+    # Lanes that differ inside a word do not conflict, so all that follows ignores word bits.
     over = (*blocks, *vector, *word)
     source_lanes = f2.independent(source.packed_bases(LANE)[:lane_bits], over)
     target_lanes = f2.independent(target.packed_bases(LANE)[:lane_bits], over)
@@ -428,8 +428,8 @@ def _groups(
 
 _CACHED_PLANS = 512
 
-# Instructions that are always better than a trip through shared memory: that waits for all warps
-# twice, and for the memory, some 30 cycles each.
+# Up to so many instructions, shuffles always beat a trip through shared memory, which waits for all
+# warps twice and for the memory, some 30 cycles each time.
 _FEW = 100
 
 
@@ -490,7 +490,7 @@ def classify_conversion(
 
 
 def _cycles(trip: SharedTrip, layout: LinearLayout, element_bytes: int, banks: SharedBanks) -> int:
-    """For how many cycles one warp's accesses of a trip keep shared memory busy."""
+    """The number of cycles that one warp's accesses of a trip keep shared memory busy."""
     access = layout.in_size(LANE) * trip.vector * element_bytes
     accesses = len(trip.stores) + len(trip.loads)
     # A cycle moves a row of the banks (NVIDIA, CUDA C++ Programming Guide, "Shared Memory").

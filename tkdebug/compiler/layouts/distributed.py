@@ -199,7 +199,7 @@ def fma_operand(parent: LinearLayout, index: int, shape: tuple[int, ...]) -> Lin
 
 
 def turning(shape: tuple[int, int], k_dim: int, together: int, num_warps: int) -> LinearLayout:
-    """A tile between a buffer in which the other dimension is contiguous and one in which K is.
+    """Layout of a tile on its way from a buffer with the other dimension contiguous to one with K.
 
     A thread holds blocks of 4 elements of the other dimension by `together` of K. Of neighbouring
     lanes 2 differ in the other dimension and 4 in K: their stores go to eight chunks of the

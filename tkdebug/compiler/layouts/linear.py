@@ -382,7 +382,7 @@ class LinearLayout:
     ) -> LinearLayout:
         return LinearLayout(tuple((d, tuple(map(convert, vs))) for d, vs in self.ins), outs)
 
-    # Questions.
+    # Properties.
 
     @property
     def is_surjective(self) -> bool:

@@ -133,7 +133,7 @@ def nvmma_shared(
     chunks = row_bytes // CORE_ROW_BYTES
     inner_bits = bits_of(shape[inner], f"the size of {names[inner]}")
     in_tile = bits_of(row_elems, "a tile's row")
-    # Rows of all leading dimensions count through: with packed rows above packed columns.
+    # Rows of all leading dimensions are numbered consecutively: packed rows above packed columns.
     rows = [names[outer], *reversed(names[:-2])]
     sizes = {names[inner]: shape[inner], **{d: shape[names.index(d)] for d in rows}}
     row_bits = bits_of(prod(shape) // shape[inner], "the number of rows")

@@ -80,7 +80,7 @@ def broadcast_source(layout: LinearLayout, shape: Sequence[int]) -> LinearLayout
 
 
 def join(layout: LinearLayout) -> LinearLayout:
-    """The layout of `tl.join(x, y)` for x and y in `layout`: they take turns in the registers."""
+    """The layout of `tl.join(x, y)` for x and y in `layout`: their registers alternate."""
     names = dim_names(len(layout.outs) + 1)
     pair = LinearLayout(((REGISTER, (1,)),), ((names[-1], 2),))
     return (pair * layout).transpose_outs(names)
@@ -94,7 +94,7 @@ def concatenate(layout: LinearLayout) -> LinearLayout:
 
 
 def split_source(layout: LinearLayout) -> LinearLayout | None:
-    """The layout that `tl.split(x)` needs of x: `layout`, its registers taking turns by halves.
+    """The layout that `tl.split(x)` needs of x: `layout`, with the halves alternating in registers.
 
     None if not registers but threads run over the last dimension, which has size 2.
     """
@@ -110,7 +110,7 @@ def split_source(layout: LinearLayout) -> LinearLayout | None:
 
 
 def split(source: LinearLayout) -> LinearLayout:
-    """The layout of each half of `tl.split(x)`; x lies as `split_source` gives it.
+    """The layout of each half of `tl.split(x)`, for x in a layout that `split_source` returns.
 
     The inverse of `join`.
     """

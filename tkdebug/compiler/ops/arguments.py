@@ -19,7 +19,7 @@ from tkdebug.compiler.tensor import scalar_dtype, tensor
 
 
 def int_argument(value: object, what: str, least: int = 0, most: int | None = None) -> int:
-    """Return a constant int within `least` and `most`, where these are given."""
+    """Return `value`, a constant int of at least `least` and, if given, at most `most`."""
     if isinstance(value, int) and not isinstance(value, bool):
         if value >= least and (most is None or value <= most):
             return value
@@ -39,7 +39,7 @@ def list_argument(value: object, what: str) -> list[Any]:
 def scalars_argument(
     emit: Emitter, values: object, element: dtype, what: str
 ) -> tuple[tensor, ...]:
-    """One integer or a sequence of them, constants or not, as run-time values of `element`."""
+    """Return an integer scalar, or a sequence of them, as run-time values of dtype `element`."""
     out = []
     for value in list_argument(values, what):
         item = conversion.to_tensor(emit, value)
@@ -59,7 +59,7 @@ def axis_argument(axis: object, rank: int, what: str) -> int:
 
 
 def shape_argument(shape: Any, what: str) -> tuple[int, ...]:
-    """A tile's shape: one constant int, several, or a sequence of them."""
+    """Return a tile's shape, given as one constant power of 2 or a sequence of them."""
     if isinstance(shape, int):
         shape = (shape,)
     if not isinstance(shape, tuple | list):
@@ -86,7 +86,7 @@ def shape_argument(shape: Any, what: str) -> tuple[int, ...]:
 
 
 def dtype_argument(value: object, what: str) -> dtype:
-    """A type of numbers."""
+    """Return `value`, which must be a scalar dtype of numbers."""
     if not isinstance(value, dtype):
         raise SemanticError(
             f"{what}: dtype must be a tl dtype such as tl.float32, got {as_given(value)}"
@@ -95,21 +95,21 @@ def dtype_argument(value: object, what: str) -> dtype:
 
 
 def type_argument(value: object, what: str) -> LanguageType:
-    """A type of numbers, of pointers, or of tiles of either."""
+    """Return `value`, which must be a type of numbers, of pointers, or of tiles of either."""
     if not isinstance(value, LanguageType):
         raise SemanticError(f"{what}: expected a dtype such as tl.float32, got {as_given(value)}")
     return value
 
 
 def tile_argument(value: object, what: str) -> tensor:
-    """A tile: neither a scalar nor a constant."""
+    """Return `value`, which must be a tile: neither a scalar nor a constant."""
     if not isinstance(value, tensor) or not value.type.is_block():
         raise SemanticError(f"{what} needs a tile, got {as_given(value)}")
     return value
 
 
 def permutation_argument(order: Sequence[object], rank: int, what: str) -> tuple[int, ...]:
-    """Each of `rank` axes once, as numbers from 0 on; negative ones count from the end."""
+    """Return `order`, a permutation of `rank` axes, with negative axes counted from the end."""
     valid = [axis for axis in order if isinstance(axis, int) and -rank <= axis < rank]
     normal = tuple(axis % rank for axis in valid)
     if len(order) != rank or sorted(normal) != list(range(rank)):

@@ -19,7 +19,7 @@ SCOPES = {"gpu": "gpu", "cta": "cta", "sys": "sys"}
 def ordering_of(
     sem: object, scope: object, default: str = "acq_rel", allowed: Sequence[str] = tuple(SEMANTICS)
 ) -> dict[str, str]:
-    """The attributes of an atomic for the order and scope in the kernel."""
+    """Return the attributes `sem` and `scope` of an atomic, with defaults for those not given."""
     semantic, width = sem or default, scope or "gpu"
     if semantic not in allowed:
         raise SemanticError(f"atomic: sem must be one of {sorted(allowed)}, got {semantic!r}")
@@ -120,7 +120,7 @@ def _emit_cas(
 
 
 def _numbers(emit: Emitter, pointers: tensor, what: str) -> tuple[tensor, dt.dtype, bool]:
-    """Pointers to numbers, bools as bytes; the element's type, and whether it was a bool."""
+    """Return pointers to numbers (int1 as int8), the element's dtype, and whether it was int1."""
     element = operators.pointee(pointers)
     if not isinstance(element, dt.dtype):
         raise SemanticError(f"{what} needs pointers to numbers, got {pointers.dtype}")
@@ -132,7 +132,7 @@ def _numbers(emit: Emitter, pointers: tensor, what: str) -> tuple[tensor, dt.dty
 def _masked(
     emit: Emitter, what: str, pointers: tensor, mask: object, *values: tensor
 ) -> list[tensor]:
-    """Pointers and values at one shape, followed by the mask if there is one."""
+    """Return the pointers and values at one shape, followed by the mask if there is one."""
     limit = None if mask is None else conversion.to_tensor(emit, mask)
     if limit is not None and limit.dtype != dt.int1:
         raise SemanticError(f"{what}: mask must be int1 (a comparison), got {limit.dtype}")
@@ -150,7 +150,7 @@ def _masked(
 def _emit_load(
     emit: Emitter, pointer: object, mask: object = None, sem: object = None, scope: object = None
 ) -> tensor:
-    """Read memory atomically; where the mask is false the result is undefined, and zero here.
+    """Read memory atomically; where the mask is false, Triton leaves the result undefined: here 0.
 
     Args:
         emit: where to emit.
@@ -214,7 +214,7 @@ def _emit_poll(
     scope: object = None,
     timeout_ns: object = None,
 ) -> tensor:
-    """Wait until memory holds `expected_value`; int1, false for elements that timed out.
+    """Wait until memory holds `expected_value`; gives int1, false for elements that timed out.
 
     Args:
         emit: where to emit.
@@ -222,8 +222,8 @@ def _emit_poll(
         expected_value: converted to the memory's dtype and broadcast.
         sem: "acquire" (the default) or "relaxed".
         scope: "gpu" (the default), "cta" or "sys".
-        timeout_ns: the limit for all elements together, by the GPU's clock; each is read at least
-            once.
+        timeout_ns: the time limit in nanoseconds for all elements together, by the GPU's clock;
+            each element is read at least once. None for no limit.
     """
     pointers = operators.require_pointer(pointer, "atomic_poll")
     element = operators.pointee(pointers)
@@ -240,7 +240,7 @@ def _emit_poll(
 
 
 def _time_limit(emit: Emitter, timeout_ns: object) -> tensor | None:
-    """Return the time limit, by the GPU's clock."""
+    """Return the time on the GPU's clock at which polling gives up; None without a timeout."""
     if timeout_ns is None:
         return None
     if isinstance(timeout_ns, int) and timeout_ns < 0:
@@ -259,7 +259,10 @@ def _poll_loop(
     limit: tensor | None,
     ordering: Mapping[str, str],
 ) -> tensor:
-    """The loop that reads elements which have not matched yet, while some and time are left."""
+    """Emit a loop that reads unmatched elements until all match or the time limit has passed.
+
+    Returns int1 for each element: whether it matched.
+    """
     type_ = conversion.with_scalar(pointers.type, dt.int1)
     no = conversion.broadcast_to(emit, conversion.constant(emit, 0, dt.int1), pointers.shape)
     before, after = Block([type_.to_ir()]), Block([type_.to_ir()])
@@ -285,7 +288,7 @@ def _poll_loop(
 
 
 def _all(emit: Emitter, value: tensor) -> tensor:
-    """Whether all elements are true."""
+    """Return a scalar int1 that is true if all elements of an int1 value are."""
     if not value.type.is_block():
         return value
     counted = reduce.LANGUAGE["min"].emit(emit, conversion.cast(emit, value, dt.int32))

@@ -151,7 +151,7 @@ def broadcast_to(emit: Emitter, value: tensor, shape: tuple[int, ...]) -> tensor
 
 
 def expand_dims(emit: Emitter, value: tensor, axis: int) -> tensor:
-    """A new axis of extent 1 before `axis`."""
+    """`value` with a new axis of extent 1 before `axis`; a scalar becomes a tile of one element."""
     if not value.type.is_block():
         return splat(emit, value, (1,))
     axis = axis + len(value.shape) + 1 if axis < 0 else axis
@@ -187,12 +187,12 @@ def shape_of_pointers(what: str, pointers: tensor, **tiles: object) -> tuple[int
     """The pointers' shape, which values stored through them have to broadcast to.
 
     Args:
-        what: the op.
+        what: the name of the op, for the message.
         pointers: a tile of pointers, or one.
-        tiles: the tiles by their names; those that are no tiles have no shape of their own.
+        tiles: the value and the mask by name; scalars and numbers among them fit any shape.
 
     Raises:
-        SemanticError: the pointers would have to broadcast, too.
+        SemanticError: a tile fits the pointers only if these are broadcast, too.
     """
     shape = pointers.shape
     for name, tile in tiles.items():
@@ -316,12 +316,16 @@ def unsplat(emit: Emitter, value: tensor) -> tensor:
 
 
 def _emit_to_tensor(emit: Emitter, value: object) -> tensor:
-    """A Python number as a scalar: int1, int32 or wider where it must be, fp32."""
+    """A Python number as a scalar; a tensor as it is.
+
+    A bool becomes int1, an int the first of int32, uint32, int64 and uint64 that holds it, and a
+    float fp32, or fp64 where it is outside the range of normal fp32 numbers.
+    """
     return to_tensor(emit, value)
 
 
 def _emit_item(emit: Emitter, input: object) -> tensor:
-    """The only element of a one-element tile, as a scalar."""
+    """The only element of a one-element tile, as a scalar; a scalar as it is."""
     value = to_tensor(emit, input)
     if not value.type.is_block():
         return value

@@ -15,7 +15,7 @@ from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import is_runtime, tensor
 from tkdebug.terminal.text import visible_line
 
-# Whether `static_print` prints: in one of several compiles of the same source.
+# Whether `static_print` prints: of several compiles of the same source, only one does.
 STATIC_PRINTS: ContextVar[bool] = ContextVar("tkdebug_static_prints", default=True)
 
 
@@ -28,7 +28,7 @@ def _emit_device_assert(emit: Emitter, cond: object, msg: object = "", mask: obj
     if mask is not None:
         limit = conversion.cast(emit, conversion.to_tensor(emit, mask), dt.int1)
         operands = list(conversion.broadcast_pair(emit, value, limit))
-    # Else a newline in it would begin lines of ours, and of the driver's.
+    # In one line: a message's newline would otherwise break our reports, and the driver's.
     emit.op(tt.Assert, operands, message=visible_line(str(msg or "")))
 
 
@@ -44,7 +44,7 @@ def _emit_static_assert(emit: Emitter, cond: object, msg: object = "") -> None:
 
 
 def _emit_static_print(emit: Emitter, *values: object, **keywords: object) -> None:
-    """Print at compile time; of a run-time value its type and shape: int32[constexpr[128]]."""
+    """Print at compile time; a run-time value as its type and shape: int32[constexpr[128]]."""
     if STATIC_PRINTS.get():
         print(*map(_shown, values), **keywords)  # type: ignore[call-overload]
 
@@ -60,8 +60,8 @@ def _shown(value: object) -> object:
 def _emit_device_print(emit: Emitter, prefix: object, *args: object, hex: object = False) -> None:
     """Print `prefix` and the values of each element: `pid (0, 0, 0) idx (  0) x: 0`.
 
-    Of a tile of more than 256 elements (`TKDEBUG_PRINT_ELEMENTS`) a summary is printed in one line,
-    unless `hex` is true. With `hex`, floats are printed as by `%a`: 0x1.8p+1.
+    A tile of more than 256 elements (`TKDEBUG_PRINT_ELEMENTS`) is summarised in one line, unless
+    `hex` is true. With `hex`, floats are printed as by `%a`: 0x1.8p+1.
     """
     if not isinstance(prefix, str):
         raise SemanticError(f"device_print: the first argument must be a string, got {prefix!r}")
@@ -85,7 +85,7 @@ def _emit_debug_barrier(emit: Emitter) -> None:
 
 
 def _emit_expect_zero(emit: Emitter, x: object, mask: object) -> tensor:
-    """`x`, which is to be 0 if `mask` holds; asserted by kernels compiled for debugging."""
+    """`x` itself; a kernel compiled for debugging asserts that it is 0 where `mask` holds."""
     value = conversion.to_tensor(emit, x)
     limit = conversion.cast(emit, conversion.to_tensor(emit, mask), dt.int1)
     if emit.options.debug:

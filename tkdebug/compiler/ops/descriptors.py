@@ -80,9 +80,9 @@ def _emit_gather(
 
     Args:
         emit: where to emit.
-        desc: descriptor with blocks of [1, n].
-        x_offsets: int32 tile of at least 8 row numbers.
-        y_offset: first column.
+        desc: descriptor with blocks of [1, n], of at least 32 bytes.
+        x_offsets: integer tile of one axis: at least 8 row numbers.
+        y_offset: first column, an integer scalar.
         cache_modifier: must be "".
         eviction_policy: must be "".
     """
@@ -106,10 +106,10 @@ def _emit_scatter(
 
     Args:
         emit: where to emit.
-        desc: descriptor with blocks of [1, n].
+        desc: descriptor with blocks of [1, n], of at least 32 bytes.
         value: tile of (rows, n), converted to the descriptor's dtype.
-        x_offsets: int32 tile of at least 8 row numbers.
-        y_offset: first column.
+        x_offsets: integer tile of one axis: at least 8 row numbers.
+        y_offset: first column, an integer scalar.
     """
     descriptor, rows, column = _rows(emit, desc, x_offsets, y_offset, "descriptor scatter")
     stored = conversion.cast(emit, conversion.to_tensor(emit, value), descriptor.dtype)

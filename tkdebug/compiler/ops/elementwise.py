@@ -26,10 +26,11 @@ def _emit_map_elementwise(
 
     Args:
         emit: where to emit.
-        scalar_fn: jit function of one scalar a tile (with `pack`, of `pack` scalars a tile); may
-            branch and loop. Gives one scalar or a tuple (with `pack`, `pack` for each result).
+        scalar_fn: jit function that takes one scalar (with `pack`, `pack` scalars) of each tile,
+            and returns one scalar (`pack` scalars) for each result; it may branch and loop.
         args: tiles, broadcast to one shape.
-        pack: elements processed by one call; which ones go together is unspecified.
+        pack: number of elements of each tile that one call processes; it divides the tile's
+            elements. Which elements go together is unspecified.
     """
     count = int_argument(pack, "map_elementwise: pack", 1)
     if not args:
@@ -100,11 +101,11 @@ def _emit_inline_asm(
 
     Args:
         emit: where to emit.
-        asm: PTX text; `$0` … are the registers, results first.
+        asm: PTX text; `$0`, `$1`, … are the registers of the results, then of the arguments.
         constraints: LLVM's constraint string, such as "=r,r,r".
         args: tiles, broadcast to one shape.
         dtype: dtype of the result, or a tuple of them.
-        is_pure: whether it does nothing but compute its results.
+        is_pure: whether the assembly does nothing but compute its results.
         pack: elements processed by one instance; those below 32 bits share registers.
     """
     if not isinstance(asm, str) or not isinstance(constraints, str):

@@ -28,7 +28,8 @@ class CompileOptions:
     Attributes:
         threads_per_warp: the warp size of the GPU that is launched on, or compiled for.
         arch: compute capability times ten, e.g. 90.
-        sanitize_overflow: report 32-bit overflow of index arithmetic.
+        sanitize_overflow: whether a kernel asserts that sums, differences and products of integers
+            below 64 bits do not overflow.
         default_dot_input_precision: the precision of `tl.dot` for fp32 inputs.
         triton_version: the version of Triton whose language the kernel is written in.
     """
@@ -57,11 +58,11 @@ class Emitter:
         self.options = options
         self.call_function: Callable[[Any, Sequence[Any]], Any] | None = None
         self.warning_registry: dict[Any, Any] = {}
-        # Inside a function that combines elements, such as that of tl.reduce.
+        # True inside a jit function that an op applies to elements, such as that of tl.reduce.
         self.is_combining = False
 
     def is_before(self, *version: int) -> bool:
-        """Whether the kernel's language is older than that version of Triton."""
+        """Whether the kernel is written in the language of a Triton older than `version`."""
         return self.options.triton_version < version
 
     def op(

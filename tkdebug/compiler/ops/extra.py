@@ -111,12 +111,12 @@ def _emit_globaltimer(emit: Emitter) -> tensor:
 
 
 def _emit_num_warps(emit: Emitter) -> int:
-    """Warps of the program, a constant."""
+    """Number of warps of the program, a constant."""
     return emit.options.num_warps
 
 
 def _emit_num_threads(emit: Emitter) -> int:
-    """Threads of the program, a constant."""
+    """Number of threads of the program, a constant."""
     return emit.options.num_warps * emit.options.threads_per_warp
 
 
@@ -133,7 +133,7 @@ def _emit_gdc_launch_dependents(emit: Emitter) -> None:
 def _emit_convert_custom_float8(
     emit: Emitter, arg: object, dst_ty: object, fp_downcast_rounding: object = None
 ) -> tensor:
-    """Convert between fp8e4b15 and fp16 or fp32."""
+    """Convert between fp8e4b15 and fp16 or fp32; `fp_downcast_rounding` has no effect here."""
     value, target = conversion.to_tensor(emit, arg), dst_ty
     if not isinstance(target, LanguageType) or dt.float8e4b15 not in (
         value.type.scalar,

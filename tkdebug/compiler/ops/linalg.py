@@ -47,9 +47,11 @@ def dot(
             the result its dtype.
         input_precision: for fp32 inputs: "tf32", "tf32x3", "ieee", "bf16x3" or "bf16x6"; by default
             the option `default_dot_input_precision`, which is "tf32" unless a knob changes it.
-        allow_tf32: older spelling; False means "ieee".
-        max_num_imprecise_acc: fp8 only; how many sums may stay in the tensor core's precision.
-        out_dtype: dtype of the result: fp32 (default) or fp16; fp64 inputs give fp64, int8 int32.
+        allow_tf32: older spelling; False means input_precision="ieee". Give only one of the two.
+        max_num_imprecise_acc: fp8 only; how many sums may stay in the tensor core's precision, at
+            most K.
+        out_dtype: dtype of the result: fp32 (default), or fp16 for inputs of fp16 and fp8; fp64
+            inputs always give fp64, int8 inputs int32.
     """
     a, b = _dot_operands(input, other)
     precision = _precision(emit, input_precision, allow_tf32)
@@ -218,17 +220,18 @@ def _emit_dot_scaled(
     Args:
         emit: where to emit.
         lhs: tile (M, K); e2m1 has two elements a uint8, the first in the low bits; fp8 may come
-            as uint8.
-        lhs_scale: uint8 tile (M, K // 32) of e8m0 scales, or None.
+            as uint8, and fp16 and bf16 as uint16.
+        lhs_scale: uint8 or int8 tile (M, K // 32) of e8m0 scales, fp8e4nv tile (M, K // 16) of
+            scales, or None.
         lhs_format: "e2m1", "e4m3", "e5m2", "bf16" or "fp16".
         rhs: tile (K, N).
-        rhs_scale: uint8 tile (N, K // 32), not transposed, or None.
+        rhs_scale: as lhs_scale, with N rows: tile (N, K // 32) or (N, K // 16), not transposed.
         rhs_format: as lhs_format.
         acc: fp32 tile (M, N) added to the product.
         fast_math: whether a scale of 255 (NaN) may be taken for a number.
         lhs_k_pack: whether e2m1 is packed along K; along M otherwise.
         rhs_k_pack: whether e2m1 is packed along K; along N otherwise.
-        out_dtype: fp32.
+        out_dtype: must be fp32.
     """
     if out_dtype != dt.float32:
         raise SemanticError(f"dot_scaled: out_dtype must be fp32, got {out_dtype}")

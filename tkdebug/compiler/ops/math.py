@@ -19,7 +19,7 @@ _FLOAT_FUNCTIONS = [view for view in OPS.values() if issubclass(view, math_ops.F
 
 
 def float_math(emit: Emitter, op_name: OpName, x: object, caller: str) -> tensor:
-    """Op `op_name` on fp32 or fp64, for the language's function `caller`."""
+    """Emit op `op_name` on fp32 or fp64; messages name the language's function `caller`."""
     value = conversion.to_tensor(emit, x)
     element = value.type.scalar
     if element not in (dt.float32, dt.float64):
@@ -94,7 +94,7 @@ def _shown(value: object) -> str:
 
 
 def _emit_div_rn(emit: Emitter, x: object, y: object) -> tensor:
-    """`x / y` rounded to nearest even."""
+    """`x / y` of fp32, rounded to nearest even."""
     a, b = operators.binary_operands(emit, *_weak(emit, x, y))
     if a.dtype != dt.float32:
         raise SemanticError(f"tl.div_rn expects fp32, got {a.dtype}; cast with .to(tl.float32)")
@@ -110,14 +110,14 @@ def _emit_umulhi(emit: Emitter, x: object, y: object) -> tensor:
 
 
 def _weak(emit: Emitter, *values: object) -> tuple[object, ...]:
-    """The operands of a function: before 3.9 Python numbers were strong, fp32 or int32."""
+    """Return the operands; before Triton 3.9, Python numbers become tensors of their own dtype."""
     if not emit.is_before(3, 9):
         return values
     return tuple(conversion.to_tensor(emit, value) for value in values)
 
 
 def _comparable(emit: Emitter, *values: object) -> tuple[object, ...]:
-    """The operands of a minimum or maximum: bf16 widened before 3.9."""
+    """Return the operands of a minimum or maximum; before Triton 3.9, bf16 widened to fp32."""
     values = _weak(emit, *values)
     if not emit.is_before(3, 9):
         return values
@@ -203,7 +203,7 @@ def _emit_minimum(emit: Emitter, x: object, y: object, propagate_nan: object = N
 def _emit_clamp(
     emit: Emitter, x: object, min: object, max: object, propagate_nan: object = None
 ) -> tensor:
-    """`x` limited to [min, max]; before 3.9 floats only.
+    """`x` limited to [min, max]; floats only before Triton 3.9.
 
     A NaN in `x` gives `min`, or stays with propagate_nan=tl.PropagateNan.ALL.
     """

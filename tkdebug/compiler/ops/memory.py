@@ -52,7 +52,7 @@ def _emit_make_block_ptr(
         strides: steps between neighbours along each axis, in elements.
         offsets: where the block starts along each axis.
         block_shape: constexpr extents of the block.
-        order: axes from the fastest to the slowest; a hint.
+        order: axes from the fastest to the slowest in memory; a hint.
     """
     pointer = operators.require_pointer(base, "make_block_ptr")
     extents = scalars_argument(emit, shape, dt.int64, "make_block_ptr: shape")
@@ -86,7 +86,7 @@ def _emit_advance(emit: Emitter, base: object, offsets: object) -> block_pointer
 def tile_of_pointers(
     emit: Emitter, block: block_pointer, checked: Sequence[int]
 ) -> tuple[tensor, tensor | None]:
-    """The tile of pointers of a block pointer, and the mask of the checked axes."""
+    """Return a block pointer's tile of pointers, and the checked axes' mask (None for no axes)."""
     rank = len(block.block_shape)
     pointers = block.base
     mask: tensor | None = None
@@ -114,7 +114,7 @@ def tile_of_pointers(
 
 
 def checked_axes(block: block_pointer, boundary_check: object) -> list[int]:
-    """The axes that an access checks against the tensor's shape."""
+    """Return the axes that a block access checks against the tensor's shape, counted from 0."""
     axes = () if boundary_check is None else boundary_check
     rank = len(block.block_shape)
     return [
@@ -183,9 +183,11 @@ def load(
         emit: where to emit.
         pointer: pointer, tile of pointers, or block pointer.
         mask: int1 tile; where it is false memory is not touched.
-        other: value where the mask is false; zero when not given.
+        other: value where the mask is false; given only with a mask. Without it, Triton leaves
+            these elements undefined, and they are 0 here.
         boundary_check: block pointers only: the axes to check against the tensor's shape.
-        padding_option: block pointers only: "zero" or "nan" outside the shape.
+        padding_option: block pointers only: "zero", or "nan" for floats, outside the shape along
+            the checked axes.
         cache_modifier: "", ".ca", ".cg", ".cs" or ".cv".
         eviction_policy: "", "evict_first", "evict_last" or "evict_normal".
         volatile: whether the read may not be cached.
@@ -349,8 +351,8 @@ def _emit_make_tensor_descriptor(
         base: pointer to the tensor's first element.
         shape: extents, int32, one per axis (1 to 5 axes).
         strides: in elements, the last must be 1.
-        block_shape: constexpr extents of the blocks.
-        padding_option: "zero" or "nan", the value of elements outside the tensor.
+        block_shape: constexpr extents of the blocks; the last axis takes at least 16 bytes.
+        padding_option: "zero", or "nan" for floats: the value of elements outside the tensor.
     """
     pointer = operators.require_pointer(base, "make_tensor_descriptor")
     extents = scalars_argument(emit, shape, dt.int32, "make_tensor_descriptor: shape")
@@ -394,7 +396,7 @@ def descriptor_argument(value: object, what: str) -> tensor_descriptor:
 def descriptor_offsets(
     emit: Emitter, descriptor: tensor_descriptor, offsets: object
 ) -> list[tensor]:
-    """Offsets of a block, int32, one per axis."""
+    """Return the offsets of a block as int32 scalars, one per axis of the descriptor."""
     values = scalars_argument(emit, offsets, dt.int32, "descriptor offsets")
     if len(values) != len(descriptor.block_shape):
         raise SemanticError(
@@ -441,7 +443,7 @@ def rounded_by(emit: Emitter, descriptor: tensor_descriptor, loaded: tensor) -> 
 
 
 def _emit_store_descriptor(emit: Emitter, desc: object, offsets: object, value: object) -> None:
-    """Write `value` as the block of `desc` at `offsets`; nothing outside the tensor."""
+    """Write `value` as the block of `desc` at `offsets`; nothing is written outside the tensor."""
     descriptor = descriptor_argument(desc, "store_tensor_descriptor")
     starts = descriptor_offsets(emit, descriptor, offsets)
     stored = conversion.cast(emit, conversion.to_tensor(emit, value), descriptor.dtype)

@@ -126,7 +126,7 @@ def _is_float(value: object) -> bool:
 
 
 def written_binary(emit: Emitter, name: str, left: object, right: object) -> tensor:
-    """`binary` in a kernel's source: after an assertion if overflow is checked.
+    """Emit a binary operator of a kernel's source, after an assertion if overflow is checked.
 
     As in upstream, the assertion covers sums, differences and products of less than 64 bits, but
     none in combine functions, whose regions only compute.
@@ -152,7 +152,7 @@ def _assert_no_overflow(emit: Emitter, name: str, left: object, right: object) -
 
 
 def binary(emit: Emitter, name: str, left: object, right: object) -> tensor:
-    """The Python binary operator `name` on run-time operands."""
+    """Emit the Python binary operator `name` on run-time operands, without an overflow check."""
     if is_pointer(left) or is_pointer(right):
         return _pointer_arithmetic(emit, name, left, right)
     if name == "truediv":
@@ -263,7 +263,7 @@ def compare(emit: Emitter, name: str, left: object, right: object) -> tensor:
             "an argument that is a tensor is a pointer: tl.load it, or pass a number"
         )
     if emit.is_before(3, 9):
-        # A Python number was fp32 or int32 there, and the other operand was widened to that.
+        # Before Triton 3.9, a Python number was fp32 or int32, and widened the other operand.
         left, right = to_tensor(emit, left), to_tensor(emit, right)
     a, b = binary_operands(emit, left, right)
     result = with_scalar(a.type, dt.int1)
@@ -278,7 +278,7 @@ def compare(emit: Emitter, name: str, left: object, right: object) -> tensor:
 
 
 def to_condition(emit: Emitter, value: object) -> tensor:
-    """`value` as a scalar int1, for `if` and `while`."""
+    """`value`, a scalar or a tile of one element, as a scalar int1, for `if` and `while`."""
     x = to_tensor(emit, value)
     if x.type.is_block():
         if x.numel == 1:

@@ -53,15 +53,15 @@ def _emit_range(
 
     Args:
         emit: where to emit.
-        arg1: where it starts, or where it ends if nothing else is given.
-        arg2: where it ends.
+        arg1: the start; without `arg2` it is the end, and the start is 0.
+        arg2: the end, which the loop variable does not reach.
         step: 1 by default.
-        num_stages: native: iterations in flight of what the loop loads.
-        loop_unroll_factor: iterations that become one.
+        num_stages: stages of the software pipeline that loads ahead in native code.
+        loop_unroll_factor: number of iterations that are unrolled into one.
         disallow_acc_multi_buffer: without effect here.
         flatten: without effect here; nested loops stay nested.
         warp_specialize: without effect here.
-        disable_licm: whether loop invariants stay in the loop.
+        disable_licm: whether loop-invariant code stays in the loop.
     """
     raise SemanticError("tl.range only has a meaning in `for i in tl.range(...)`")
 
@@ -79,7 +79,7 @@ def _emit_condition(emit: Emitter, arg1: object, disable_licm: object = False) -
     Args:
         emit: where to emit.
         arg1: the condition.
-        disable_licm: whether loop invariants stay in the loop.
+        disable_licm: whether loop-invariant code stays in the loop.
     """
     return arg1
 

@@ -1,4 +1,6 @@
-"""Random numbers: counter-based, by Philox 4x32 with 10 rounds, built from integer ops.
+"""Random numbers: counter-based, by Philox 4x32 or 4x64 with 10 rounds, built from integer ops.
+
+The counters' width, 32 or 64 bits, decides which; callers may ask for another number of rounds.
 
 Source: Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3 (SC 2011), table 2 and its
 constants.
@@ -78,7 +80,7 @@ def _emit_philox(
     c3: Any,
     n_rounds: object = DEFAULT_ROUNDS,
 ) -> tuple[tensor, ...]:
-    """Philox of a 64-bit seed and four counters: four uint32 (or uint64) values."""
+    """Philox of a 64-bit seed and four counters: four uint32, or uint64 for 64-bit counters."""
     counters = [conversion.to_tensor(emit, c) for c in (c0, c1, c2, c3)]
     first = scalar_dtype(counters[0])
     if not first.is_int() or first.primitive_bitwidth not in (32, 64):
@@ -129,7 +131,7 @@ def _emit_randint(
 
 
 def _emit_uint_to_uniform_float(emit: Emitter, x: tensor) -> tensor:
-    """32 (or 64) random bits to a float in [0, 1)."""
+    """32 (or 64) random bits as an fp32 number in [0, 1)."""
     element = scalar_dtype(x)
     wide = element.primitive_bitwidth == 64
     signed_type = dt.int64 if wide else dt.int32
@@ -156,7 +158,7 @@ def _emit_rand4x(
 
 
 def _emit_pair_uniform_to_normal(emit: Emitter, u1: tensor, u2: tensor) -> tuple[tensor, tensor]:
-    """Box-Muller: two uniform tiles to two standard normal ones, fp32."""
+    """Two standard normal tiles of fp32 from two uniform ones, by the Box-Muller transform."""
     u1 = math.extremum(emit, "max", shape.full(emit, (), 1.0e-7, dt.float32), u1, None)
     angle = operators.binary(emit, "mul", u2, 6.283185307179586)
     log = math.float_math(emit, math_ops.Log, u1, "pair_uniform_to_normal")

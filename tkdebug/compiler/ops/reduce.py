@@ -1,7 +1,8 @@
 """Reductions and scans: with built-in or custom combine functions; sorting.
 
-The combine function is a region; `combiner` names the well-known ones so that an evaluator may take
-a direct path. The region is the truth: custom combines have nothing else, and it is lowered.
+The combine function is a region; the attribute `combiner` names well-known ones, so that an
+evaluator may take a direct path. The region defines the result: custom combine functions have
+nothing else, and lowering uses it alone.
 
 Sort, topk and the merge of a bitonic sequence are ops of their own rather than networks of reshapes
 and selects, so that every executor may sort in its own best way.
@@ -126,9 +127,10 @@ def _emit_reduce(
         emit: where to emit.
         input: a tile or a tuple of tiles.
         axis: the axis to reduce, or None for all.
-        combine_fn: jit function of two elements (of each tile) giving one (of each). It has to be
-            associative and commutative: a GPU combines elements in the order of its threads.
-        keep_dims: whether the axis stays, with extent 1.
+        combine_fn: jit function that combines elements: it takes one element of each tile, then
+            another of each, and returns one of each. It has to be associative and commutative: a
+            GPU combines elements in the order of its threads.
+        keep_dims: whether the reduced axes stay, with extent 1.
     """
     inputs, is_tuple = _input_tiles(emit, input)
     results = reduce_with(
@@ -171,21 +173,21 @@ def _emit_associative_scan(
 
 
 def widen_for_sum(element: dtype) -> dtype:
-    """Accumulator dtype of sum and prod: narrow integers widen to 32 bits, floats stay."""
+    """Dtype of sum, cumsum and cumprod: integers below 32 bits widen to 32 bits, floats stay."""
     if element.is_int() and element.primitive_bitwidth < 32:
         return dt.int32 if element.is_int_signed() and not element.is_bool() else dt.uint32
     return element
 
 
 def widen_for_extremum(element: dtype) -> dtype:
-    """Dtype of max and min: below 32 bits floats widen to fp32, all integers to int32."""
+    """Dtype of max and min: below 32 bits, floats widen to fp32 and all integers to int32."""
     if element.primitive_bitwidth >= 32:
         return element
     return dt.float32 if element.is_floating() else dt.int32
 
 
 def _widen_bfloat16(emit: Emitter, value: tensor) -> tensor:
-    """Return bf16 as fp32, in which its scans and indexed extrema were computed before 3.9."""
+    """Return `value`; before Triton 3.9, whose scans and argmax of bf16 are fp32, bf16 as fp32."""
     is_wanted = emit.is_before(3, 9) and value.dtype == dt.bfloat16
     return conversion.cast(emit, value, dt.float32) if is_wanted else value
 
@@ -349,8 +351,8 @@ def _emit_softmax(
 ) -> tensor:
     """Softmax along `dim`, the first axis by default.
 
-    Before 3.9 only the first axis of a tile is right without keep_dims=True, which is ignored
-    from then on.
+    Before Triton 3.9, the result is right only along the first axis or with keep_dims=True. From
+    3.9 on, `keep_dims` is ignored with a warning.
     """
     if keep_dims is not None and not emit.is_before(3, 9):
         emit.warn("tl.softmax ignores keep_dims, which is deprecated; leave it out")

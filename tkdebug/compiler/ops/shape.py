@@ -51,7 +51,7 @@ def _emit_arange(emit: Emitter, start: object, end: object) -> tensor:
 
 
 def full(emit: Emitter, shape: object, value: object, dtype: dt.dtype) -> tensor:
-    """A tile of `value`."""
+    """A tile of `shape` filled with the scalar `value` as `dtype`; a scalar for the shape ()."""
     dims = shape_argument(shape, "full") if shape not in ((), []) else ()
     if isinstance(value, tensor):
         if value.numel != 1 and value.type.is_block():
@@ -126,8 +126,8 @@ def _emit_to(
 def _emit_to_tensor(emit: Emitter, x: object) -> tensor:
     """A Python number as a scalar; a tensor as it is.
 
-    An int gets the first of int32, uint32, int64 and uint64 that holds it, a float fp32, or fp64
-    where single precision cannot hold it.
+    A bool becomes int1, an int the first of int32, uint32, int64 and uint64 that holds it, and a
+    float fp32, or fp64 where it is outside the range of normal fp32 numbers.
     """
     return conversion.to_tensor(emit, x)
 
@@ -147,7 +147,7 @@ def _emit_broadcast(emit: Emitter, input: object, other: object) -> tuple[tensor
 
 
 def _emit_expand_dims(emit: Emitter, input: object, axis: object) -> tensor:
-    """New axes of extent 1 at the given place or places of the result."""
+    """`input` with new axes of extent 1, at the place or places of the result that `axis` gives."""
     value = conversion.to_tensor(emit, input)
     axes = list_argument(axis, "expand_dims: axis")
     rank = len(value.shape) + len(axes)
@@ -182,12 +182,12 @@ def reshape(emit: Emitter, value: tensor, shape: tuple[int, ...]) -> tensor:
 
 
 def _emit_reshape(emit: Emitter, input: object, *shape: object, can_reorder: object = False) -> Any:
-    """The elements of `input`, row-major, under `shape`."""
+    """The elements of `input`, row-major, under `shape`; `can_reorder` has no effect here."""
     return reshape(emit, conversion.to_tensor(emit, input), shape_argument(shape, "reshape"))
 
 
 def _emit_ravel(emit: Emitter, x: object, can_reorder: object = False) -> tensor:
-    """All elements in one axis."""
+    """The elements of `x`, row-major, along one axis; `can_reorder` has no effect here."""
     value = conversion.to_tensor(emit, x)
     return reshape(emit, value, (value.numel,))
 
@@ -201,12 +201,12 @@ def _emit_squeeze(emit: Emitter, x: tensor, dim: object) -> tensor:
 
 
 def _emit_unsqueeze(emit: Emitter, x: object, dim: object) -> tensor:
-    """A new axis of extent 1 at `dim`."""
+    """`x` with a new axis of extent 1 at `dim` of the result."""
     return _emit_expand_dims(emit, x, dim)
 
 
 def permute(emit: Emitter, value: tensor, order: Sequence[object]) -> tensor:
-    """Axes in the given order."""
+    """`value` with its axes in the given order."""
     rank = len(value.shape)
     axes = permutation_argument(order, rank, "permute")
     if axes == tuple(range(rank)):
@@ -216,12 +216,12 @@ def permute(emit: Emitter, value: tensor, order: Sequence[object]) -> tensor:
 
 
 def _unpacked(dims: tuple[object, ...]) -> Sequence[object]:
-    """Axes given one by one or as one sequence."""
+    """Return the axes, which a call gives one by one or as one sequence, as a list."""
     return list_argument(dims[0] if len(dims) == 1 else dims, "permute: axes")
 
 
 def _emit_trans(emit: Emitter, input: tensor, *dims: object) -> tensor:
-    """The last two axes swapped, or the axes in the order `dims`."""
+    """`input` with its last two axes swapped, or its axes in the order `dims`."""
     rank = len(input.shape)
     if not dims:
         if rank < 2:
@@ -231,12 +231,12 @@ def _emit_trans(emit: Emitter, input: tensor, *dims: object) -> tensor:
 
 
 def _emit_permute(emit: Emitter, input: tensor, *dims: object) -> tensor:
-    """The axes in the order `dims`."""
+    """`input` with its axes in the order `dims`."""
     return permute(emit, input, _unpacked(dims))
 
 
 def join(emit: Emitter, a: object, b: object) -> tensor:
-    """Both operands side by side in a new last axis of extent 2."""
+    """Both operands side by side along a new last axis of extent 2."""
     lhs, rhs = conversion.to_tensor(emit, a), conversion.to_tensor(emit, b)
     lhs, rhs = conversion.broadcast_pair(emit, lhs, rhs)
     if lhs.dtype != rhs.dtype:
@@ -265,7 +265,7 @@ def _emit_interleave(emit: Emitter, a: object, b: object) -> tensor:
 def _emit_cat(
     emit: Emitter, input: tensor, other: tensor, can_reorder: object = False, dim: object = 0
 ) -> tensor:
-    """`input` followed by `other` along axis `dim`; both must have one type."""
+    """`input` followed by `other` along axis `dim`; both must have the same shape and dtype."""
     rank = len(input.shape)
     if not rank or input.shape != other.shape or input.dtype != other.dtype:
         raise SemanticError(
@@ -310,7 +310,8 @@ def _emit_gather(emit: Emitter, src: object, index: object, axis: object) -> ten
     Args:
         emit: where to emit.
         src: tile to take from.
-        index: integer tile, of src's shape but along `axis`; each from 0 to the extent - 1.
+        index: integer tile, of the shape of `src` except along `axis`; each element is from 0 to
+            the extent of that axis of `src` - 1.
         axis: constant axis; negative ones count from the end.
     """
     source, places = tile_argument(src, "gather"), tile_argument(index, "gather: index")
@@ -338,7 +339,8 @@ def _emit_histogram(emit: Emitter, input: object, num_bins: object, mask: object
 
     Args:
         emit: where to emit.
-        input: integer tile of one axis; values outside the bins are not counted.
+        input: integer tile of one axis, 32-bit from Triton 3.9 on; values outside the bins are
+            not counted.
         num_bins: constant power of 2.
         mask: int1 tile; elements where it is false are not counted.
     """
@@ -380,9 +382,9 @@ def _emit_flip(emit: Emitter, x: object, dim: object = None) -> tensor:
 def _emit_swizzle2d(
     emit: Emitter, i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any
 ) -> tuple[Any, Any]:
-    """Row-major position (i, j) of a size_i x size_j matrix in column-major groups of rows.
+    """Reorder row-major positions of a size_i x size_j matrix to column-major in groups of rows.
 
-    Each group has `size_g` rows, the last maybe fewer; gives the new row and column.
+    Each group has `size_g` rows, the last maybe fewer; gives the new row and column of (i, j).
     """
 
     def apply(name: str, left: Any, right: Any) -> Any:

@@ -53,4 +53,4 @@ class Builtin:
 
 
 class SemanticError(Exception):
-    """A use of the language that is wrong; the front end turns it into a CompileError there."""
+    """A wrong use of the language; the front end turns it into a CompileError at its place."""

@@ -1,7 +1,7 @@
 """Every function of the language, by name.
 
-`FAMILIES` is the one list of modules; each holds the functions of a family and the ops that they
-emit. No other place lists names a second time.
+`FAMILIES` is the only list of modules; each defines the functions of one family, with their names.
+No other place lists the names a second time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Asserts and prints of native code.
 
-- `DropAsserts`: device asserts cost nothing in kernels that are not compiled for debugging. As
-  upstream's, they are checked with `debug=True` or TRITON_DEBUG. Interpretation always does.
+- `DropAsserts`: removes device asserts from kernels that are not compiled for debugging. As
+  upstream, native code checks them with `debug=True` or TRITON_DEBUG; the interpreter always does.
 - `SummarisePrints`: large tiles are printed as one line, not as one for each element. Interpreted
   prints are summarised as they are printed.
 """
@@ -24,7 +24,7 @@ from tkdebug.compiler.tensor import tensor
 
 @dataclass(frozen=True, slots=True)
 class DropAsserts:
-    """Erases every `tt.assert`, with a record of the lines."""
+    """Erases every `tt.assert`, and records the erased source lines."""
 
     name: ClassVar[str] = "drop-asserts"
 
@@ -41,7 +41,7 @@ class SummarisePrints:
     """Prints tiles of more than `most` elements as summaries.
 
     Args:
-        most: elements that are printed one by one.
+        most: the largest number of elements that are printed one by one.
     """
 
     most: int
@@ -69,7 +69,7 @@ class SummarisePrints:
                 rewriter.record_new(op, "summarise-print")
 
     def _printed(self, emit: Emitter, op: Operation, place: int) -> Operation:
-        """The print of one operand."""
+        """Emit the print of operand `place` of `op`: of its summary if it is large."""
         view = tt.Print(op)
         value = view.values[place]
         is_signed = view.signed is None or view.signed[place]

@@ -27,7 +27,7 @@ def _is_int(value: Value, wanted: float) -> bool:
     if number is None or isinstance(number, float):
         return False
     element = element_of(value.type)
-    # All ones is -1, except for i1, whose only bit is written 1.
+    # All ones is -1, except for i1, whose constant is 1.
     if wanted == -1 and isinstance(element, ScalarType) and element.bits == 1:
         wanted = 1
     return int(number) == wanted
@@ -60,7 +60,7 @@ def _fold_constants(op: Operation, rewriter: Rewriter) -> bool:
     return True
 
 
-# By op: places of an operand, and the constant there, with which the op is its other operand.
+# By op: (operand index, constant): with that constant there, the op equals its other operand.
 _Identities = Mapping[str, Sequence[tuple[int, float]]]
 
 
@@ -75,7 +75,7 @@ def _identities(binary: type[arith.Binary]) -> dict[str, list[tuple[int, float]]
 _INT_IDENTITIES: _Identities = {**_identities(arith.IntegerBinary), tt.AddPtr.name: [(1, 0)]}
 # x + -0.0, x - 0.0, x * 1.0 and x / 1.0 are x for every x; x + 0.0 is not, for x = -0.0.
 _FLOAT_IDENTITIES: _Identities = _identities(arith.FloatBinary)
-# The op is the constant operand itself.
+# By op: the constant that the op equals if an operand is that constant.
 _INT_ABSORBERS = {
     view.name: view.absorbing
     for view in OPS.values()
@@ -194,7 +194,7 @@ def _is_exact(number: float, type_: ScalarType) -> bool:
 
 
 def _fold_exact_float_cast(op: Operation, rewriter: Rewriter) -> bool:
-    """A conversion of a constant that rounds nothing."""
+    """Fold a conversion of a constant to floating point that needs no rounding."""
     number = constant_value(Cast(op).source)
     source, target = element_of(Cast(op).source.type), element_of(op.results[0].type)
     if number is None or not isinstance(source, ScalarType) or not isinstance(target, ScalarType):
@@ -214,7 +214,7 @@ def _fold_exact_float_cast(op: Operation, rewriter: Rewriter) -> bool:
 
 
 def _fold_exact_integer_cast(op: Operation, rewriter: Rewriter) -> bool:
-    """A float constant that is an integer of the result's range, as that integer."""
+    """Fold a conversion of a float constant to an integer that it equals and that fits."""
     number = constant_value(Cast(op).source)
     target = element_of(op.results[0].type)
     if not isinstance(number, float) or not number.is_integer():
@@ -246,7 +246,7 @@ _ORDER_KEEPING = (
 
 
 def _move_splat_out(op: Operation, rewriter: Rewriter) -> bool:
-    """A change of shape of a tile of one value is a tile of that value."""
+    """Replace a change of shape or layout of a splat or constant by a new splat or constant."""
     (source,) = op.operands
     splat = _defined_by(source, tt.Splat.name)
     if splat is not None:
@@ -341,7 +341,7 @@ def _fold_empty_for(op: Operation, rewriter: Rewriter) -> bool:
 
 
 def _inline_only_iteration(op: Operation, rewriter: Rewriter) -> bool:
-    """A loop around a loop of one iteration is an innermost one, which can be pipelined."""
+    """Inline a loop of one iteration: a loop around it becomes innermost and can be pipelined."""
     numbers = constant_values(scf.For(op).bounds)
     if numbers is None or not 0 < numbers[1] - numbers[0] <= numbers[2]:
         return False
@@ -421,7 +421,7 @@ class Canonicalize:
 def _use_from_here(hint: Operation, rewriter: Rewriter) -> None:
     """Let users of a hint's operand after the hint use the hint instead.
 
-    So `tl.multiple_of(x, 16)` holds without an assignment, as upstream has it.
+    So `tl.multiple_of(x, 16)` holds for later uses of `x` without an assignment, as upstream.
     """
     (value,) = hint.operands
     block = hint.block

@@ -38,7 +38,7 @@ class Inventory:
 
     @staticmethod
     def of(module: Module) -> Inventory:
-        """Take stock of `module` as it is now."""
+        """Return the inventory of `module` as it is now."""
         places: dict[int, Places] = {}
         inside: dict[int, Places] = {}
         for op in module.walk():
@@ -53,7 +53,7 @@ def _places(location: Location) -> Places:
 
 
 class _Lineage:
-    """The replacements of each op in one pass, by its records."""
+    """The replacements of each op by one pass, from the records of the pass."""
 
     def __init__(self, records: Sequence[RewriteRecord]) -> None:
         self._by_old: dict[int, list[RewriteRecord]] = {}
@@ -62,7 +62,7 @@ class _Lineage:
                 self._by_old.setdefault(old, []).append(record)
 
     def covered(self, op_id: int, after: Inventory) -> Places:
-        """The locations of an op, its replacements and the ops in them, and the logged ones."""
+        """The locations of an op, its replacements and ops in them, and those logged as erased."""
         covered = set(after.places.get(op_id, ()))
         seen, waiting = {op_id}, [op_id]
         while waiting:
@@ -81,7 +81,7 @@ class _Lineage:
 def lost_places(
     before: Inventory, after: Inventory, records: Sequence[RewriteRecord]
 ) -> list[tuple[int, SourceLocation]]:
-    """Op ids with locations that neither the op nor its replacements have any more."""
+    """Return pairs of an op id and a location of it that was neither kept nor logged as erased."""
     lineage = _Lineage(records)
     return [
         (op_id, place)
@@ -92,7 +92,7 @@ def lost_places(
 
 
 def invented_places(before: Inventory, after: Inventory) -> list[tuple[int, SourceLocation]]:
-    """Return ids of ops with locations that no op had before the pass."""
+    """Return pairs of an op id and a location of it that no op had before the pass."""
     known = frozenset().union(*before.places.values())
     return [
         (op_id, place)
@@ -104,7 +104,7 @@ def invented_places(before: Inventory, after: Inventory) -> list[tuple[int, Sour
 def unrecorded_ops(
     before: Inventory, after: Inventory, records: Sequence[RewriteRecord]
 ) -> frozenset[int]:
-    """Ids of ops that came or went without a record."""
+    """Return ids of ops that appeared or vanished without a record."""
     old = {id_ for record in records for id_ in record.old_op_ids}
     new = {id_ for record in records for id_ in record.new_op_ids}
     gone, come = (
@@ -150,7 +150,11 @@ def _more(found: Sequence[object]) -> str:
 
 
 def run_foreign(pass_: ForeignPass, module: Module) -> PassRun:
-    """Run a plugin's pass, and check its module; if it fails, the module is as before."""
+    """Run a plugin's pass and check its module; if either fails, restore the module.
+
+    Returns:
+        The run; its `error` is the plugin's problem if the pass failed, now or earlier.
+    """
     if pass_.plugin.problem:
         return PassRun(pass_.name, 0, (), pass_.plugin.problem)
     saved, before = SavedModule(module), Inventory.of(module)
@@ -173,7 +177,7 @@ class Verified:
 
     Attributes:
         inventory: its ops.
-        state: what `verify` read.
+        state: everything in the module that `verify` reads.
     """
 
     inventory: Inventory
@@ -197,7 +201,7 @@ def _state(module: Module) -> list[object]:
 
 
 def verified(module: Module) -> Verified:
-    """A module before the first pass.
+    """Verify a module before the first pass, and return its state.
 
     Raises:
         IRError: the module is broken.
@@ -209,7 +213,7 @@ def verified(module: Module) -> Verified:
 def check_run(
     run: PassRun, module: Module, before: Verified, on_run: RunCallback | None
 ) -> Verified:
-    """Check the module that a pass left; where nothing changed, what was found before holds.
+    """Check the module after a pass; return its state, which is `before` if nothing changed.
 
     Raises:
         IRError: the pass left the module broken; `on_run` is called first.

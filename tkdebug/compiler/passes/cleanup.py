@@ -1,4 +1,4 @@
-"""Passes that leave out work without a result of its own.
+"""Passes that remove redundant work: repeated, dead and loop-invariant ops.
 
 - `EliminateCommonSubexpressions`: one op for all that compute the same. Only ops without effects
   are merged, never loads: another program may write in between. An op replaces those that it
@@ -55,14 +55,14 @@ class EliminateCommonSubexpressions:
                 continue
             if op.name not in PURE or not op.results:
                 continue
-            # Hashing a key is most of the work: once for each op.
+            # Hashing the key is most of the work, so it is done once for each op.
             kept = known.setdefault(_key(op), op)
             if kept is not op and rewriter.begins(op, "merge-equal"):
                 rewriter.merge(op, kept, "merge-equal")
 
 
 def _key(op: Operation) -> Hashable:
-    """A key that is equal for two ops exactly if they compute the same."""
+    """A key that is equal for two ops only if they compute the same."""
     types = op.results[0].type if len(op.results) == 1 else tuple(r.type for r in op.results)
     attributes = _attributes_key(op.attributes) if op.attributes else None
     return (op.name, op.operands, attributes, types)
@@ -162,7 +162,7 @@ def _drop_dead_values(junction: Junction, live: _Liveness, rewriter: Rewriter) -
 class HoistLoopInvariants:
     """Moves invariant ops out of scf.for and scf.while, innermost loops first.
 
-    A loop with the attribute `disable_licm` keeps its own, to need fewer registers.
+    A loop with the attribute `disable_licm` is left as it is, to need fewer registers.
     """
 
     name: ClassVar[str] = "hoist-loop-invariants"
@@ -200,7 +200,7 @@ def _is_invariant(op: Operation, inside: set[Block]) -> bool:
         return False
     own = _blocks(op) if op.regions else set()
     for inner in op.walk() if op.regions else (op,):
-        if inner.name == ASSEMBLY:  # `interpret` may not know it, where the loop never comes to it
+        if inner.name == ASSEMBLY:  # the interpreter may lack it, and the loop never reach it
             return False
         if arith.IntegerDivision.matches(inner) and not constant_value(arith.Binary(inner).rhs):
             return False

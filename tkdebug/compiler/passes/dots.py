@@ -64,7 +64,7 @@ def _raise(reduce: Operation, rewriter: Rewriter) -> None:
     if found.column_axis < found.sum_axis:
         b = build.trans(b, (1, 0))
     rows, columns, _ = found.sizes
-    # The start of a sum that is -0.0 if all its terms are.
+    # A sum that starts at -0.0 is -0.0 if all its terms are.
     start = build.constant(tile((rows, columns), element), -0.0)
     dot = build.op(tt.Dot, (a, b, start), input_precision="ieee")
     maker = dot.defining_op
@@ -124,7 +124,11 @@ def _accumulate(addition: Operation, rewriter: Rewriter) -> None:
 
 
 def _is_part_of(dot: Operation, addition: Operation) -> bool:
-    """Whether `dot` starts at zero and only `addition` uses its result."""
+    """Whether `dot` can be folded into `addition`, the only user of its result.
+
+    It must be in the same block and start at zero, and its sums must be the same either way (see
+    `FoldAddIntoAccumulator`).
+    """
     if not tt.Dot.matches(dot) or dot.block is not addition.block or len(dot.result.uses) != 1:
         return False
     if element_of(dot.result.type) not in _SUMS or any(
@@ -139,7 +143,8 @@ def _is_float8(value: Value) -> bool:
     return element.bits == 8 and element != ir.I8
 
 
-# Precision -> parts of each operand, and which parts are multiplied before the leading ones.
+# Precision -> number of parts of each operand, and the pairs that are multiplied before the
+# leading parts.
 _PRODUCTS: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {
     "bf16x3": (2, ((1, 0), (0, 1))),
     "bf16x6": (3, ((1, 1), (2, 0), (0, 2), (1, 0), (0, 1))),
@@ -185,7 +190,7 @@ def _split(op: Operation, build: OpBuilder, count: int, small: tuple[tuple[int, 
 
 
 def _parts(build: OpBuilder, value: Value, count: int) -> list[Value]:
-    """The leading bf16 part, then the leading part of the rest, and so on."""
+    """The first `count` bf16 parts of `value`, each the rounded rest after the parts before."""
     parts = []
     for index in range(count):
         part = build.cast(arith.TruncF, value, ir.BF16)
@@ -221,7 +226,7 @@ class WidenDotOperands:
         rewriter.commit()
 
     def _lacks(self, op: Operation) -> bool:
-        """Whether it is an fp8 dot that no tensor core of the target computes."""
+        """Whether `op` is an fp8 dot that no tensor core of the target computes."""
         elements = [element_of(value.type) for value in (tt.Dot(op).a, tt.Dot(op).b)]
         if not all(element.bits == 8 and str(element) != "i8" for element in elements):
             return False
@@ -289,7 +294,7 @@ def _lower(op: Operation, build: OpBuilder) -> None:
 def _widened(
     build: OpBuilder, value: Value, format_: object, packed_axis: int, wide: _Wide
 ) -> Value:
-    """The elements of an operand in the wide format; e2m1 unpacked along `packed_axis`."""
+    """`value` with its elements in the wide format; e2m1 is unpacked along `packed_axis`."""
     if format_ == "e2m1":
         return _unpacked(build, value, packed_axis, wide)
     element = element_of(value.type)
@@ -300,7 +305,7 @@ def _widened(
 
 
 def _unpacked(build: OpBuilder, codes: Value, axis: int, wide: _Wide) -> Value:
-    """Two e2m1 a byte, the first in the low bits, side by side along `axis`."""
+    """The e2m1 numbers packed in bytes, the low bits first, side by side along `axis`."""
     bits = build.cast(arith.ExtUI, codes, ir.I16)
     halves = (bits, build.binary(arith.ShRUI, bits, 4))
     low, high = (_from_e2m1(build, half, wide) for half in halves)
@@ -315,10 +320,10 @@ def _unpacked(build: OpBuilder, codes: Value, axis: int, wide: _Wide) -> Value:
 
 
 def _from_e2m1(build: OpBuilder, bits: Value, wide: _Wide) -> Value:
-    """The number in the low 4 bits of an i16: s ee m.
+    """The e2m1 number (s ee m) in the low 4 bits of each i16, in the wide format.
 
-    Put where the wide format has its exponent and fraction, the bits are the number times a power
-    of 2, subnormal ones included.
+    Shifted to where the wide format has its exponent and fraction, the bits are the number times a
+    power of 2, also for subnormal numbers; a product corrects that.
     """
     magnitude = build.binary(arith.ShLI, build.binary(arith.AndI, bits, 7), wide.e2m1_shift)
     sign = build.binary(arith.ShLI, build.binary(arith.AndI, bits, 8), 12)
@@ -335,7 +340,7 @@ def _scaled(
     transposed: bool,
     fast_math: bool,
 ) -> Value:
-    """Elements times the scales of their groups along K.
+    """The elements times the scales of their groups along K.
 
     Args:
         build: where to build.
@@ -362,8 +367,8 @@ def _scaled(
 
 
 def _powers(build: OpBuilder, codes: Value, wide: _Wide) -> Value:
-    """2 to the power of e8m0 codes less 127; 0 or infinite beyond the format's range."""
-    # bf16 has fp32's exponent bits at the top, as fp32 has.
+    """The powers of two of e8m0 codes, 2 ** (code - 127); 0 or infinite outside the range."""
+    # bf16 and fp32 have the same 8 exponent bits, right below the sign.
     carrier, fraction_bits = (ir.I32, 23) if wide is _F16 else (ir.I16, 7)
     wide_codes = build.cast(arith.ExtUI, codes, carrier)
     bits = build.binary(arith.ShLI, wide_codes, fraction_bits)
@@ -378,7 +383,7 @@ def _powers(build: OpBuilder, codes: Value, wide: _Wide) -> Value:
 
 
 def _spread(build: OpBuilder, value: Value, shape: tuple[int, ...], transposed: bool) -> Value:
-    """A tile with one element a group as a tile of `shape`, where groups run along K."""
+    """`value`, which has one element per group, repeated along K to a tile of `shape`."""
     if transposed:
         shape = (*shape[:-2], shape[-1], shape[-2])
     groups = shape_of(value.type)[-1]

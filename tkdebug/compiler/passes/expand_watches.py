@@ -50,7 +50,7 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class ExpandWatches:
-    """Replaces every `tt.watch`.
+    """Replaces every `tt.watch` by ops that record the watched values.
 
     Args:
         budget_bytes: memory for the records of one launch.
@@ -86,7 +86,7 @@ class ExpandWatches:
 
 
 def _refuse_waiting_loops(op: Operation) -> None:
-    """Refuse watches in a loop whose end threads may see at different times: they cannot meet.
+    """Refuse a watch in a `while` that threads may leave at different times: they cannot meet.
 
     Raises:
         UnsupportedError: the watch is in such a loop.
@@ -101,7 +101,7 @@ def _refuse_waiting_loops(op: Operation) -> None:
 
 
 def waits_for_memory(op: Operation) -> bool:
-    """Whether an op is in a loop whose end threads may see at different times."""
+    """Whether an op is in a `while` that threads may leave at different times."""
     return any(
         scf.While.matches(around) and _waits_for_memory(scf.While(around))
         for around in op.ancestors()
@@ -109,7 +109,7 @@ def waits_for_memory(op: Operation) -> bool:
 
 
 def _waits_for_memory(loop: scf.While) -> bool:
-    """Whether a loop's condition comes from a plain load in it, of this iteration or the last."""
+    """Whether a loop's condition depends on a `tt.load` in the loop, of any iteration."""
     condition = scf.Condition(loop.before.terminator)
     carried = {
         loop.before: scf.Yield(loop.after.terminator).values,
@@ -151,7 +151,7 @@ def _language_type(op: Operation, site: WatchSite) -> dt.LanguageType:
 
 
 class _Algebra(Code):
-    """Conditions as ops."""
+    """Emits the ops that evaluate a watch's condition; numbers are fp64."""
 
     def __init__(self, emit: Emitter, summary: TileSummary, visit: tensor) -> None:
         super().__init__(emit)
@@ -159,22 +159,22 @@ class _Algebra(Code):
         self._visit = visit
 
     def program(self, axis: int | None) -> tensor:
-        """The program's number."""
+        """The program's number along `axis`, or in the whole grid if `axis` is None, fp64."""
         if axis is None:
             return self.cast(linear_program(self), dt.float64)
         return self.cast(self.call("program_id", axis), dt.float64)
 
     def iteration(self) -> tensor:
-        """The number of the program's earlier visits."""
+        """The number of the program's earlier visits to the watch, fp64."""
         return self.cast(self._visit, dt.float64)
 
     def summary(self, field: Field) -> tensor:
-        """A field of the summary."""
+        """The field `field` of the summary of the watched tile, fp64."""
         summary = self._summary
         if field == "elements":
             return self.number(float(summary.elements.numel))
         if field == "value":
-            # One element: whatever it is reduced by.
+            # The tile has one element, so any reduction returns it.
             return summary.or_nan(summary.minimum)
         if field in ("minimum", "maximum"):
             return summary.or_nan(getattr(summary, field))
@@ -182,7 +182,7 @@ class _Algebra(Code):
         return self.cast(found, dt.float64)
 
     def binary(self, operator: str, left: object, right: object) -> tensor:
-        """Arithmetic."""
+        """Emit the arithmetic `operator`; "mod" is left - floor(left / right) * right."""
         names = {"div": "truediv"}
         if operator == "mod":
             quotient = self.binary("truediv", left, right)
@@ -195,11 +195,11 @@ class _Algebra(Code):
         return self.call("abs", operand)
 
     def combine(self, is_and: bool, left: tensor, right: tensor) -> tensor:
-        """Both conditions, or either of them."""
+        """The conjunction of two conditions if `is_and`, else their disjunction."""
         return super().binary("and" if is_and else "or", left, right)
 
     def negate(self, operand: tensor) -> tensor:
-        """Whether a condition does not hold."""
+        """The negation of a condition."""
         return operators.logical_not(self.emit, operand)
 
 
@@ -212,7 +212,7 @@ def linear_program(code: Code) -> tensor:
 
 
 class _Expansion(Code):
-    """The ops of one watch."""
+    """Builds the ops of one watch."""
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ class _Expansion(Code):
         return found
 
     def _record(self, visit: tensor, conditions: Sequence[Node]) -> None:
-        """Take a record where the conditions hold, and fill it if there is one."""
+        """Reserve a record if the conditions hold, and fill it if the site has room for it."""
         summary = TileSummary(self.emit, self._value)
         algebra = _Algebra(self.emit, summary, visit)
         wanted: tensor | None = None
@@ -341,7 +341,7 @@ class _Expansion(Code):
 
 
 def _parts(node: Node | None) -> tuple[list[Node], list[Node]]:
-    """Return the conjuncts of a condition: those without the summary, and the others."""
+    """Return the conjuncts of a condition: those that need no summary, and the others."""
     if node is None:
         return [], []
     parts = node.operands if isinstance(node, Logic) and node.is_and else (node,)

@@ -66,7 +66,7 @@ _PARTIAL = names_of(arith.Shift, arith.IntegerDivision)
 
 
 class LogAccesses:
-    """Puts a watch at each access that may be in a race."""
+    """Adds watches to each access that may be in a race."""
 
     name: ClassVar[str] = "log-accesses"
 
@@ -110,7 +110,7 @@ def _origin(op: Operation) -> Value | Origin:
 
 
 def _moments(op: Operation, looks: bool) -> Iterator[int]:
-    """Yield the moments at which an access is logged; `looks`: programs read others' atomics."""
+    """Yield when an access is logged; `looks`: whether any result of an atomic is used."""
     if tt.Store.matches(op) or (tt.Atomic.matches(op) and looks):
         yield BEFORE
     if not tt.Store.matches(op):
@@ -251,7 +251,7 @@ def _mark_starts(module: Module, rewriter: Rewriter) -> None:
 
 
 def _site_kind(op: Operation) -> str | None:
-    """The kind of fault that a site at `op` is tested for."""
+    """The kind of fault that `op` is tested for, or None if it is not tested."""
     access = MemoryAccess.cast(op)
     if access is not None:
         return f"oob-{access.access}"
@@ -267,7 +267,7 @@ def stores_floats(op: Operation) -> bool:
 
 
 def _loads_marked(op: Operation) -> bool:
-    """Whether an op loads elements of a type that has a mark."""
+    """Whether an op loads elements of a type that `MARKS` has a mark for."""
     access = MemoryAccess.cast(op)
     if access is None or access.access != "load":
         return False
@@ -276,7 +276,7 @@ def _loads_marked(op: Operation) -> bool:
 
 
 def _may_show(op: Operation) -> bool:
-    """Whether an op may have an undefined result, or states an assumption."""
+    """Whether a fault may show at an op: an undefined result, a wrong offset or hint, a NaN."""
     shown = (tt.Hint, tt.AddPtr, tt.Gather, tt.MakeTensorDescriptor)
     if any(view.matches(op) for view in shown) or stores_floats(op):
         return True
@@ -305,14 +305,15 @@ def add_checks(
         on_run: called after each pass, also one that failed.
     """
     runs = run_pipeline(module, (InsertChecks(options),), snapshot=snapshot, on_run=on_run)
-    # Reports are read by the kernel without its log, which a closer look could not run again.
+    # Reports are read with the kernel as it is before accesses are logged: a closer look at a
+    # fault cannot run the logging again.
     read_by = copy_module(module)
     if RACE in options.kinds:
         logged = run_pipeline(module, (LogAccesses(),), snapshot=snapshot, on_run=on_run)
         runs = (*runs, *logged)
     plan = _plan(module, options.watch_bytes, read_by)
     if plan is not None and plan.watches:
-        # Most kernels have none.
+        # Imported here as most kernels have no watches.
         from tkdebug.compiler.passes.expand_watches import ExpandWatches
 
         expand = (ExpandWatches(plan.watch_bytes),)
@@ -321,7 +322,9 @@ def add_checks(
 
 
 def check_plan(module: Module, watch_bytes: int = 0) -> CheckPlan | None:
-    """The plan to read a kernel's reports by, as the module is now; None without sites.
+    """The plan for reading the reports of a kernel, or None if it has no sites and no watches.
+
+    The plan has a copy of the module as it is now.
 
     Args:
         module: Tile IR whose sites are numbered.
@@ -371,7 +374,7 @@ def _site(
 
 
 def _described(function: Operation, descriptor: Value) -> str | None:
-    """Return the parameter that is a descriptor, or that its base pointer comes from."""
+    """Return the name of the parameter that is the descriptor or gives its base, or None."""
     made = tt.MakeTensorDescriptor.defining(descriptor)
     if made is not None:
         return _tensor(function, made.base)
@@ -382,7 +385,7 @@ def _described(function: Operation, descriptor: Value) -> str | None:
 
 
 def _tensor(function: Operation, pointer: Value) -> str | None:
-    """The parameter that a pointer was made of, if it is plain to see."""
+    """The name of the parameter that a pointer is an offset from, or None if it is unknown."""
     origin = pointer_origin(pointer)
     if isinstance(origin, Origin):
         return None

@@ -38,7 +38,7 @@ from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.errors import CompileError, IRError
 
 _RULE = "spread-descriptor"
-# Ops that hand values on; a descriptor anywhere else is an error.
+# Ops that forward values; a descriptor as an operand of any other op is an error.
 _HANDING_ON = frozenset(
     (scf.For.name, scf.While.name, scf.If.name, scf.Yield.name, scf.Condition.name)
 )
@@ -67,7 +67,7 @@ class Descriptor:
 
 
 class Slots:
-    """Replaces each value that is a descriptor by several values.
+    """Replaces each descriptor value by its base pointer, shape and strides.
 
     Attributes:
         known: the descriptors by base pointer.
@@ -78,7 +78,11 @@ class Slots:
         self._rewriter = rewriter
 
     def of(self, op: Operation, base: Value) -> Descriptor:
-        """The descriptor that `op` uses."""
+        """The descriptor with base pointer `base`, which `op` uses.
+
+        Raises:
+            IRError: no op before `op` defines such a descriptor.
+        """
         descriptor = self.known.get(base)
         if descriptor is None:
             raise IRError(f"{_where(op)}: operand 0 is not a descriptor that is defined before it")
@@ -128,7 +132,7 @@ class Slots:
     def _use_pointer(
         self, block: Block, argument: Value, dimensions: Sequence[Value], padding: str
     ) -> None:
-        """Let a descriptor parameter be its base pointer."""
+        """Turn a descriptor parameter into its base pointer, and note its shape and strides."""
         type_ = argument.type
         assert isinstance(type_, DescriptorType)
         rank = len(type_.block.shape)
@@ -180,11 +184,15 @@ class Slots:
         self._rewriter.record_change(op, _RULE)
 
     def _handed_to(self, op: Operation, region: Region) -> tuple[Value, ...]:
-        """The values of a region's arguments when it is first entered."""
+        """The values of a region's arguments on entry; a counter of a loop stays itself.
+
+        Raises:
+            IRError: no edge of `op` enters the region.
+        """
         entry = next((edge for edge in edges(op) if edge.target is region), None)
         if entry is None:
             raise IRError(f"{_where(op)}: has no form for tensor descriptors")
-        # The loop's position is an argument of its own.
+        # No edge forwards to the loop's counter, the first argument.
         own = len(region.block.arguments) - len(entry.values)
         return (*region.block.arguments[:own], *entry.operands)
 
@@ -195,7 +203,17 @@ class Slots:
         make: Callable[[Type], Value],
         op: Operation,
     ) -> list[Value]:
-        """The slots with slots for shapes and strides added; `handed_on` has them already."""
+        """Insert values for shape and strides after each descriptor among `slots`.
+
+        Args:
+            slots: arguments or results; descriptors among them become base pointers.
+            handed_on: the values forwarded to them, with shapes and strides already inserted.
+            make: makes a value of a type.
+            op: the op of the slots.
+
+        Raises:
+            IRError: no descriptor is forwarded to a descriptor.
+        """
         values: list[Value] = []
         for slot in slots:
             source = self.known.get(handed_on[len(values)])
@@ -214,7 +232,11 @@ class Slots:
         return values
 
     def _check_padding(self, op: Operation) -> None:
-        """Check that all descriptors that one variable may be have one padding."""
+        """Check that all descriptors that are forwarded to one value have the same padding.
+
+        Raises:
+            CompileError: their paddings differ.
+        """
         for junction in junctions(op):
             sources = [forwarded_operands(branch) for branch in junction.branches]
             for values in zip(*sources, strict=True):
@@ -234,13 +256,14 @@ class Slots:
 def _divisors(divisors: Sequence[int] | None, index: int, count: int) -> Sequence[int]:
     """The divisors of the shape and strides of the descriptor parameter `index`.
 
-    The language's view of the same numbers follows it.
+    They follow the descriptor's own divisor: the language also passes the same numbers as separate
+    parameters after it.
     """
     return () if divisors is None else divisors[index + 1 : index + 1 + count]
 
 
 def _dimensions(block: Block, type_: DescriptorType, name: str) -> list[Value]:
-    """New parameters for the shape and the strides of a descriptor."""
+    """Make new i64 parameters for the shape and the strides of a descriptor."""
     rank = len(type_.block.shape)
     labels = [f"{name}.{part}{i}" for part in ("shape", "stride") for i in range(rank)]
     return [_named(Value(ir.I64, block, 0), label) for label in labels]
@@ -286,7 +309,7 @@ def _lower_block(block: Block, slots: Slots, rewriter: Rewriter) -> None:
         if lower is not None:
             is_map = isinstance(accessed(op).type, DescriptorType)
             if is_map or is_mapped(op):
-                # A tensor map is made of it, bulk copies do the access.
+                # A tensor map is made of the descriptor, and bulk copies do the access.
                 continue
             rule = op.name.removeprefix("tt.").replace("_", "-")
             lower(op, OpBuilder(rewriter, op, f"lower-{rule}"), slots)
@@ -299,7 +322,11 @@ def _lower_block(block: Block, slots: Slots, rewriter: Rewriter) -> None:
 
 
 def _lower_make(op: Operation, build: OpBuilder, slots: Slots) -> None:
-    """Replace the descriptor by its base pointer."""
+    """Replace the descriptor by its base pointer, and note its shape and strides in `slots`.
+
+    Raises:
+        CompileError: the last stride is not the constant 1.
+    """
     type_ = op.result.type
     assert isinstance(type_, DescriptorType)
     make = tt.MakeTensorDescriptor(op)
@@ -324,7 +351,7 @@ def _lower_make(op: Operation, build: OpBuilder, slots: Slots) -> None:
 
 
 def _extent(build: OpBuilder, size: Value) -> Value:
-    """An extent as i32 that is not negative: a negative one holds no element."""
+    """The i32 extent max(`size`, 0): a negative extent holds no element."""
     number = constant_value(size)
     if isinstance(number, int) and number >= 0:
         return size
@@ -339,7 +366,7 @@ def _aligned(build: OpBuilder, stride: Value, unit: int) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """The indices of a block's elements along one axis: `start` + `lanes`, or one of them.
+    """The indices of a block's elements along one axis: `start` + `lanes`, None counting as 0.
 
     Attributes:
         start: an i32 scalar.
@@ -389,7 +416,7 @@ def _pointers(
 
 
 def _times(build: OpBuilder, index: Value, stride: Value | None) -> Value:
-    """An index of i32 times a stride, in 64 bits."""
+    """An i32 index times a stride, in 64 bits; the stride None is 1."""
     wide = build.cast(arith.ExtSI, index, ir.I64)
     if stride is None:
         return wide

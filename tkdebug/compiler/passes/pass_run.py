@@ -41,11 +41,11 @@ class ForeignPass:
 
     @property
     def name(self) -> str:
-        """The pass's own."""
+        """The name of the plugin's pass."""
         return self.pass_.name
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Run it, unguarded."""
+        """Run the plugin's pass, without checks."""
         self.pass_.run(module, rewriter)
 
 
@@ -55,8 +55,8 @@ class PassRun:
 
     Attributes:
         time_ns: the time of the pass alone, without checks and snapshots.
-        error: why it failed, "" when it did not.
-        remarks: the reasons why it left ops unchanged.
+        error: why the pass failed, "" if it did not.
+        remarks: the reasons why the pass left ops unchanged, the last of each op and kind.
     """
 
     name: str
@@ -67,7 +67,7 @@ class PassRun:
 
     @property
     def changed(self) -> bool:
-        """Whether the module changed."""
+        """Whether the pass recorded a change of the module."""
         return bool(self.records)
 
 
@@ -81,7 +81,7 @@ def run_pass(
     on_run: RunCallback | None,
     counter: RewriteCounter | None = None,
 ) -> PassRun:
-    """Run one pass, unguarded; where it raises, `on_run` hears of that first."""
+    """Run one pass, without checks; if it raises, `on_run` is called with the error first."""
     rewriter = Rewriter(module, pass_.name, counter)
     start_ns = time.perf_counter_ns()
     try:

@@ -4,7 +4,7 @@ In debug runs (knobs `verify_each`, `print_after`) each pass is followed by the 
 provenance check, or by a print on stderr. Without them, and without a snapshot callback, nothing
 is printed, copied or checked, but a plugin's pass always is.
 
-Passes of plugins (entry points `tkdebug.passes`) are put where they ask to be in a pipeline.
+Passes of plugins (entry points `tkdebug.passes`) are inserted where they ask to be in a pipeline.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class PassPlugin:
 
     Attributes:
         pass_: the pass.
-        before: name of the pass that it runs before, where that runs first; "" if `after` says.
-        after: name of the pass that it runs after, where that runs last.
-        pipeline: "tile" for Tile IR, which is interpreted and compiled on; "gpu" for the passes
-            between it and lowering.
+        before: name of the pass before whose first run it runs; "" if `after` is given.
+        after: name of the pass after whose last run it runs; "" if `before` is given.
+        pipeline: "tile" for passes on Tile IR, which is interpreted or compiled further; "gpu" for
+            the passes between Tile IR and lowering.
     """
 
     pass_: Pass
@@ -59,7 +59,7 @@ class PassPlugin:
 
 
 def other_rounds(pass_: Pass) -> frozenset[str]:
-    """The rules of a pass whose ops belong to other iterations of a loop than the ops around."""
+    """Names of the pass's rules whose ops belong to other loop iterations than the ops around."""
     if isinstance(pass_, ForeignPass):
         return other_rounds(pass_.pass_)
     found: frozenset[str] = getattr(pass_, "other_rounds", frozenset())
@@ -107,7 +107,7 @@ class PassManager:
         snapshot: SnapshotCallback | None = None,
         on_run: RunCallback | None = None,
     ) -> tuple[PassRun, ...]:
-        """Run every pass on `module`, which they change.
+        """Run every pass on `module`, and return the record of each run.
 
         Args:
             module: the changed module.
@@ -115,7 +115,8 @@ class PassManager:
             on_run: called after each pass, also one that failed.
 
         Raises:
-            IRError: a pass failed, or (with `verify_each`) left something broken.
+            IRError: with `verify_each`, the module was broken, or a pass left it broken.
+            Exception: a pass raised it; `on_run` is called first. Plugins' passes raise none.
         """
         checking = KNOBS.verify_each if self._verify_each is None else self._verify_each
         shown = KNOBS.print_after if self._print_after is None else self._print_after
@@ -166,7 +167,7 @@ def _run(pass_: Pass, module: Module, on_run: RunCallback | None) -> PassRun:
 
 
 def with_plugins(passes: Sequence[Pass], pipeline: Pipeline) -> tuple[Pass, ...]:
-    """`passes` with the passes of plugins at their places."""
+    """`passes` with the passes of plugins for `pipeline` inserted where they ask to be."""
     if not names("tkdebug.passes"):
         return tuple(passes)
     result = list(passes)

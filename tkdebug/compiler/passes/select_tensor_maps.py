@@ -12,8 +12,8 @@ elsewhere has not been seen. Where a store's block begins before the tensor, it 
 instruction (CUDA C++ Programming Guide, "Tensor Memory Access", on writing). No pass can know that
 of a descriptor that the host made.
 
-The bulk copies are made by a unit of its own, whose accesses the memory model orders with the
-threads' only where fences say so. No kernel in which that order could be seen uses them: neither
+A separate unit makes the bulk copies, and the memory model orders its accesses with the threads'
+only where there are fences. No kernel in which that order could be seen uses them: neither
 one that both reads and writes a descriptor, nor one whose programs signal others after a store.
 """
 
@@ -136,7 +136,10 @@ class HostTmaDescriptors:
         )
 
     def _conflict(self, made: Operation) -> str | None:
-        """Whether threads write memory that bulk copies access, or read memory that they write."""
+        """Return why threads may write memory that bulk copies access, or read what these write.
+
+        None if they do not.
+        """
         base = tt.MakeTensorDescriptor(made).base
         stores = any(user.name == STORE for user in made.result.uses)
         for op in self._module.walk():
@@ -149,7 +152,7 @@ class HostTmaDescriptors:
         return None
 
     def _parameter(self, pointer: Value) -> Value | None:
-        """The parameter through which an access goes, by a descriptor or not, if it is plain."""
+        """The parameter that a pointer or descriptor is computed from, or None if it is unknown."""
         base = pointer_base(pointer)
         maker = base.defining_op
         if maker is not None and maker.name == MAKE:
@@ -158,7 +161,10 @@ class HostTmaDescriptors:
 
 
 def _hoist(op: Operation, rewriter: Rewriter) -> Operation:
-    """Make the descriptor at the kernel's beginning, if all programs make the same."""
+    """Move the op that makes a descriptor, with the ops it needs, to the kernel's beginning.
+
+    All programs must make the same descriptor. Returns the new op.
+    """
     first = rewriter.module.function.regions[0].block.operations[0]
     known: dict[Value, Value] = {}
 
@@ -295,7 +301,7 @@ class DeviceTmaDescriptors:
         ]
 
     def _conflict(self, made: Operation) -> str | None:
-        """Reason why pointers may touch memory that bulk copies read or write, else None."""
+        """Return why pointers may access memory that bulk copies read or write, or None."""
         stores = any(user.name == STORE for user in made.result.uses)
         base = pointer_origin(tt.MakeTensorDescriptor(made).base)
         for op in self._module.walk():
@@ -422,7 +428,7 @@ class SelectTensorMaps:
     def _reason(
         self, function: Operation, place: int, argument: Value, infos: Mapping[Value, AxisInfo]
     ) -> str | None:
-        """Return why this parameter is no tensor map; None if it can be one."""
+        """Return why this parameter cannot be a tensor map, or None if it can."""
         type_ = argument.type
         assert isinstance(type_, DescriptorType)
         if not self.target.has(TMA):
@@ -457,7 +463,7 @@ def _accesses(module: Module) -> Iterator[Operation]:
 
 
 def _tells_others(module: Module) -> str | None:
-    """The way in which the kernel orders its accesses with those of other threads, or None."""
+    """Return how the kernel orders its accesses with those of other threads, or None."""
     for op in module.walk():
         if tt.Barrier.matches(op):
             return "the kernel has a barrier, which does not order bulk copies"

@@ -34,26 +34,26 @@ def scale_of(biased_exponent: Any, elements: int) -> Any:
 
 
 class Code:
-    """Functions of the language, as methods that emit ops."""
+    """Methods that emit the ops of functions and operators of the language."""
 
     def __init__(self, emit: Emitter) -> None:
         self.emit = emit
 
     def call(self, name: str, *arguments: object, **keywords: object) -> tensor:
-        """`tl.name(…)`."""
+        """Emit the ops of `tl.name(…)` and return its result."""
         found: tensor = table.LANGUAGE[name].emit(self.emit, *arguments, **keywords)
         return found
 
     def binary(self, name: str, left: object, right: object) -> tensor:
-        """A Python operator."""
+        """Emit the arithmetic or logical operator `name`, such as "add" or "and"."""
         return operators.binary(self.emit, name, left, right)
 
     def compare(self, name: str, left: object, right: object) -> tensor:
-        """A comparison."""
+        """Emit the comparison `name`, such as "lt"."""
         return operators.compare(self.emit, name, left, right)
 
     def both(self, left: tensor, right: tensor) -> tensor:
-        """Return whether both conditions hold."""
+        """Emit the conjunction of two conditions."""
         return self.binary("and", left, right)
 
     def cast(self, value: tensor, element: dt.dtype) -> tensor:
@@ -69,12 +69,12 @@ class Code:
         return conversion.constant(self.emit, value, dt.float64)
 
     def power(self, exponent: tensor) -> tensor:
-        """2 to the power of an int64 that fp64 has as a normal number, fp64."""
+        """The power of two with an int64 exponent, fp64; it must be a normal number of fp64."""
         biased = self.binary("add", exponent, EXPONENT_BIAS)
         return self.bits(self.binary("lshift", biased, FRACTION_BITS), dt.float64)
 
     def scaled(self, value: tensor, exponent: tensor) -> tensor:
-        """`value` times 2 to the power of `exponent`, in two steps as one may be beyond fp64."""
+        """`value` times 2 ** `exponent`, in two steps: the power may be outside of fp64."""
         half = self.binary("rshift", exponent, 1)
         first = self.binary("mul", value, self.power(half))
         return self.binary("mul", first, self.power(self.binary("sub", exponent, half)))
@@ -93,11 +93,11 @@ class TileSummary(Code):
 
     @cached_property
     def elements(self) -> tensor:
-        """The tile as one axis of fp64."""
+        """The elements of the tile as a tile of one axis, fp64."""
         value = self._value
         element = value.type.scalar
         if isinstance(element, dt.dtype) and element.is_floating():
-            # Through fp32, which holds all that are narrower.
+            # By way of fp32, which has every value of the narrower types.
             value = self.cast(value, dt.float64 if element == dt.float64 else dt.float32)
         value = self.cast(value, dt.float64)
         if not value.shape:
@@ -131,31 +131,31 @@ class TileSummary(Code):
 
     @cached_property
     def nan(self) -> tensor:
-        """NaNs, int64."""
+        """The number of NaNs, int64."""
         return self.count(self._is_nan)
 
     @cached_property
     def inf(self) -> tensor:
-        """Infinities, int64."""
+        """The number of infinities, int64."""
         return self.count(self._is_inf)
 
     @cached_property
     def zeros(self) -> tensor:
-        """Elements that are 0, int64."""
+        """The number of elements that are 0, int64."""
         return self.count(self.compare("eq", self.elements, 0.0))
 
     @cached_property
     def minimum(self) -> tensor:
-        """The least element that is no NaN, fp64; +inf if there is none."""
+        """The minimum of the elements that are not NaN, fp64; +inf if there is none."""
         return self.call("min", self.call("where", self._is_nan, float("inf"), self.elements))
 
     @cached_property
     def maximum(self) -> tensor:
-        """The greatest element that is no NaN, fp64; -inf if there is none."""
+        """The maximum of the elements that are not NaN, fp64; -inf if there is none."""
         return self.call("max", self.call("where", self._is_nan, float("-inf"), self.elements))
 
     def or_nan(self, extreme: tensor) -> tensor:
-        """A minimum or maximum, or NaN if no element counts."""
+        """The minimum or maximum `extreme`, or NaN if all elements are NaN."""
         is_any = self.compare("lt", self.nan, self._value.numel)
         return self.call("where", is_any, extreme, float("nan"))
 
@@ -181,7 +181,7 @@ class TileSummary(Code):
 
     @cached_property
     def histogram(self) -> tensor:
-        """Finite elements other than 0 by their exponent, int64."""
+        """The number of finite elements other than 0 for each bin of exponents, int64."""
         first = EXPONENT_BIAS + FIRST_EXPONENT
         bins = self.binary("sub", self.exponents(self._finite_magnitude), first)
         bins = self.call("minimum", self.call("maximum", bins, 0), BINS - 1)

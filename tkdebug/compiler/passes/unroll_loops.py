@@ -71,7 +71,7 @@ def _unroll(loop: Operation, factor: int, rewriter: Rewriter) -> None:
 
 
 def _middle(build: OpBuilder, lower: Value, upper: Value, step: Value, factor: int) -> Value:
-    """The end of the whole groups of `factor` iterations, at most `upper`.
+    """The counter at which the whole groups of `factor` iterations end.
 
     Computed in 64 bits: the number of iterations of an int32 loop need not fit into an int32.
     """
@@ -96,7 +96,7 @@ def _add_rest(loop: Operation, middle: Value, rewriter: Rewriter) -> None:
     users = [list(result.uses) for result in loop.results]
     (rest,) = clone_before(following, [loop], {}, rewriter, _RULE)
     rest.operands = (middle, scf.For(rest).upper, scf.For(rest).step, *loop.results)
-    # A few iterations are not worth buffers of their own.
+    # The few remaining iterations are not worth a pipeline with its own buffers.
     scf.For(rest).num_stages = 1
     for result, after, using in zip(loop.results, rest.results, users, strict=True):
         for user in using:
@@ -118,7 +118,7 @@ def _repeat_body(loop: Operation, factor: int, rewriter: Rewriter) -> None:
         build = OpBuilder(rewriter, terminator, _RULE, loop.location)
         counter = build.op(arith.AddI, (counter, step))
         assert counter.defining_op is not None
-        # Between two rounds: the values after the first of them.
+        # Between two copies of the body: the values after the first of them.
         rewriter.note_copied(terminator, counter.defining_op, known)
         known = dict(zip(body.arguments, (counter, *handed_on), strict=True))
         clone_before(terminator, ops, known, rewriter, _RULE)

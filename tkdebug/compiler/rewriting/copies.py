@@ -20,8 +20,8 @@ def clone_before(
     Args:
         anchor: the op before which the clones are put.
         ops: the ops, with their regions.
-        known: the values to use in the clones instead of others, which are kept where absent; the
-            clones' results are added to it.
+        known: replacements of operands in the clones, by original value; other operands are
+            kept. The clones' results are added to it.
         rewriter: builds the clones.
         rule: the rule under which they are recorded.
     """
@@ -46,7 +46,7 @@ def clone_before(
 def clone_region(
     region: Region, known: dict[Value, Value], rewriter: Rewriter, rule: str
 ) -> Region:
-    """A copy of a region, for an op that is built; `known` as in `clone_before`."""
+    """Clone a region for an op that is being built; `known` is used as in `clone_before`."""
     return _copy_region(region, known, lambda op: _clone(op, known, rewriter, rule))
 
 
@@ -74,7 +74,7 @@ def _match(old: Iterable[Value], new: Iterable[Value], known: dict[Value, Value]
 
 
 class SavedModule:
-    """The ops of `module` as they are now, with their ids, names and places."""
+    """A snapshot of a module: copies of its ops with their ids, names and locations."""
 
     def __init__(self, module: Module) -> None:
         self._module = module
@@ -94,7 +94,7 @@ class SavedModule:
 
 
 def copy_module(module: Module) -> Module:
-    """The module as it is now, in ops of its own, with the same ids and names."""
+    """Return a copy of `module` that shares no ops with it, with the same ids and names."""
     copy = Module(module.name)
     for op in module.body.operations:
         copy.body.append(_copy(op, {}))

@@ -19,7 +19,14 @@ from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 
 class OpBuilder:
-    """Builds before `anchor`, on its behalf."""
+    """Builds ops before `anchor`.
+
+    Args:
+        rewriter: the rewriter.
+        anchor: the op before which ops are built, and that `replace` replaces.
+        rule: the rule under which they are recorded.
+        location: the location of the ops; None for the location of `anchor`.
+    """
 
     def __init__(
         self,
@@ -40,7 +47,7 @@ class OpBuilder:
         result: Type | None = None,
         **attributes: Attribute,
     ) -> Value:
-        """The result of op `name`; its type by the op's type rule unless given."""
+        """Build op `name` and return its result; its type is inferred unless `result` is given."""
         if result is None:
             results = OPS[op_name(name)].infer([value.type for value in operands], attributes)
             assert results is not None, f"{op_name(name)} needs its result type"
@@ -52,7 +59,7 @@ class OpBuilder:
         return built.result
 
     def effect(self, name: OpName, operands: Sequence[Value], **attributes: Attribute) -> Operation:
-        """An op `name` without results."""
+        """Build an op `name` without results, and return it."""
         built = self._rewriter.build_before(
             self._anchor, name, operands, (), attributes, location=self._location
         )
@@ -66,13 +73,13 @@ class OpBuilder:
         attributes: Mapping[str, Attribute],
         result_types: Sequence[Type] | None = None,
     ) -> Operation:
-        """Let op `name` take the anchor's place, with results of the same types unless given."""
+        """Replace the anchor by op `name`; its results keep their types unless types are given."""
         return self._rewriter.replace_with_op(
             self._anchor, self._rule, name, operands, attributes, result_types=result_types
         )
 
     def constant(self, type_: Type, value: int | float) -> Value:
-        """A constant, or a tile of one."""
+        """A constant of `type_`; for a tile type, all elements are `value`."""
         return self.op(arith.Constant, (), type_, value=value)
 
     def binary(self, op: type[arith.Binary], a: Value, b: Value | int | float) -> Value:
@@ -97,32 +104,32 @@ class OpBuilder:
         return self.op(tt.MakeRange, (), tile((extent,), ir.I32), start=0, end=extent)
 
     def splat(self, value: Value, shape: tuple[int, ...]) -> Value:
-        """A scalar in every element of a tile."""
+        """A tile of `shape` whose elements all are the scalar `value`."""
         return self.op(tt.Splat, (value,), tile(shape, element_of(value.type)))
 
     def expand_dims(self, value: Value, axis: int) -> Value:
-        """A new axis of extent 1."""
+        """`value` with a new axis of extent 1 at `axis`."""
         return self.op(tt.ExpandDims, (value,), axis=axis)
 
     def along(self, value: Value, axis: int, rank: int) -> Value:
-        """A tile of one axis as one of `rank` axes that runs along `axis`."""
+        """A tile of one axis as a tile of `rank` axes: along `axis`, the others of extent 1."""
         for place in range(rank):
             if place != axis:
                 value = self.expand_dims(value, place)
         return value
 
     def broadcast(self, value: Value, shape: tuple[int, ...]) -> Value:
-        """A tile with its axes of extent 1 repeated."""
+        """`value` as a tile of `shape`: its axes of extent 1 are repeated."""
         if shape_of(value.type) == shape:
             return value
         return self.op(tt.Broadcast, (value,), tile(shape, element_of(value.type)))
 
     def reshape(self, value: Value, shape: tuple[int, ...]) -> Value:
-        """The elements in row-major order under another shape."""
+        """`value` as a tile of `shape` with the same elements in row-major order."""
         if shape_of(value.type) == shape:
             return value
         return self.op(tt.Reshape, (value,), tile(shape, element_of(value.type)))
 
     def trans(self, value: Value, order: tuple[int, ...]) -> Value:
-        """Axes permuted."""
+        """`value` with its axes permuted by `order`."""
         return self.op(tt.Trans, (value,), order=order)

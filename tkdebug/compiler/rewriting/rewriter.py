@@ -64,9 +64,9 @@ class BegunRewrite:
     """A rewrite that a pass was about to do.
 
     Attributes:
-        number: among those of the pass, from 1 on.
+        number: its number among the rewrites of the pass, from 1 on.
         op: the rewritten op, as it was when the rewrite began.
-        first_record: how many records there were.
+        first_record: how many records the pass had made before.
     """
 
     number: int
@@ -81,10 +81,10 @@ class RewriteCounter:
     """Numbers the rewrites of a pass, and drops those after a limit, as LLVM's debug counters do.
 
     Args:
-        limit: the number of the last one that is done; None for no limit.
+        limit: the number of the last rewrite that is done; None for no limit.
 
     Attributes:
-        begun: those that are done, and tries that came to nothing.
+        begun: the rewrites that were allowed, also those that the pass then did not do.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -92,7 +92,7 @@ class RewriteCounter:
         self.begun: list[BegunRewrite] = []
 
     def allows(self, op: Operation, rule: str, records: int) -> bool:
-        """Count a rewrite; the result says whether it may be done."""
+        """Count a rewrite, and return whether it is within the limit."""
         number = len(self.begun) + 1
         if self._limit is not None and number > self._limit:
             return False
@@ -121,11 +121,11 @@ class Rewriter:
         self._absorbed: dict[Operation, list[Location]] = {}
 
     def remark(self, op: Operation, kind: str, reason: str) -> None:
-        """Say why `op` did not get the optimisation `kind`; if said again, the last counts."""
+        """Note why `op` did not get the optimisation `kind`; the last remark of a kind counts."""
         self.remarks.append(PassRemark(self.pass_name, op.id, kind, reason))
 
     def begins(self, op: Operation, rule: str) -> bool:
-        """Whether a rewrite of `op` may be done; passes ask before each that may be left out."""
+        """Whether a rewrite of `op` may be done; passes ask before each optional rewrite."""
         return self._counter is None or self._counter.allows(op, rule, len(self.records))
 
     # Changes
@@ -192,7 +192,7 @@ class Rewriter:
             op: the replaced op.
             rule: name of the rule, for the record.
             values: one for each result.
-            new_ops: ops built for this; where there are some they must cover its location.
+            new_ops: ops built for this; if any, their locations must cover that of `op`.
         """
         self._require_effect_free(op, rule)
         self._replace_uses(op, values)
@@ -208,7 +208,7 @@ class Rewriter:
         Args:
             op: the replaced op.
             rule: name of the rule, for the record.
-            new_ops: the ops that do its work, elsewhere; they must cover its location.
+            new_ops: the ops, elsewhere, that do its work; they must cover the location of `op`.
         """
         assert new_ops, f"{self._who(op, rule)}: nothing does its work"
         self._require_unused(op, rule)
@@ -290,7 +290,7 @@ class Rewriter:
         self._record(rule, (), (op.id,))
 
     def replace_value(self, old: Value, new: Value) -> None:
-        """Let every user of `old` use `new`."""
+        """Replace all uses of `old` by `new`."""
         old.replace_all_uses_with(new)
         self.note_replaced(old, new)
 
@@ -300,12 +300,12 @@ class Rewriter:
             self.module.follower.replaced(old, new)
 
     def note_copied(self, op: Operation, copy: Operation, known: Mapping[Value, Value]) -> None:
-        """Say that `copy` was made of `op`, with `known` in place of the values that it used."""
+        """Note that `copy` is a clone of `op` whose operands `known` replaces."""
         if self.module.follower is not None:
             self.module.follower.copied(op, copy, known)
 
     def take_built(self) -> list[Operation]:
-        """The ops built since this was last asked."""
+        """Return the ops built since the last call."""
         built, self._built = self._built, []
         return built
 
@@ -387,7 +387,7 @@ class Rewriter:
         self._insert(op, anchor)
 
     def _rebuild(self, block: Block) -> None:
-        """Bring the operation list of one block up to date."""
+        """Apply the collected insertions, moves and erasures to the operation list of `block`."""
         gone = self._dirty.pop(block, None)
         if gone is None:
             return
@@ -418,7 +418,7 @@ _MAX_REWRITES_PER_OP = 20
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One peephole rule: `apply` rewrites an op and answers True, or leaves it and answers False.
+    """One peephole rule: `apply` rewrites an op and returns True, or leaves it and returns False.
 
     Attributes:
         rule: name of the rule, as records show it.
@@ -431,7 +431,7 @@ class Pattern:
 
 
 def by_root(patterns: Iterable[Pattern]) -> dict[str, list[Pattern]]:
-    """The patterns that look at each op, in order."""
+    """The patterns for each op name, in order."""
     table: dict[str, list[Pattern]] = {}
     for pattern in patterns:
         for root in pattern.roots:

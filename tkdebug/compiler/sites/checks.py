@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 BOUNDS_KINDS: Final = ("oob-load", "oob-store", "oob-atomic")
 UNWRITTEN: Final = "uninitialised-read"
-# All of them, and those that are looked for unless others are asked for.
+# All kinds of faults that native code can check, and those that it checks by default.
 ALL_KINDS: Final = (*BOUNDS_KINDS, "assert", "assumption", *SYMPTOM_KINDS, UNWRITTEN)
 KINDS: Final = tuple(kind for kind in ALL_KINDS if kind != UNWRITTEN)
-# Tests of an access: never, as no element can be outside; once before a loop; once for each of
-# its tiles; by its elements. The last of these is the costliest.
+# Tests of an access: none, as no element can be outside; once before a loop; once for each tile;
+# once for each element, which costs most.
 TESTS: Final = ("proven", "before-loop", "tile", "element")
 
 
@@ -39,14 +39,14 @@ class CheckOptions:
     """The options of a checked build: its checks and its records.
 
     Attributes:
-        kinds: the kinds of faults, some of `KINDS`.
+        kinds: the kinds of faults that it checks, some of `ALL_KINDS`; "race" logs its accesses.
         watches: values that are looked at, of any kernel.
-        watch_bytes: memory for a launch's records of accesses.
+        watch_bytes: memory for a launch's records of watched values, or of its log of accesses.
         instrumentations: plugins that look at ops, by name.
         timeline: the options of its timeline; a kernel that keeps one has nothing else.
-        is_lasting: whether all launches are made by that build, and none waits for it: then more
-            may be done for its speed.
-        aligned_ends: parameters whose tensors end at multiples of `bounds.END_BYTES` in every
+        is_lasting: whether all later launches use that build, and none waits for it: then its
+            compile may take longer to make the code faster.
+        aligned_ends: parameters whose tensors end at multiples of `table.END_BYTES` in every
             launch of that build. No vector crosses such an end, so checks are shorter.
     """
 
@@ -107,7 +107,7 @@ class CheckPlan:
             the map of memory.
         module: the Tile IR, whose ops carry the numbers of their sites.
         watches: values that are looked at, by number.
-        watch_bytes: memory for a launch's records of accesses.
+        watch_bytes: memory for a launch's records of watched values, or of its log of accesses.
         timeline: the plan to read its timelines by; None without.
         tests: how each site is tested, one of `TESTS`; "" for a site that is no access, or not
             tested.
@@ -123,9 +123,9 @@ class CheckPlan:
 
     @property
     def table_bytes(self) -> int:
-        """Memory of a launch: the sites' slots, then a counter for each watched value.
+        """Size of a launch's memory: the sites' slots, then a counter for each watched value.
 
-        Of a kernel with timelines it is theirs alone.
+        For a kernel with timelines, it is the size of the timelines alone.
         """
         if self.timeline is not None:
             return self.timeline.size_bytes

@@ -29,7 +29,7 @@ HEADER_WORDS: Final = 4
 WORD_BYTES: Final = 8
 _HEADER: Final = struct.Struct("<QQQQ")
 _MARK: Final = struct.Struct("<II")
-# They compute addresses and shapes, or nothing at all; their time counts for their users.
+# Ops that compute addresses and shapes, or nothing at all; their time counts as their users'.
 _FREE: Final = names_of(
     tt.Rearrangement,
     tt.Hint,
@@ -70,12 +70,12 @@ class TimelinePlan:
 
     @property
     def size_bytes(self) -> int:
-        """Memory of a launch."""
+        """Size of a launch's memory for timelines, in bytes."""
         return len(self.options.programs) * self.warps * warp_bytes(self.options.marks)
 
 
 def warp_bytes(marks: int) -> int:
-    """Memory of one warp."""
+    """Size of the memory for one warp's header and marks, in bytes."""
     return WORD_BYTES * (HEADER_WORDS + marks)
 
 
@@ -85,7 +85,7 @@ def clock_sites(function: Operation) -> Mapping[Operation, int]:
 
 
 def described_sites(function: Operation) -> tuple[ClockSite, ...]:
-    """List the sites as sessions have them."""
+    """Return the clock sites as sessions store them: op, loop depth and frames of each."""
     return tuple(
         ClockSite(op.name, sum(1 for _ in scf.loops_around(op)), op.location.frames)
         for op in clock_sites(function)

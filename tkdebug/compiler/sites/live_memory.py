@@ -67,7 +67,7 @@ class MemoryMap:
         """Pack the map as a kernel takes it.
 
         Args:
-            most: the most intervals; if there are more, all memory but the nowhere is unknown.
+            most: the most intervals; if there are more, all mappable addresses are unknown.
         """
         found = self.intervals()
         if len(found) > most:
@@ -75,7 +75,7 @@ class MemoryMap:
         return _PAIR.pack(len(found), 0) + b"".join(_PAIR.pack(*one) for one in found)
 
     def intervals(self) -> list[tuple[int, int]]:
-        """First address and state of each, ascending."""
+        """Return the first address and the state of each interval, ascending."""
         cut = {0, LOWEST, HIGHEST}
         gone = [AddressRange(0, LOWEST), AddressRange(HIGHEST, 1 << 64), *self.gone]
         for spans in (gone, self.live, self.stale):
@@ -98,7 +98,7 @@ class MemoryMap:
 
 
 def merged(spans: Iterable[AddressRange]) -> list[AddressRange]:
-    """Merge spans into ascending ones that neither meet nor overlap."""
+    """Return the spans in ascending order, with those that touch or overlap merged."""
     found: list[AddressRange] = []
     for span in sorted(spans):
         if found and span.first <= found[-1].end:
@@ -109,7 +109,7 @@ def merged(spans: Iterable[AddressRange]) -> list[AddressRange]:
 
 
 def overlapping(span: AddressRange, ascending: Sequence[AddressRange]) -> Iterator[AddressRange]:
-    """Return the parts of a span that lie in other spans, which do not overlap."""
+    """Yield the parts of a span that lie in the given spans, which do not overlap."""
     for other in ascending[max(0, bisect_right(ascending, span) - 1) :]:
         if other.first >= span.end:
             return
@@ -118,7 +118,7 @@ def overlapping(span: AddressRange, ascending: Sequence[AddressRange]) -> Iterat
 
 
 def without(span: AddressRange, ascending: Sequence[AddressRange]) -> Iterator[AddressRange]:
-    """The parts of a span that lie in none of the given spans, which do not overlap."""
+    """Yield the parts of a span that lie in none of the given spans, which do not overlap."""
     first = span.first
     for part in overlapping(span, ascending):
         if first < part.first:

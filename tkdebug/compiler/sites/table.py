@@ -50,7 +50,7 @@ END_BYTES: Final = 16
 
 
 def elements_behind(address: int, end: int, size_bytes: int) -> int:
-    """Count the elements of a size from an address to an end, at most MOST_ELEMENTS."""
+    """Return the number of whole elements from an address to an end, at most MOST_ELEMENTS."""
     return min(max(0, end - address) // size_bytes, MOST_ELEMENTS)
 
 
@@ -103,8 +103,8 @@ class Report:
         element: row-major position of the example in its tile.
         payload: the address that the element would have touched, or the bits of a value.
         bad: bad elements of that program at that time.
-        masked: elements that the mask left out, of the threads that reported.
-        is_complete: whether these were all of the block.
+        masked: elements that the mask left out in the threads that reported.
+        is_complete: whether those were all threads of the block.
         origin: the base of the tile's pointers, if it was loaded, or 0.
     """
 
@@ -121,11 +121,11 @@ class Report:
 
     @staticmethod
     def flagged(site: int) -> Report:
-        """Report that there are bad elements, which the host finds."""
+        """The report of a site that the kernel only flags; the host finds its bad elements."""
         return Report(site, 1, -1, 0, 0, 0, 0)
 
     def packed(self) -> bytes:
-        """The slot."""
+        """Return the report as the bytes of its slot."""
         return _SLOT.pack(
             self.count,
             self.program + 1,
@@ -146,7 +146,7 @@ def table_bytes(sites: int) -> int:
 
 
 def reports(table: bytes) -> Iterator[Report]:
-    """List the reports, in the order of the sites.
+    """Yield the reports, in the order of the sites.
 
     Raises:
         ValueError: `table` is no whole number of slots.
@@ -170,9 +170,9 @@ def reports(table: bytes) -> Iterator[Report]:
             )
 
 
-# The kind of the site, which is last.
+# The kind of the site for all symptoms of a kernel, which is its last site.
 SYMPTOMS: Final = "symptoms"
-# By their bits.
+# In the order of the bits that stand for them.
 SYMPTOM_KINDS: Final = (
     "nan",
     "inf",
@@ -196,12 +196,12 @@ _Y_BIT, _Z_BIT = 32, 48
 
 
 def bit_of(kind: str) -> int:
-    """The number of a kind's bit."""
+    """The number of the bit that stands for a kind of symptom."""
     return SYMPTOM_KINDS.index(kind)
 
 
 def program_offset(kind: str) -> int:
-    """Return where in the slot the complement of the least program is, in bytes."""
+    """Return the byte offset, in the slot, of the complement of a kind's least program."""
     return 8 * (1 + bit_of(kind))
 
 

@@ -19,7 +19,7 @@ _MAX_CHARS: Final = 1 << 14
 
 
 class Site(Protocol):
-    """A dataclass of numbers, texts, truths, None, and tuples and dataclasses of these."""
+    """A dataclass of numbers, strings, booleans, None, and tuples and dataclasses of these."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -43,7 +43,7 @@ def _fields(site: Site) -> dict[str, Any]:
 
 
 def read_sites(kind: type[_Site], texts: Iterable[str], attribute: str) -> tuple[_Site, ...]:
-    """The sites of a kernel.
+    """The sites of a kernel, read from the texts of one of its attributes.
 
     Args:
         kind: the class of each site.
@@ -51,7 +51,7 @@ def read_sites(kind: type[_Site], texts: Iterable[str], attribute: str) -> tuple
         attribute: the attribute of the kernel that has the texts.
 
     Raises:
-        IRError: one of the texts is no such site.
+        IRError: one of the texts is not the text of a site of that class.
     """
     return tuple(_read_site(kind, text, attribute) for text in texts)
 

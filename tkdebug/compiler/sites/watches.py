@@ -51,7 +51,7 @@ class Word(IntEnum):
     # Bits of fp64.
     MINIMUM = 5
     MAXIMUM = 6
-    # The finite elements times 2 ** scale, each cut to an integer, in all; and the scale.
+    # The sum of the finite elements times 2 ** scale, each truncated to an integer; and the scale.
     SUM = 7
     SCALE = 8
 
@@ -75,7 +75,7 @@ class WatchSite:
         is_unsigned: whether integers have no sign.
         shape: the shape of the tile, () for a scalar.
         programs: boxes of programs, () for all.
-        condition: text, "" for always.
+        condition: the text of the condition, "" for always.
         is_whole: whether the whole tile is kept.
         plugin: the instrumentation that wants it; "" for a watch.
         op_id: the op that it is an operand of, for a plugin.
@@ -105,7 +105,7 @@ class WatchSite:
 
     @property
     def node(self) -> Node | None:
-        """The condition."""
+        """The parsed condition; None without one."""
         if not self.condition:
             return None
         from tkdebug.watches.conditions import read_condition
@@ -114,13 +114,13 @@ class WatchSite:
 
     @property
     def element_bytes(self) -> int:
-        """Size of an element in a record of a whole tile."""
+        """Size of an element in a record of a whole tile, in bytes."""
         digits = "".join(filter(str.isdecimal, self.element.partition("E")[0]))
         return max(1, int(digits) // 8)
 
     @property
     def record_words(self) -> int:
-        """Size of one record."""
+        """Size of one record, in words of 8 bytes."""
         if self.is_whole:
             return HEADER_WORDS + -(-self.elements * self.element_bytes // WORD_BYTES)
         return SUMMARY_WORDS + BINS
@@ -154,7 +154,7 @@ class Space:
 
 
 def spaces(sites: Sequence[WatchSite], budget_bytes: int) -> tuple[Space, ...]:
-    """The room of each site: equal shares of the budget, and at least one record."""
+    """Return the space of each site: an equal share of the budget, but at least one record."""
     found, first = [], 0
     for site in sites:
         share = budget_bytes // (len(sites) * site.record_words * WORD_BYTES)

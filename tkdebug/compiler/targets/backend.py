@@ -2,7 +2,7 @@
 
 The passes, the interpreter, the runtime and the commands know targets by this module alone;
 NVIDIA's code is in `nvptx/`. A backend's kernels are launched by the platform of its name
-(`runtime/device/platform.py`). `registered_backends` has those that there are.
+(`runtime/device/platform.py`). `registered_backends` lists the backends.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class NativeStage:
     Attributes:
         name: its name in sessions, such as `llvm-ir`.
         file: its file name in dumps.
-        is_image: whether it is the loaded image, bytes and no text.
+        is_image: whether it is the image that is loaded, which is bytes, not text.
     """
 
     name: str
@@ -85,11 +85,11 @@ class Observers:
     Attributes:
         snapshot: called after each pass that changed something.
         on_run: called after each pass, also one that failed.
-        on_stage: called with the text of each stage; it may give an edited one to go on with.
+        on_stage: called with the text of each stage; an edited text that it returns replaces it.
         on_resources: called with threads and bytes of shared memory of a block before code is
             generated, which for tiles that fit nowhere would take minutes.
         recorder: the recorder whose `after_run` is `on_run`. A backend that finds the kernel on
-            the disk adds what was recorded of it then.
+            the disk adds the records of the compile that stored it.
     """
 
     snapshot: SnapshotCallback | None = None
@@ -148,7 +148,7 @@ class Binary(Protocol):
 
     @property
     def spill_bytes(self) -> int:
-        """The bytes of a thread's registers that went to memory."""
+        """Bytes of a thread's registers that are spilled to memory."""
         ...
 
     @property
@@ -193,7 +193,7 @@ class GeneratedKernel(Protocol):
         ...
 
     def text_frames(self) -> Mapping[str, dict[int, tuple[Frame, ...]]]:
-        """The call chains of lines (1-based) of these texts, where lines are known."""
+        """The call chains of lines (1-based) of the sessions' texts, where they are known."""
         ...
 
     def line_table(self, tile_ops: Mapping[int, OpPlace]) -> Mapping[str, object]:
@@ -210,7 +210,7 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in its targets."""
+        """The backend's name, as in `Target.backend`."""
         ...
 
     @property
@@ -235,7 +235,7 @@ class Backend(Protocol):
 
     @property
     def image_name(self) -> str:
-        """The kind of image that it loads, in a word."""
+        """The kind of image that the backend loads, in a word, such as `cubin`."""
         ...
 
     def is_image(self, name: str, head: bytes) -> bool:
@@ -263,7 +263,7 @@ class Backend(Protocol):
         ...
 
     def unsupported(self, asked: object) -> str | None:
-        """The sentence for a GPU of its kind that it does not compile for.
+        """The error message for a GPU of its kind that the backend does not compile for.
 
         None if `asked` is no GPU of its kind.
         """
@@ -274,7 +274,7 @@ class Backend(Protocol):
         ...
 
     def fixed_options(self, target: Target) -> Mapping[str, object]:
-        """Launch options that code generation does not look at, with the only value of each."""
+        """Launch options that code generation ignores, with the only value that each may have."""
         ...
 
     def linked_libraries(self) -> frozenset[str]:
@@ -334,11 +334,11 @@ class Backend(Protocol):
         ...
 
     def stopped_by(self, stop: threading.Event) -> AbstractContextManager[None]:
-        """Code generation begun inside ends early once `stop` is set."""
+        """Context inside which code generation ends early once `stop` is set."""
         ...
 
     def prestart(self) -> None:
-        """Load the modules of the first compile, in a thread of their own."""
+        """Load the modules of the first compile; callers run this in a separate thread."""
         ...
 
 

@@ -33,7 +33,7 @@ MachineParts: TypeAlias = Mapping[str, Callable[[], MachinePart]]
 
 
 def package(name: str, purpose: str) -> MachinePart:
-    """A Python package that has to be installed."""
+    """Return the state of a Python package that has to be installed."""
     if find_spec(name) is None:
         return MachinePart(name, False, "not installed", f"pip install {name} ({purpose})")
     return MachinePart(name, True, f"{metadata.version(name)} ({purpose})")

@@ -1,4 +1,4 @@
-"""The backends that there are, and the targets that they compile for."""
+"""The registered backends, and the targets that they compile for."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def target_of(asked: str | int | tuple[int, int]) -> Target:
 
 
 def unsupported_gpu(asked: object) -> str | None:
-    """The sentence for a GPU that is known by name but not compiled for; None otherwise."""
+    """The error message for a GPU that is known by name but not compiled for; None otherwise."""
     known = list(backends())
     if any(backend.find(asked) is not None for backend in known):
         return None

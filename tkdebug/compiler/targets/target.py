@@ -71,7 +71,7 @@ class Target:
     is_tried: bool = True
 
     def has(self, capability: str) -> bool:
-        """Whether it has the capability of this name."""
+        """Whether the architecture has the capability of this name."""
         return capability in self.capabilities
 
     def __str__(self) -> str:

@@ -146,7 +146,7 @@ def _in_script(console: Console, where: str) -> tuple[str, int] | None:
 
 
 def _line(console: Console, where: str) -> tuple[str, int, bool]:
-    """File and line, and whether the file is there yet: a package may be imported later."""
+    """File and line, and whether the file was found: a package may be imported later."""
     file, _, line = where.rpartition(":")
     if file.endswith(".py") and not os.path.isabs(file) and line.isdigit():
         try:
@@ -205,7 +205,10 @@ def watch_reads(console: Console, rest: str) -> None:
 
 
 def _memory(console: Console, text: str) -> Element | None:
-    """Find an element of a tensor that is no argument: each launch may have that memory."""
+    """Find an element of a tensor that is no argument; None for one of an argument.
+
+    Any launch may access that memory, by addresses.
+    """
     inspection = console.debugger.inspection
     if inspection is None:
         return None
@@ -214,7 +217,7 @@ def _memory(console: Console, text: str) -> Element | None:
 
 
 def _passed(console: Console, text: str) -> str:
-    """Name an element of a tensor of the script by the argument that the tensor was passed as."""
+    """Return `text` with the argument's name in place of the script's name for the tensor."""
     inspection = console.debugger.inspection
     if inspection is None:
         return text
@@ -225,7 +228,7 @@ def _passed(console: Console, text: str) -> str:
 
 
 def _is_element(console: Console, text: str) -> bool:
-    """Whether it names an element of memory; not of a variable's tile."""
+    """Whether `text` names an element of memory, not of a variable's tile."""
     inspection = console.debugger.inspection
     if inspection is None:
         return text.endswith("]")

@@ -50,7 +50,7 @@ class ScriptLines(Protocol):
         ...
 
     def breakpoint_texts(self) -> list[str]:
-        """A line for each."""
+        """Return a line of text for each breakpoint."""
         ...
 
     def clear_number(self, number: int) -> str | None:
@@ -58,5 +58,5 @@ class ScriptLines(Protocol):
         ...
 
     def interrupt(self, frame: FrameType | None) -> bool:
-        """Ctrl-C while the script runs at `frame`: stop at its next line; False to end it."""
+        """Stop at the script's next line, on Ctrl-C at `frame`; return False to end the script."""
         ...

@@ -150,7 +150,7 @@ def only_looks(word: str) -> bool:
 
 
 def looking_names() -> list[str]:
-    """The names of those commands."""
+    """The names of the commands that only look."""
     return [command.names[0] for command in COMMANDS if command.run in _LOOKING]
 
 

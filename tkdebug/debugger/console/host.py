@@ -130,7 +130,7 @@ class HostBreakpoints(HostValues):
         self.number_alike()
 
     def checkline(self, filename: str, lineno: int) -> int:
-        """Check a line as pdb does, and say which line is near that has code."""
+        """Return the line if pdb can stop there, else 0, and then name the nearest with code."""
         lines = source_lines(filename)
         if lineno > len(lines):
             self.error(f"{filename}:{lineno}: the last line is {len(lines)}")
@@ -152,7 +152,7 @@ class HostBreakpoints(HostValues):
         return bool(self._console.debugger.expressions.call(lambda: meets(frame), is_brief=True))
 
     def number_alike(self) -> None:
-        """Keep the breakpoints of the host from the numbers of a kernel's."""
+        """Number breakpoints of the script and of kernels so that no number is used twice."""
         known = bdb.Breakpoint
         known.next = max(known.next, self._console.debugger.reserve_numbers(known.next - 1) + 1)
         while len(known.bpbynumber) < known.next:
@@ -181,7 +181,11 @@ class HostBreakpoints(HostValues):
     # While a kernel is stopped
 
     def break_at(self, file: str, line: int, condition: str | None, is_temporary: bool) -> str:
-        """A breakpoint at a line of the script, to be met after the launch."""
+        """Make a breakpoint at a line of the script, to be met after the launch.
+
+        Raises:
+            UsageError: pdb makes none there.
+        """
         self.number_alike()
         problem = self.set_break(file, line, is_temporary, condition)
         if problem:
@@ -189,7 +193,7 @@ class HostBreakpoints(HostValues):
         self.number_alike()
         self.stop_in_script()
         self.set_continue()
-        # Not the lines of the launch, which is ours.
+        # The lines that run the launch are tkdebug's, and are not traced.
         self._console.debugger.tracing = sys.gettrace()
         sys.settrace(None)
         made = self.get_breaks(file, line)[-1]
@@ -205,7 +209,7 @@ class HostBreakpoints(HostValues):
         ]
 
     def clear_number(self, number: int) -> str | None:
-        """Take a breakpoint of the script away."""
+        """Delete a breakpoint of the script; return the message, None if there is none."""
         if not 0 < number < len(known := bdb.Breakpoint.bpbynumber) or known[number] is None:
             return None
         self.clear_bpbynumber(number)
@@ -340,7 +344,10 @@ class HostDebugger(HostBreakpoints):
                     console.debugger.end_script(Ended(0))
 
     def interrupt(self, frame: FrameType | None) -> bool:
-        """Ctrl-C: stop at the script's next line; a second one before it comes is Python's."""
+        """Stop at the script's next line after Ctrl-C; return False if it is to be Python's.
+
+        That is so for a second one before that line, while it asks, and once the script is over.
+        """
         if frame is None or self._is_asking or self._is_interrupted or self._console.is_over:
             return False
         self._is_interrupted = True

@@ -81,7 +81,7 @@ class Console:
         return self._debugger
 
     def attach(self, debugger: Debugger) -> None:
-        """Know the debugger before anything stops."""
+        """Take the debugger to use before anything stops."""
         self._debugger = debugger
 
     def say(self, text: str, **data: Any) -> None:
@@ -93,7 +93,7 @@ class Console:
             self.write(visible(short(text), styled=True))
 
     def styled(self, text: str, style: str) -> str:
-        """`text` made visible, and bold or dim on a terminal that has colours."""
+        """Return `text` with control characters visible, bold or dim on a terminal with colours."""
         text = visible(text)
         if not self.is_styled or self.is_json:
             return text
@@ -121,7 +121,7 @@ class Console:
             self.write(visible(text))
 
     def stopped(self, debugger: Debugger, stop: Stop) -> Resume:
-        """Show the stop, and ask."""
+        """Show the stop, and ask how to go on."""
         self._debugger = debugger
         self.frame, self.listed = 0, None
         self.show_stop(stop)
@@ -168,7 +168,7 @@ class Console:
         self.commands[:] = kept
 
     def follow_in_script(self, resume: Resume, stop: Stop) -> None:
-        """Let the debugger of the script's lines know how a launch goes on."""
+        """Make the debugger of the script's lines stop or pass, as a launch goes on."""
         match resume:
             case Step(backwards=False) if stop.reason is Reason.END:
                 if self.leave_kernel is not None:
@@ -186,7 +186,7 @@ class Console:
             self.run_line(f"p {text}")
 
     def begin(self) -> bool:
-        """Ask before the script runs: for breakpoints; whether it is to run."""
+        """Run commands before the script runs, such as breakpoints; return whether it is to run."""
         if self.is_json:
             self._emit({"event": "begin", "script": self.script})
         while True:
@@ -302,7 +302,11 @@ class Console:
                 return None  # it has ended, or the script has closed it
 
     def run_line(self, line: str) -> Resume | None:
-        """Run the commands of a line, which `;;` separates; given ones up to a failure."""
+        """Run the commands of a line, which `;;` separates; given ones up to a failure.
+
+        Returns:
+            How the launch goes on; the commands after that one wait for the next stop.
+        """
         parts = [part.strip() for part in line.split(";;")]
         for place, part in enumerate(parts):
             resume = self._run_command(part or (self._last if len(parts) == 1 else ""))
@@ -395,7 +399,7 @@ def return_text(inspection: Inspection) -> str:
 
 
 def reasons(stop: Stop) -> Iterable[str]:
-    """Return why a launch is stopped, where its place does not say it."""
+    """Yield why a launch is stopped, if its place does not say it."""
     if stop.breakpoints:
         numbers = " and ".join(map(str, stop.breakpoints))
         yield f"breakpoint{'s' if len(stop.breakpoints) > 1 else ''} {numbers}"
@@ -411,7 +415,7 @@ def reasons(stop: Stop) -> Iterable[str]:
 
 
 def short(text: str) -> str:
-    """Paths below the current folder, from there."""
+    """Return a text with paths below the current folder relative to it."""
     try:
         return text.replace(os.getcwd() + os.sep, "")
     except OSError:

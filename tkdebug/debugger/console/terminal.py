@@ -62,7 +62,7 @@ _HISTORY = "~/.tkdebug_history"
 
 
 def nobody_reads() -> Ended:
-    """Return the exception that ends the script once stdout has no reader (`… | head`)."""
+    """Close stdout, which has no reader (`… | head`); return the exception to end the script."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.close(nothing)

@@ -20,7 +20,7 @@ from tkdebug.process.named_files import source_line
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
 
-# Values by round: in a line, and in JSON.
+# The most values by iteration: in a line, and in JSON.
 _MOST_ROUNDS = 8
 # The relative error from which on a number is said to be off.
 _OFF = 0.01
@@ -119,7 +119,7 @@ def _say_lines(console: Console, lines: Iterable[Line]) -> None:
 
 
 def _held(values: list[Tensor]) -> str:
-    """` = 3`, or a summary; of several rounds the last one, and how many there were."""
+    """` = 3`, or a summary; for several iterations the last one, and how many there were."""
     rounds = f" in the last of {len(values)} rounds" if len(values) > 1 else ""
     last = values[0]
     if not last.numel():
@@ -138,15 +138,15 @@ def _held(values: list[Tensor]) -> str:
 def _rounds(
     values: Sequence[Tensor], rounds: Sequence[tuple[int, ...]], exact: Sequence[Tensor]
 ) -> str:
-    """Return the values by round, and the round from which on they are wrong.
+    """Return the values by iteration, and the iteration from which on they are suspicious.
 
-    That is: not finite, far from what they would be in fp64, or always the same. Rounds are named
-    where not all of a loop are there, as in a branch.
+    Suspicious values are not finite, far from their values in fp64, or always the same. Iterations
+    are named if some of a loop's are missing, as in a branch.
 
     Args:
         values: for each time, the last one first.
-        rounds: the rounds of the loops at these times.
-        exact: what they would be in fp64; () where that is not known.
+        rounds: the iterations of the loops at these times.
+        exact: their values in fp64; () if these are not known.
     """
     if len(values) < 2 or not all(each.numel() for each in values):
         return ""
@@ -180,7 +180,7 @@ def _some(texts: Sequence[str]) -> str:
 
 
 def _skips(rounds: Sequence[tuple[int, ...]]) -> bool:
-    """Whether rounds of the innermost loop are missing between others, the last one first."""
+    """Whether iterations of the innermost loop are missing in a list with the last one first."""
     before: tuple[int, ...] | None = None
     for now in rounds[::-1]:
         if not now:
@@ -203,12 +203,12 @@ def _wide(data: Tensor) -> Tensor:
 
 
 def _round(rounds: Sequence[tuple[int, ...]], time: int) -> str:
-    """Name the round at a time, from the first on: `3`, or `1.3` in the loop of round 1."""
+    """Name the iteration at a time, counted from the first: `3`, or `1.3` in outer iteration 1."""
     return ".".join(map(str, rounds[::-1][time])) or str(time)
 
 
 def _loaded(name: str, buffer: Buffer, offsets: Tensor) -> str:
-    """The elements of a tensor, as a slice if they are one."""
+    """Return the loaded elements of a tensor as a slice, with their number if it has others."""
     shape, strides = buffer.tensor.shape, buffer.tensor.stride()
     if not offsets.numel():
         return f"nothing of {name}"

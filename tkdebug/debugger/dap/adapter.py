@@ -333,7 +333,7 @@ class Adapter:
     # What happens
 
     def _stopped(self, stop: Stop) -> None:
-        """Tell the client of a stop; called in the stopped thread, before anything is asked."""
+        """Report a stop to the client; called in the stopped thread, before anything is asked."""
         from tkdebug.debugger.dap.stop_events import stopped_event
 
         debugger = self._debuggee.debugger
@@ -353,7 +353,7 @@ class Adapter:
         self._connection.event("output", {"category": category, "output": text})
 
     def ended(self, status: int | None) -> None:
-        """Hear that the script has ended with this exit status, None if it never ran."""
+        """Report to the client that the script ended, with its exit status unless it never ran."""
         self._has_ended = True
         if status is not None:
             self._connection.event("exited", {"exitCode": status})

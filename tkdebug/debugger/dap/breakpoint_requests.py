@@ -140,7 +140,7 @@ class BreakpointRequests:
 
 
 def _is_known(inspection: Inspection, text: str) -> bool:
-    """Whether an expression's names are variables somewhere in the kernel, or known otherwise."""
+    """Whether all names of an expression are variables, arguments, globals or builtins."""
     from tkdebug.debugger.elements import argument_named
 
     code, arguments = inspection.code, inspection.launch.arguments
@@ -155,7 +155,7 @@ def _no_data(why: str) -> Body:
 
 
 def _changes(data: str, text: str) -> Body:
-    """A variable or an expression, which is looked at for a change."""
+    """Return the answer for a variable or an expression, which can be watched for a change."""
     return {
         "dataId": data,
         "description": f"{text} changes",
@@ -165,7 +165,7 @@ def _changes(data: str, text: str) -> Body:
 
 
 def _accesses(data: str, text: str) -> Body:
-    """An element of a tensor."""
+    """Return the answer for an element of a tensor, whose accesses can be watched."""
     return {
         "dataId": data,
         "description": text,

@@ -118,7 +118,7 @@ class Breakpoints:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A breakpoint of the client: the engine's that it becomes, or why it becomes none."""
+    """A breakpoint of the client: the engine's breakpoints for it, or why there are none."""
 
     parts: list[tuple[BreakKind, str, dict[str, Any]]]
     line: int | None = None
@@ -136,7 +136,7 @@ def data_of_element(text: str) -> str:
 
 
 def _decorated(kernels: Mapping[int, str], line: int) -> tuple[int, ...]:
-    """The line itself if it is just before a kernel's body, which is offered then."""
+    """(`line`,) if a kernel's line is right after it, as after a decorator; else ()."""
     return (line,) if line + 1 in kernels else ()
 
 

@@ -138,7 +138,7 @@ class Debuggee:
             HELD_GAPS.forget()
 
     def at_stop(self, function: Callable[[Debugger], T]) -> T:
-        """Do something in the thread that is stopped.
+        """Return the result of a function that is called in the thread that is stopped.
 
         Raises:
             UsageError: nothing is stopped, or it was interrupted.
@@ -155,7 +155,7 @@ class Debuggee:
         return answer.result()
 
     def begin_request(self, can_be_cut: bool) -> None:
-        """Hear that a request is answered from now on; one with expressions can be cut."""
+        """Note that a request begins to be answered, and whether `interrupt` may cut it short."""
         with self._asking:
             self._can_be_cut, self._is_cut = can_be_cut, False
 
@@ -163,7 +163,7 @@ class Debuggee:
         """Interrupt the evaluation of the current request, which is answered at once.
 
         Args:
-            is_gone: whether the client is, for which nothing more is asked at a stop.
+            is_gone: whether the client is gone: then any request is cut, and nothing more is asked.
         """
         with self._asking:
             self._is_gone = is_gone or self._is_gone
@@ -181,7 +181,10 @@ class Debuggee:
         return self._ends(self._asked, timeout_s)
 
     def _ends(self, asked: Future[Any] | None, timeout_s: float) -> bool:
-        """Interrupt a question until it ends: it may have been about to wait in the system."""
+        """Interrupt a question again and again until it ends; return False if it does not.
+
+        One interrupt may miss it, if it was about to wait in the system.
+        """
         until = time.monotonic() + timeout_s
         while asked is not None and wait([asked], _PAUSE_S).not_done:
             if time.monotonic() > until:
@@ -207,7 +210,7 @@ class Debuggee:
             self.afterwards(going.resume)
 
     def forget_ahead(self) -> None:
-        """Do not do what waits for the next stop."""
+        """Drop the commands that wait for the next stop."""
         with self._lock:
             self._ahead.clear()
 
@@ -220,7 +223,7 @@ class Debuggee:
         debugger.select(Selection(frozenset((self.focus or 0,))) if follows else ALL)
 
     def afterwards(self, resume: Resume) -> None:
-        """Let the launch go on once the request is answered."""
+        """Set how the launch goes on once the request is answered."""
         self._resume = resume
 
     def answered(self) -> None:
@@ -293,7 +296,7 @@ def _fail(answer: Future[T], error: Exception) -> None:
 
 @contextlib.contextmanager
 def meaning(inspection: Inspection, program: int | None) -> Iterator[None]:
-    """Ask about one program; None leaves the selection unchanged."""
+    """Select one program inside the block; None leaves the selection unchanged."""
     from tkdebug.debugger.programs import Selection
 
     before = inspection.selection

@@ -29,13 +29,13 @@ _TOKEN_BYTES = 16
 # The time for a client to show the token once connected: long, as a script that computes may
 # keep Python's lock meanwhile, and strangers keep nobody waiting.
 LONGEST_HANDSHAKE_S = 60.0
-# The time for the client before to be gone, and for what it evaluated to end.
+# The time for the previous client to be gone, and for what it evaluated to end.
 LONGEST_TURN_S = 5.0
-# At a time; where more come the oldest has to go.
+# The most strangers at a time; if more come, the oldest is hung up on.
 MOST_STRANGERS = 16
 _MOST_STRANGER_BYTES = 1 << 20
 _MOST_COMPLAINTS = 3
-# Until the system has room for another connection.
+# The wait until the system has room for another connection.
 _PAUSE_S = 0.1
 
 
@@ -139,7 +139,7 @@ class Door:
             self._hear(client)
 
     def close(self) -> None:
-        """Let nobody else in."""
+        """Close the port, and hang up on clients that have not shown the token."""
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
@@ -228,7 +228,7 @@ class Door:
             self._seat.release()
 
     def _complain(self, text: str) -> None:
-        """Say what came to the port, which may come without end."""
+        """Report what came to the port, but only the first few times: it may come without end."""
         with self._lock:
             self._complaints += 1
             count = self._complaints
@@ -244,7 +244,7 @@ def _listening_socket(port: int) -> socket.socket:
 
 
 def _connection_of(client: socket.socket) -> Connection:
-    """The protocol over a socket."""
+    """Return a connection that speaks the protocol over a socket."""
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return Connection(client.makefile("rb"), client.makefile("wb"), lambda: _hang_up(client))
 
@@ -255,7 +255,7 @@ def _hang_up(client: socket.socket) -> None:
 
 
 class _Attached:
-    """The process that runs already."""
+    """The host of a client that attaches: this process, whose script runs already."""
 
     def __init__(self, attached: threading.Event) -> None:
         self._attached = attached

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Body = Mapping[str, Any] | None
 # A client draws every thread: of more programs the first are shown, and the one in focus.
 MOST_THREADS = 64
-# The end of an expression: the names before the last dot, or a dot behind something else; a prefix.
+# The end of an expression: the names before the last dot, or a dot after something else; a prefix.
 _WORD = re.compile(r"((?:[^\W\d]\w*\.)*|\.)((?:[^\W\d]\w*)?)$")
 
 

@@ -165,7 +165,7 @@ class RemoteFront:
 
     @contextlib.contextmanager
     def interrupts(self) -> Iterator[None]:
-        """Ctrl-C in the main thread stops the script as at the console, until it is to end."""
+        """Let Ctrl-C in the main thread stop the script as at the console, until it is to end."""
         from tkdebug.debugger.interruption import interrupts
 
         self._stops_by_signal = True
@@ -176,7 +176,7 @@ class RemoteFront:
             self._stops_by_signal = False
 
     def _run(self, line: str) -> Resume | None:
-        """Run a line of the user's; the answer is sent."""
+        """Run a line of the user's, and send the answer; return how the launch goes on."""
         resume = self._run_quietly(line)
         self._answer(line)
         return resume
@@ -207,7 +207,7 @@ class RemoteFront:
         return self.debugger.is_running or ("host" in vars(self) and self.host.is_stepping)
 
     def _run_quietly(self, line: str) -> Resume | None:
-        """Run a line, and keep its output."""
+        """Run a line, and keep its output; return how the launch goes on."""
         console = self.console
         console.attach(self.debugger)
         self._said.clear()
@@ -328,7 +328,7 @@ class RemoteFront:
         finally:
             self._goes_on()
         if self._script and stop.reason is Reason.END:
-            _ = self.host  # made, it stops at the script's lines
+            _ = self.host  # once it is made, it stops at the script's lines
         console.follow_in_script(resume, stop)
         return resume
 

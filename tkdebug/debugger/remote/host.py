@@ -73,7 +73,7 @@ class PaneHost(HostDebugger):
         return problem
 
     def keep_tracing(self) -> None:
-        """Meet the script's breakpoints after the launch that is stopped."""
+        """Trace the script's lines after the stopped launch, so that its breakpoints are met."""
         self.stop_in_script()
         self.set_continue()
 

@@ -155,7 +155,7 @@ def _readings(inspection: Inspection, frame: int) -> dict[str, Reading]:
 def variable_of(
     name: str, reading: Reading, programs: tuple[int, ...], grid: tuple[int, int, int]
 ) -> Variable:
-    """A variable on one line; arguments as of `reading_text`."""
+    """A variable on one line; arguments as for `reading_text`."""
     large = large_text(reading)
     if large:
         return Variable(name, large, is_drawn(reading), False)
@@ -239,7 +239,7 @@ def _programs(
 
 
 def _differing(inspection: Inspection, name: str, frame: int) -> list[int] | None:
-    """The programs here whose value differs from the shown one's; None: too many elements."""
+    """The programs here whose value differs from the shown one's; None for too many elements."""
     one = _elements(inspection.read(name, frame))
     if one is None:
         return []
@@ -274,7 +274,7 @@ def _bits(data: Tensor) -> Tensor:
 
 
 def _timeline(inspection: Inspection, look: Look, shown: int | None) -> Timeline:
-    """The lines passed around the one that is asked for."""
+    """The lines passed around the one that `look` asks for, else around the stop's."""
     log = inspection.execution.passed
     passed: Sequence[Passed] = [each for each in log if each.mark.kind is not MarkKind.SCOPE]
     moment, total = inspection.moment, len(passed)

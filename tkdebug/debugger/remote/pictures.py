@@ -81,7 +81,7 @@ def most_telling(readings: Mapping[str, Reading], bound: frozenset[str]) -> str:
 
 
 def large_text(reading: Reading) -> str:
-    """Return a text for tensors of the script that take long to sum up; "" for all else."""
+    """Return a text for tensors of the script that take long to summarise; "" for all else."""
     value = getattr(reading, "value", None)
     if elements_of(value) <= MOST_SUMMED_UP:
         return ""
@@ -165,7 +165,7 @@ def heat_map(
 
 
 def _region(look: Look, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return first and last element along each axis; all if the request is for another tile."""
+    """Return the first and the end of the elements along each axis; all if `look` does not fit."""
     if len(look.begin) == len(look.end) == len(shape):
         begin = tuple(max(0, place) for place in look.begin)
         end = tuple(map(min, look.end, shape))
@@ -184,7 +184,7 @@ def _largest(part: Tensor) -> float:
 
 
 def _is_finite(values: Tensor) -> bool:
-    """Whether all elements are, in one pass."""
+    """Whether all elements are finite, found in one pass."""
     return not values.numel() or all(math.isfinite(float(end)) for end in values.aminmax())
 
 
@@ -216,7 +216,10 @@ def _square(part: Tensor, room: tuple[int, int]) -> tuple[_Cells, tuple[int, ...
 
 
 def _flat(part: Tensor, room: tuple[int, int]) -> tuple[_Cells, tuple[int, ...], int]:
-    """One axis, row by row; if there are several rows, each has a power of two of cells."""
+    """Return rows of cells of one axis, the step of a cell, and the number of cells in a row.
+
+    If there are several rows, each has a power of two of cells.
+    """
     count = part.shape[0]
     if not count:
         return (), (1,), 1
@@ -255,8 +258,8 @@ class ProgramStates:
 
     Attributes:
         text: the signs, of programs in linear order.
-        per_cell: the number of programs of a cell; its sign is the one of its programs' signs that
-            is first in `_ORDER`.
+        per_cell: the number of programs of a cell; its sign is the most notable one of its
+            programs' signs.
         groups: the meanings of the signs.
     """
 

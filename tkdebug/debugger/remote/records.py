@@ -313,7 +313,7 @@ class Wire:
                 if waits:
                     self._socket.sendall(data)
                     return True
-                # Behind a part of a message nothing else could be understood.
+                # After a part of a message nothing else could be understood.
                 self._is_open = self._socket.send(data, socket.MSG_DONTWAIT) == len(data)
                 return self._is_open
             except BlockingIOError:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The answer.
+    """The explanation of an element.
 
     Attributes:
         what: a sentence with the element and its origin.
@@ -82,7 +82,8 @@ def why(
         text: `out[3, 17]`, `acc[0, 4]`, or the name of a scalar.
         frame: the frame of the variables, 0 for the innermost.
         only_nan: follow NaN alone, back to where it was born.
-        program: linear number of that whose variable is meant; None for the first selected one.
+        program: linear number of the program whose variable is meant; None for the first selected
+            one.
 
     Raises:
         UsageError: `text` names no element, or there is no such variable here.
@@ -246,9 +247,12 @@ def sliced(
     store: Operation | None = None,
     following: Following | None = None,
 ) -> Why:
-    """The answer for elements of instances, or for elements that are addresses or masks.
+    """The explanation of elements of instances, or of elements that are addresses or masks.
 
     If `following` is given, it goes on with the programs and launches that wrote what was loaded.
+
+    Raises:
+        UsageError: only NaN is wanted, and none of the elements is NaN.
     """
     if only_nan and not any(
         bool(is_nan(tracer.instances[number].data)[mask].any()) for number, mask in starts
@@ -285,7 +289,7 @@ def sliced(
 
 
 def _add_exact(inspection: Inspection, tracer: Tracer, program: int, lines: Sequence[Line]) -> None:
-    """Note what numbers that are computed by rounds would be in fp64."""
+    """Note the values in fp64 of floats that were computed in several iterations."""
     execution = inspection.execution
     instances = [each for line in lines for name in line.sums for each, _ in line.taken[name]]
     wanted = frozenset(
@@ -320,10 +324,10 @@ class _Loads:
     """Memory that lines have loaded, and its writers.
 
     Attributes:
-        names: of the tensors, by allocation.
+        names: the names of the tensors, by allocation.
         writes: the last write of this launch to what was loaded, by allocation.
-        reasons: why the launch that wrote a tensor is not gone into, by allocation.
-        entered: the allocations whose writers are gone into.
+        reasons: why the launch that wrote a tensor is not followed, by allocation.
+        entered: the allocations whose writers are followed.
     """
 
     inspection: Inspection
@@ -334,7 +338,7 @@ class _Loads:
 
     @classmethod
     def of(cls, inspection: Inspection, lines: Iterable[Line], until: Moment) -> _Loads:
-        """Find the writes of what lines have loaded."""
+        """Return what lines have loaded, with the last writes to it in this launch."""
         bytes_of: dict[int, list[Tensor]] = {}
         names: dict[int, str] = {}
         for line in lines:
@@ -431,7 +435,10 @@ class _Loads:
         only_nan: bool,
         following: Following,
     ) -> tuple[str, Why] | None:
-        """The launch that wrote an element, of those that wrote its tensor, the last one first."""
+        """The last launch that wrote an element, and its computation there.
+
+        None if it cannot be followed; `reasons` then says why.
+        """
         at, key, who = self.inspection, buffer.storage_key, "it"
         address = at.launch.origins.get(key, key)
         try:

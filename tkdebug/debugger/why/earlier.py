@@ -50,11 +50,11 @@ class CannotFollowError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """The rest of the way that an explanation may go into other programs and launches.
+    """The limits within which an explanation may go on into other programs and launches.
 
     Attributes:
         budget: the time for all of them.
-        left: so many more, one after the other.
+        left: how many more it may follow, one after the other.
     """
 
     budget: Budget
@@ -62,11 +62,11 @@ class Following:
 
     @classmethod
     def begun(cls) -> Following:
-        """Return the beginning of an explanation."""
+        """Return the limits at the beginning of an explanation."""
         return cls(Budget(_SECONDS))
 
     def further(self) -> Following:
-        """Return what is left after one more."""
+        """Return the limits that are left after one more program or launch."""
         return Following(self.budget, self.left - 1)
 
 
@@ -80,18 +80,18 @@ class _Unstopped:
         self._budget = budget
 
     def arrived(self, here: Here) -> None:
-        """Go on."""
+        """Do nothing, so that the launch goes on."""
 
     def look(self, here: Here) -> None:
-        """Raise OutOfTimeError once it is late."""
+        """Raise OutOfTimeError if the budget is used up."""
         if self._budget.used() >= 1:
             raise OutOfTimeError
 
     def accessed(self, here: Here, access: ObservedAccess, is_write: bool) -> None:
-        """Go on."""
+        """Do nothing, so that the launch goes on."""
 
     def faulted(self, here: Here, fault: Fault) -> None:
-        """Go on."""
+        """Do nothing, so that the launch goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +116,11 @@ def executed_again(
     """Execute a launch that has written to an element's tensor; return its end.
 
     Args:
-        inspection: of a later launch.
+        inspection: the inspection of a later launch.
         writer: the launch.
-        address: of the element's allocation, as the script has it.
+        address: the address of the element's allocation in the script.
         byte: the element's place there.
-        value: what was loaded.
+        value: the value that the later launch has loaded.
         budget: the time.
 
     Raises:
@@ -156,7 +156,7 @@ class _Executed:
         arguments: its tensors in memory of their own, and its other arguments.
         origins: the script's allocation for each one in which a copy is, by address.
         filled: the allocations whose contents before it are not known.
-        is_guessed: whether it reads some of these.
+        is_guessed: whether it may read some of these.
     """
 
     writer: Writer
@@ -194,11 +194,11 @@ class _Executed:
 
 
 def refuse_unknown(again: Again, loaded: Iterable[Buffer]) -> None:
-    """Refuse an explanation by contents of memory that are not as they were.
+    """Refuse an explanation that rests on memory whose contents before the launch are not known.
 
     Args:
         again: the launch that was executed again.
-        loaded: what the explanation loads from.
+        loaded: the buffers that the explanation loads from.
 
     Raises:
         CannotFollowError: it loads from such memory, or the element has another value.
@@ -209,10 +209,13 @@ def refuse_unknown(again: Again, loaded: Iterable[Buffer]) -> None:
 
 
 def writer_before(again: Again) -> Writer | None:
-    """Return the launch that wrote an element's tensor before one that left the element alone.
+    """Return the launch that wrote an element's tensor before one that did not write the element.
+
+    Returns:
+        The launch, or None if none is remembered.
 
     Raises:
-        CannotFollowError: which elements it wrote depends on memory that is not as it was.
+        CannotFollowError: which elements it wrote may depend on memory that is not known.
     """
     if again.is_guessed:
         raise CannotFollowError(_CHANGED)
@@ -311,7 +314,7 @@ def command_there(writer: Writer, address: int, byte: int) -> str:
 
     Args:
         writer: the launch.
-        address: of the element's allocation.
+        address: the address of the element's allocation.
         byte: the element's place there.
     """
     words = ["-c", f"b end {writer.kernel}"]

@@ -27,8 +27,8 @@ class Line:
         values: for each variable or op of it, the elements that took part, one tensor for each time
             that it ran, the last time first. An op that is bound to no variable has the text of
             its expression as its name.
-        rounds: the rounds of the loops around it at each of these times, outermost loop first.
-        exact: what it would be in fp64 at each of these times, where that is known.
+        rounds: the iterations of the loops around it at each of these times, outermost loop first.
+        exact: its values in fp64 at each of these times, if they are known.
         loads: the elements that it loaded, by the name of the tensor: offsets and values.
         stored: who stored what it loaded, by the name of the tensor, as far as that is known.
         last: the number of ops that had begun when it ran last.
@@ -54,7 +54,7 @@ class Line:
 
     @property
     def sums(self) -> list[str]:
-        """The names whose single float was computed in several rounds."""
+        """The names whose single float was computed in several iterations."""
         return [
             name
             for name, values in self.values.items()
@@ -64,7 +64,7 @@ class Line:
 
     @property
     def place(self) -> Frame:
-        """The innermost."""
+        """The innermost frame."""
         return self.frames[-1]
 
 
@@ -72,7 +72,7 @@ class Slice:
     """The elements that took part, gathered from the last instance to the first.
 
     Args:
-        tracer: has seen the program.
+        tracer: the trace of the program.
         only_nan: follow NaN alone.
         names_ops: whether ops that are bound to no variable are shown, too.
     """
@@ -81,7 +81,7 @@ class Slice:
         self._names_ops = names_ops
         self._instances = tracer.instances
         self._tracer = tracer
-        # Elements that copies brought to shared memory, where somebody read them.
+        # By copy: the elements that it brought to shared memory, as far as they were read.
         self._landed: dict[int, Tensor] = {}
         self._only_nan = only_nan
         self._lines: dict[tuple[Frame, ...], Line] = {}
@@ -161,7 +161,7 @@ class Slice:
         return found
 
     def _birth(self, op: Operation, tiles: list[Tensor | None], parts: list[Tensor | None]) -> str:
-        """The first NaN of an op without one among its operands, with these operands."""
+        """Return the text of an op that made a NaN of operands without one, with the operands."""
         given = []
         for operand, tile, part in zip(op.operands, tiles, parts, strict=False):
             if tile is None or part is None or not bool(part.any()):
@@ -228,7 +228,7 @@ class Slice:
             line.add(instance.value.name, data, mask, instance)
 
     def _note_coordinates(self, op: Operation, instance: Instance) -> Line:
-        """The line of an access through a descriptor; its coordinates are followed as addresses."""
+        """Add an access's coordinates in a descriptor to `addresses`; return the access's line."""
         scalar = torch.ones((), dtype=torch.bool)
         numbers = instance.operands[first_coordinate(op) :]
         self.addresses += [(number, scalar) for number in numbers if number >= 0]
@@ -267,7 +267,7 @@ class Slice:
             # The name of the dot's result, if this is the wait that completes it.
             name = wait.sources[value.index].name if source.is_pending else None
         if scf.For.matches(op) and self._tracer.runs_ahead:
-            name = None  # the counter of the round that a copy was made in, not of that it is for
+            name = None  # the counter of the iteration that issues a copy, not of the one it is for
         if name is None and self._names_ops and not tt.Load.matches(op):
             name = self._tracer.text_of(value)
         if name is not None and instance.buffer is None and not (is_copy or instance.is_pending):

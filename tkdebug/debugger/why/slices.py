@@ -112,7 +112,7 @@ def _dot(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
 
 
 def _waited(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
-    """A wait hands on its operands."""
+    """Return the masks of a wait's operands, which it forwards."""
     return [mask if place == result else None for place in range(len(op.operands))]
 
 
@@ -262,12 +262,12 @@ def written_by(
 
     Args:
         writes: all writes of the program.
-        before: the read's instance.
+        before: the number of the read's instance.
         places: the addresses that the view shows.
         mask: bool, of its shape.
 
     Yields:
-        Pairs of a write, the mask of its elements in the view, and their places in the
+        Triples of a write, the mask of its elements in the view, and their places in the
             write's flat tile.
     """
     left = mask.clone()

@@ -75,7 +75,7 @@ class Instance:
         places: for a view of shared memory, the address of each element.
         block: for a load through a descriptor, the block that it reads; None if that is not known.
         is_pending: whether `data` replaces what an asynchronous op is still computing.
-        rounds: for each loop around it, outermost first, the number of its round, from 0 on.
+        rounds: for each loop around it, outermost first, the number of its iteration, from 0 on.
     """
 
     number: int
@@ -120,12 +120,12 @@ class Tracer(CountingObserver):
         self._program = program
         self._pending: dict[Operation, list[int]] = {}
         self._expressions = execution.code.variables.expressions
-        # The round of each loop that runs, outermost first.
+        # The iteration of each loop that runs, outermost first.
         self._rounds: list[int] = []
         self._bytes = 0
 
     def moments(self, op: Operation) -> Moments:
-        """Everything."""
+        """Ask for all moments, but not for the regions of reductions and scans."""
         if tt.Func.matches(op):
             return Moments.REGIONS
         wanted = super().moments(op)
@@ -136,7 +136,7 @@ class Tracer(CountingObserver):
         return [self.current.get(value, -1) for value in values]
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Note the values that go into a loop, and those that a store stores."""
+        """Note the values that go into a loop, and the operands of an op without results."""
         super().before(run, op, operands)
         if not run.takes_part(self._program):
             return
@@ -154,7 +154,7 @@ class Tracer(CountingObserver):
                 self._bulk_store(run, op, ids, operands)
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
-        """Bind a region's arguments to the instances that they are."""
+        """Bind a region's arguments to the instances of the values that they get."""
         if not run.takes_part(self._program):
             return
         op = region.parent

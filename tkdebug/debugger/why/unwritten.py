@@ -78,7 +78,7 @@ class MissFinder(CountingObserver):
         self.reached: dict[Operation, tuple[int, int] | None] = {}
 
     def moments(self, op: Operation) -> Moments:
-        """Ask for everything: regions show where programs part."""
+        """Ask for all moments: regions show where programs part."""
         return super().moments(op) | Moments.REGIONS
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
@@ -87,14 +87,14 @@ class MissFinder(CountingObserver):
         self._entered.setdefault(run, []).append((region.parent, run.active))
 
     def leaves(self, run: Evaluator, region: Region, results: Sequence[TileValue]) -> None:
-        """Note that no program is in it."""
+        """Note that no program is in the region any more."""
         stack = self._entered[run]
         stack.pop()
         if not stack:
             del self._entered[run]
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Look at the addresses of a store."""
+        """Note a store's addresses into the tensor, and the programs that miss the element."""
         super().before(run, op, operands)
         found = _addressed(run, op, operands)
         if found is None:
@@ -121,7 +121,7 @@ class MissFinder(CountingObserver):
             self.reached[op] = (min(low, least), max(high, most))
 
     def _places(self, run: Evaluator, pointer: TileValue, shape: tuple[int, ...]) -> Tensor | None:
-        """Return where pointers lead, in elements of the allocation; None if it is another."""
+        """Return the places of pointers, in elements of the allocation; None if it is another."""
         element, wide = self._element, ir.tile(shape, ir.I64) if shape else ir.I64
         if isinstance(pointer, AddressTile):
             places = run.full(pointer.places, wide) - element.storage_key
@@ -152,7 +152,7 @@ def _at(mask: Tensor, row: int, lane: int) -> bool:
 def _addressed(
     run: Evaluator, op: Operation, operands: Sequence[TileValue]
 ) -> tuple[TileValue, Tensor | None, tuple[int, ...]] | None:
-    """The pointers of an op that writes memory, the mask of those that it may write, their shape.
+    """The pointers of an op that writes memory, its mask or None, and the shape of both.
 
     None for other ops.
     """
@@ -210,8 +210,8 @@ def why_not_written(inspection: Inspection, text: str, frame: int = 0) -> Why:
         frame: the frame of the names, 0 for the innermost.
 
     Returns:
-        The reason that left it out, and the lines where the first such mask or condition was
-            computed.
+        The reasons why it was left out, and the lines where the first such mask or condition was
+            computed; or the program that has written it.
 
     Raises:
         UsageError: `text` names no element.
@@ -294,7 +294,7 @@ def _elsewhere_addressed(
 
 
 def _inside(op: Operation) -> str:
-    """The `if` or the loop of another line that an op is in."""
+    """Return the text of the innermost `if` or loop of another line around an op; "" for none."""
     line, block = op.location.primary.line, op.block
     while block is not None and (parent := block.parent_op) is not None:
         if not tt.Func.matches(parent) and parent.location.primary.line != line:
@@ -341,7 +341,7 @@ def _starts(tracer: Tracer, miss: Miss) -> Iterator[tuple[int, Tensor]]:
 
 
 def _condition(tracer: Tracer, op: Operation) -> int:
-    """The condition that kept the program from an op; -1 where loops hide which one it was."""
+    """The instance of the condition that kept the program from an op; -1 if loops hide it."""
     block = op.block
     while block is not None and (parent := block.parent_op) is not None:
         if not scf.If.matches(parent):

@@ -33,7 +33,7 @@ class Write:
 
     Attributes:
         time: the number of ops that had begun.
-        program: linear number of who wrote.
+        program: the linear number of the program that wrote.
         lane: the position in the tile that was stored, row by row.
         byte: the place of the element's first byte in its allocation.
     """
@@ -172,7 +172,7 @@ class Writers:
     def note(
         self, tensors: Iterable[Tensor], number: int, kernel: str, ordinal: int, place: int
     ) -> None:
-        """Hear that a launch has written `tensors`; the others are as of `Writer`."""
+        """Note that a launch has written `tensors`; the other arguments are as for `Writer`."""
         writer = self._by_place[place] = Writer(number, kernel, ordinal, place)
         self._by_place.pop(place - REMEMBERED, None)
         for tensor in tensors:
@@ -199,7 +199,7 @@ class Writers:
         return found
 
     def at(self, place: int, kernel: str) -> Writer:
-        """Return the launch of a kernel before which there were `place` remembered ones."""
+        """Return the launch of a kernel after `place` remembered ones; unnumbered if unknown."""
         return self._by_place.get(place) or Writer(0, kernel, 0, place)
 
 

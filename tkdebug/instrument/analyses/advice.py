@@ -24,19 +24,19 @@ from tkdebug.instrument.session import Session
 
 AT_THE_ROOF = "at-the-roof"
 LAUNCH_BOUND = "launch-bound"
-# Resources of a kernel's best form.
+# The resources that bound even the best form of a kernel.
 _ROOFS = ("memory", "tensor cores", "fp32 instructions")
-# Of the predicted time, and of a measured one, which has what no model has.
+# The least shares at the roof, of predicted and of measured times; the latter have more parts.
 _AT_ROOF, _MEASURED_AT_ROOF = 0.8, 0.7
 _JUST_LESS = 1 - 1e-9
 PREDICTED = "predicted"
 TKDEBUG, TRITON = "tkdebug", "Triton"
-# A launch takes so much of the CPU and of the GPU's front end, whatever it does.
+# The time of the CPU and of the GPU's front end that any launch takes.
 _LAUNCH_NS = 2500.0
-# No launch is shorter: a small test problem's share of a full GPU is no time to show.
+# The minimum time of a launch: a small problem's share of a full GPU is shorter than any launch.
 _SHORTEST_NS = 1e3
 _MANY_LAUNCHES = 50
-# The gain of one launch in place of many that is worth a remark.
+# The least gain of one launch in place of many that is worth a remark.
 _LEAST_TOGETHER = 1.9
 _PAGE = 10_000
 
@@ -81,8 +81,8 @@ def saved_share(gain: float, judged: str, is_short: bool = False) -> str:
 
     Args:
         gain: the share of the run's time that is saved, 0 to 1.
-        judged: "filled" if that is so of grids that fill the GPU.
-        is_short: whether a mark stands for the condition, where there is room for no more.
+        judged: "filled" if the gain holds for grids that fill the GPU.
+        is_short: whether the condition is written as a mark, where there is no room for more.
     """
     if gain <= 0:
         return ""
@@ -108,7 +108,7 @@ class _Weight:
 
     @property
     def times(self) -> str:
-        """Name the owner of these times, as `Advice` has it."""
+        """The origin of these times, in the words of `Advice.times`."""
         return PREDICTED if self.measured_ns is None else self.code
 
 
@@ -132,7 +132,7 @@ def advice_of(session: Session, times: Times | None = None) -> tuple[Advice, ...
 
     Args:
         session: the run.
-        times: times measured in another run.
+        times: times measured in another run, to weigh kernels by; None for the run's own.
     """
     costs = [row.event for row in session.records(LaunchCost)]
     if not costs and not session.records(Remark):
@@ -230,7 +230,7 @@ def _launch_times(session: Session) -> tuple[dict[_Kind, int], dict[_Kind, tuple
 def _of_remarks(
     remarks: Sequence[Remark], weights: Mapping[tuple[str, int], _Weight], total: float
 ) -> list[Advice]:
-    """Return one remark for each cause: for the launch of a kernel which it costs most."""
+    """Return one remark for each kernel, line and kind: that of the launch it costs most."""
     best: dict[tuple[str, str, int, str], Advice] = {}
     gains: dict[tuple[str, str, int, str], dict[tuple[str, int], float]] = {}
     for remark in remarks:
@@ -263,7 +263,7 @@ _Key = tuple[str, str, int, str]
 
 
 def _order(remarks: Sequence[Remark], found: Sequence[Advice]) -> Mapping[_Key, float]:
-    """Return the sort keys of advice: its gain, in the order of a launch's own remarks."""
+    """Return the sort keys of advice: negated gains, small-grid remarks after their launch's."""
     gains = {(o.kernel, o.file, o.line, o.kind): o.predicted_gain for o in found}
     by_launch: dict[tuple[str, int], list[Remark]] = {}
     for remark in remarks:
@@ -326,7 +326,7 @@ def _roofs(
     named: set[str],
     weights: Mapping[tuple[str, int], _Weight],
 ) -> list[Advice]:
-    """Yield remarks on kernels that take just the time of their bytes or products, as launched.
+    """Return remarks on kernels that take just the time of their bytes or products, as launched.
 
     For a measured launch, that must hold for the measured time, too.
     """
@@ -359,13 +359,13 @@ def _roofs(
 
 
 def roof_of(cost: LaunchCost) -> tuple[str, float]:
-    """Return the longest part of a kernel's best form, and its share of the launch."""
+    """Return the roof resource that takes longest, and its share of the launch's time."""
     roof = max(_ROOFS, key=lambda name: cost.resources_ns.get(name, 0.0))
     return roof, cost.resources_ns.get(roof, 0.0) / cost.grid_ns if cost.grid_ns else 0.0
 
 
 def what_bounds(cost: LaunchCost) -> str:
-    """Say what limits a launch without remarks, as it is and if the GPU were full of its like."""
+    """Return what bounds a launch without remarks, as it is and in a grid that fills the GPU."""
     bound, share = cost.launched_bound or cost.bound, cost.launched_share or cost.bound_share
     text = f"it is bound by {bound}, {100 * share:.0f} % of its predicted time"
     if cost.is_small:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def checked_text(session: Session) -> str:
-    """Return `3 of them checked; 9 accesses: 9 proven`, or "" if none was to be checked."""
+    """Return `3 of them checked; 9 accesses: 9 proven`; "" if no launch was to be checked."""
     counts = total_counts(recorded.event for recorded in session.records(LaunchCounts))
     if counts is None:
         return ""

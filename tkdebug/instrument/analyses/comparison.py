@@ -117,7 +117,10 @@ class _Shapes:
 
 
 def _time_change(old: _Times, new: _Times) -> TimeChange | None:
-    """Return the change over the kinds that both have, weighed by how exactly they are known."""
+    """Return the change over the kinds of launches of both runs; None if too few are alike.
+
+    Kinds are weighed by their numbers of launches.
+    """
     kinds = [k for k in new if k in old and min(len(old[k]), len(new[k])) >= _LEAST_OF_KIND]
     if not kinds:
         return None
@@ -173,7 +176,7 @@ class WatchedChange:
         different: the number of values whose records differ at all.
         largest: the largest difference of minimum, maximum and mean, over the largest magnitude of
             the value; infinite if there are NaNs or infinities in one run alone.
-        before: the first value that differs so; None if none does.
+        before: the earlier run's first value with that difference; None if no value differs.
         after: the same in the later run.
     """
 
@@ -299,14 +302,14 @@ class KernelChange:
 
     @property
     def mean_ratio(self) -> float | None:
-        """Mean time after, over that before; None if either is not known."""
+        """Mean time of the later run over that of the earlier one; None if either is unknown."""
         if self.before is None or self.after is None:
             return None
         return self.after.mean_ns / self.before.mean_ns if self.before.mean_ns else None
 
     @property
     def min_ratio(self) -> float | None:
-        """Least time after, over that before; None if either is not known."""
+        """Minimum time of the later run over that of the earlier one; None if either is unknown."""
         if self.before is None or self.after is None or not self.after.finished:
             return None
         return self.after.min_ns / self.before.min_ns if self.before.min_ns else None

@@ -47,7 +47,7 @@ class ModelLines:
 
 @dataclass(frozen=True, slots=True)
 class ModelTime:
-    """The time of all launches of such a kernel."""
+    """The time of all launches of a kernel of Inductor's, with the lines that it computes."""
 
     lines: ModelLines
     total_ns: int

@@ -27,7 +27,7 @@ def demangled(name: str) -> str:
 
 @lru_cache(maxsize=_CACHED)
 def short_name(name: str) -> str:
-    """The name with its template arguments, without the types of its result and parameters."""
+    """Return a demangled name with template arguments, without result and parameter types."""
     full = demangled(name)
     if full == name:
         return name
@@ -80,7 +80,7 @@ def _demangle(
 def differing_parts(kernels: Sequence[RecordedKernel]) -> dict[str, str]:
     """Return by hash the parameters and options in which kernels of one name differ.
 
-    A kernel that differs in none has "". The architecture is left to callers.
+    A kernel that differs in none has "". The architecture is not among them.
     """
     by_name: dict[str, dict[str, Mapping[str, str]]] = {}
     for kernel in kernels:
@@ -91,7 +91,7 @@ def differing_parts(kernels: Sequence[RecordedKernel]) -> dict[str, str]:
         for parts in alike.values():
             for name, text in parts.items():
                 seen.setdefault(name, set()).add(text)
-        # They differ, too, in what only some have, such as an option.
+        # A parameter or option that only some kernels have differs, too.
         common = set.intersection(*(set(parts) for parts in alike.values()))
         differing = {name for name, texts in seen.items() if len(texts) > 1 or name not in common}
         for hash_, parts in alike.items():

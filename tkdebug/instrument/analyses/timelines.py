@@ -25,7 +25,7 @@ class LineCycles:
     Attributes:
         frame: the frame of the line; None before the first site.
         cycles: the cycles of all warps, from an op of that line to the next site.
-        visits: how often a warp came by.
+        visits: the number of visits of the line, by all warps.
     """
 
     frame: Frame | None
@@ -39,8 +39,8 @@ class KernelParts:
 
     Attributes:
         kernel_ns: the kernel's time by CUPTI.
-        warp_ns: from a warp's beginning to its end, the mean over warps that have timelines.
-        others_ns: from the first warp's beginning to the last one's end, less `warp_ns`.
+        warp_ns: the time from a warp's beginning to its end: the mean over warps with timelines.
+        others_ns: the time from the first warp's beginning to the last one's end, less `warp_ns`.
         outside_ns: the rest, before the first of these warps and after the last one.
     """
 

@@ -96,7 +96,7 @@ def value_line(value: WatchedValue) -> str:
 
 
 def watched_lines(session: Session, most: int) -> Iterator[str]:
-    """The watched values as text: of each variable so many lines at most."""
+    """Yield the watched values as text, at most `most` values for each variable."""
     lost = lost_values(session)
     for one in watched_names(session):
         yield one.title
@@ -116,7 +116,7 @@ class InstrumentedLine:
 
     Attributes:
         launches: the number of launches.
-        seen: as in `Instrumented`, like `measured` and `totals`.
+        seen: the sum of `Instrumented.seen` over the launches; so are `measured` and `totals`.
     """
 
     plugin: str

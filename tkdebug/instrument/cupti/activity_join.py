@@ -175,8 +175,8 @@ class ActivityJoin:
         # Launches whose kernels' records did not come yet, by the number of their call.
         self._called: dict[int, Made] = {}
         self._held: list[Part] = []
-        # Those of them whose records may have been dropped, and each thread's latest call whose
-        # kernel's record came.
+        # Calls in `_called` whose records may have been dropped; and by thread, the latest call
+        # whose kernel's record came.
         self._suspects: set[int] = set()
         self._latest: dict[int, int] = {}
 
@@ -247,7 +247,7 @@ class ActivityJoin:
                 self._report(left, np.ones(len(left.calls), bool))
 
     def give_up(self) -> None:
-        """Give up launches without a record: no more records come."""
+        """Report held kernels, and launches without a record as untimed: no more records come."""
         self.end_held()
         called = [made.launch for made in self._called.values()]
         for launch in (*self._joiner.give_up(), *called):
@@ -276,7 +276,7 @@ class ActivityJoin:
         waiting: npt.NDArray[np.int64],
         taken_ns: int,
     ) -> Part | None:
-        """Report the records of a held part whose launcher is known; return the rest.
+        """Report the records of a held part whose launcher is known; return the rest, or None.
 
         A kernel may have ended before its call is noted, and its launch be noted later still. So a
         kernel without a launch is held for a round, and then as long as its call may have a launch.
@@ -293,17 +293,17 @@ class ActivityJoin:
         return None if left is None else left._replace(until_ns=until_ns)
 
     def _report_ours(self, part: Part, known: npt.NDArray[np.int64]) -> Part | None:
-        """Report the kernels of launches, and records of no kernel; return the other kernels.
+        """Report kernels of launches, and copies and fills; return the other kernels, or None.
 
         Args:
-            part: records.
-            known: calls that have a launch.
+            part: the records.
+            known: the numbers of the calls that have a launch.
         """
         self._settle(part, known)
         return self._report(part, (part.packed["launch"] > 0) | (part.packed["kind"] > 0))
 
     def _report(self, part: Part, is_known: npt.NDArray[np.bool_]) -> Part | None:
-        """Report some records, and return the others, None if there are none."""
+        """Report the timed ones of the known records; return the unknown ones, None without any."""
         import numpy as np
 
         packed = part.packed
@@ -316,7 +316,7 @@ class ActivityJoin:
         return part.those(~is_known)
 
     def _settle(self, part: Part, known: npt.NDArray[np.int64]) -> None:
-        """Write into a part which launches its records belong to, and report these."""
+        """Write into a part the launches that its kernels belong to, and report these launches."""
         import numpy as np
 
         packed, calls = part.packed, part.calls
@@ -332,7 +332,7 @@ class ActivityJoin:
                 continue  # a call launches one kernel
             self._latest[made.thread] = max(call, self._latest.get(made.thread, 0))
             if tuple(record["grid"].tolist()) != made.grid:
-                # No time is better than somebody else's.
+                # Better no time than the time of another launch.
                 self._measured(Measured(made.launch, None))
                 continue
             packed["launch"][place] = made.launch
@@ -350,7 +350,7 @@ class ActivityJoin:
             )
 
     def _drop_suspects(self) -> None:
-        """Give up launches whose records were dropped: records of later ones came."""
+        """Give up suspect launches if the record of a later one of their thread has come."""
         for call in tuple(self._suspects):
             made = self._called.get(call)
             if made is None:
@@ -371,11 +371,11 @@ class Part(NamedTuple):
     """Records of a round.
 
     Attributes:
-        packed: them.
-        texts: the names that they refer to.
-        calls: the numbers of their calls.
-        is_timed: whether CUPTI gave them times; kernels alone may have none.
-        until_ns: the time until which they are held; 0 for a round.
+        packed: the records.
+        texts: the names that the records refer to.
+        calls: by record, the number of the call that launched it.
+        is_timed: by record, whether CUPTI gave it times; only kernels may have none.
+        until_ns: the time until which the records are held; 0 for the part of a new round.
     """
 
     packed: Packed
@@ -385,7 +385,7 @@ class Part(NamedTuple):
     until_ns: int = 0
 
     def those(self, chosen: npt.NDArray[np.bool_]) -> Part | None:
-        """Return some of the records, or None if there are none."""
+        """Return the part of the records for which `chosen` is true, or None if there are none."""
         if not chosen.any():
             return None
         chosen_arrays = (self.packed[chosen], self.calls[chosen], self.is_timed[chosen])
@@ -403,7 +403,7 @@ def packed_part(records: Mapping[int, Records], names: Mapping[int, str], offset
         found = records.get(kind)
         if found is None:
             continue
-        # Both are 0 where CUPTI could not tell, such as of what had not ended when it was asked.
+        # Both times are 0 if CUPTI did not know them, as for work that had not ended by then.
         is_timed = (found["start"] > 0) & (found["end"] >= found["start"])
         if kind != CONCURRENT_KERNEL:
             found, is_timed = found[is_timed], is_timed[is_timed]

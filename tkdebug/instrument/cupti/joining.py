@@ -107,8 +107,8 @@ class CallJoiner:
             first = np.searchsorted(times, [one.before_ns for one in own])
             after_last = 0
             for one, at in zip(own, first.tolist(), strict=True):
-                # A call is of one launch: a launch may begin in the tick in which the call of the
-                # one before returned.
+                # A call belongs to one launch: the next launch may begin in the same tick of the
+                # clock in which the call of the launch before it returned.
                 at = max(at, after_last)
                 if at < len(times) and times[at] <= one.after_ns:
                     place = places[at]

@@ -199,7 +199,7 @@ def records_by_kind(data: bytes, layout: Layout) -> dict[int, Records]:
 
 
 def _of_one_kind(data: bytes, layout: Layout) -> dict[int, Records] | None:
-    """Return the records of a buffer that holds one kind alone, as most do, without a walk."""
+    """Return the records of a buffer of one kind, as most are, without a walk; None for others."""
     import numpy as np
 
     kind = int.from_bytes(data[:4], "little")

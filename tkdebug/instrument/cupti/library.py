@@ -72,8 +72,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
-# Holds the GIL: a thread that waits for it would take it in the middle of a reading, which is right
-# to as much as that takes. The function returns at once.
+# Called with the GIL held: otherwise another thread might run in the middle of a reading of the
+# clocks, which is only as exact as it is short. The function returns at once.
 _TIMESTAMP = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_uint64))
 
 
@@ -151,7 +151,7 @@ class Cupti:
         """Subscribe to calls, as the one client of this process, until `cuptiUnsubscribe`.
 
         Args:
-            called: address of the function for the calls that are enabled.
+            called: address of the function that enabled calls are reported to; None for none.
 
         Raises:
             CuptiError: another client has subscribed.

@@ -86,7 +86,7 @@ class _CrcOfCubin(Structure):
 
 
 def _record_type() -> np.dtype[np.void]:
-    """Return the ctypes form of CUpti_PCSamplingPCData."""
+    """Return the numpy type of a CUpti_PCSamplingPCData record."""
     import numpy as np
 
     fields = ("size", "crc", "pc", "function", "pad", "name", "reasons", "stalls", "correlation")
@@ -179,7 +179,7 @@ class PcSampling:
         return Taken(counts, data.samples, data.dropped)
 
     def _stall_reasons(self) -> dict[int, str]:
-        """The reasons, by CUPTI's numbers, without reasons that are a part of another one."""
+        """Return stall reasons by CUPTI's numbers, without those that are part of another one."""
         count = c_size_t()
         self._call(
             "cuptiPCSamplingGetNumStallReasons",
@@ -304,7 +304,7 @@ class SampledGpus:
         self._locks: dict[str, int] = {}
 
     def claim(self, gpu: str) -> bool:
-        """Return whether no other process of tkdebug samples it; true if that cannot be known.
+        """Claim a GPU; return False if another process has claimed it, True if that is unknown.
 
         Args:
             gpu: its UUID; "" if that is not known.

@@ -68,7 +68,7 @@ class Collection:
     Args:
         cupti: the library.
         buffers: the memory that it fills.
-        has_origins: also record all calls, which show the origins of others' kernels.
+        has_origins: whether all calls are recorded, too: they show the origins of others' kernels.
 
     Attributes:
         buffers: the memory.
@@ -175,7 +175,7 @@ class Collection:
 
 
 def names_at(addresses: list[int]) -> dict[int, str]:
-    """The texts at these addresses of this process, which CUPTI gave."""
+    """Return by address the texts that CUPTI keeps at these addresses of this process."""
     found = {}
     for address in addresses:
         # CUPTI keeps names for as long as records may point to them.

@@ -17,7 +17,7 @@ from tkdebug.instrument.home.records import RunModel
 
 
 def plain(value: object) -> object:
-    """Return a record of the model as JSON takes it."""
+    """Return a value of the model as dicts, lists and scalars that JSON can hold."""
     if is_dataclass(value) and not isinstance(value, type):
         items = ((name, plain(getattr(value, name))) for name in _names(type(value)))
         return {name: item for name, item in items if item not in (None, "", [], {})}
@@ -38,7 +38,7 @@ def _names(kind: type) -> tuple[str, ...]:
 
 
 def _number(value: float) -> float | int | str:
-    """A number, with as many digits as anybody reads; the name of one that JSON lacks."""
+    """Return the number rounded to six digits, whole ones unrounded; a non-finite one as text."""
     if not math.isfinite(value):
         return str(value)
     if value.is_integer() and abs(value) < 1 << 53:

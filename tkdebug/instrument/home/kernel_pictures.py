@@ -44,9 +44,10 @@ Bases = tuple[tuple[int, ...], ...]
 
 
 def roofline(cost: LaunchCost, name: str, measured_ns: float | None) -> Picture | None:
-    """Return a launch's rate beside what its bytes and its products allow.
+    """Return the roofline of a launch: its flop rate below the roof of bandwidth and peak rate.
 
-    The ceilings are those of the prediction. None where the launch has no flops or bytes.
+    The ceilings are those of the prediction. None if the launch has no flops, bytes, time or
+    ceilings.
     """
     flops, moved = cost.flops + cost.tensor_flops, cost.read_bytes + cost.written_bytes
     time_ns = measured_ns or cost.grid_ns
@@ -103,7 +104,7 @@ def _decades(
 
 
 def occupancy_picture(occupancy: Occupancy) -> Picture | None:
-    """Return the blocks that each resource of a multiprocessor would allow, the fewest first."""
+    """Return bars of the blocks that each resource allows, the fewest first; None if all are 0."""
     limits = sorted(occupancy.limits.items(), key=lambda item: item[1])
     most = max((blocks for _, blocks in limits), default=0)
     if not most:
@@ -132,9 +133,9 @@ _MOST_ROWS, _MOST_COLUMNS = 48, 64
 def tile_values_picture(
     title: str, shape: Sequence[int], values: Sequence[float], summary: str
 ) -> Picture:
-    """Return the elements of a tile: the larger, the stronger; what is no number is bad.
+    """Return the picture of a tile's elements: larger magnitudes are stronger, NaN and Inf are bad.
 
-    A large tile is drawn by blocks of elements, each as its largest magnitude.
+    A large tile is drawn in blocks of elements, each as its largest magnitude, or NaN.
     """
     columns = shape[-1] if shape else 1
     rows = max(1, len(values) // max(1, columns))
@@ -235,7 +236,7 @@ class Layout:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The least tile that has all its elements."""
+        """The shape of the smallest tile that contains every element of the layout."""
         bases = (*self.register, *self.lane, *self.warp)
         axes = len(bases[0]) if bases else 0
         extents = [1] * axes
@@ -320,7 +321,7 @@ def layout_picture(layout: Layout) -> Picture:
 def _row(
     row: int, columns: int, owners: dict[tuple[int, int], tuple[int, int, int]]
 ) -> Iterator[Mark]:
-    """Yield boxes of one row: elements of one thread that are neighbours are one."""
+    """Yield the boxes of one row; neighbouring elements of one thread share a box."""
     begin = 0
     for end in range(1, columns + 1):
         owner = owners.get((row, begin))
@@ -359,7 +360,7 @@ def _caption(layout: Layout, shape: Sequence[int], rows: int, columns: int, copi
 
 
 def _together(layout: Layout) -> int:
-    """Return how many elements that follow each other along the last axis a thread holds."""
+    """Return the number of contiguous elements along the last axis that one thread holds."""
     ones = {basis[-1] for basis in layout.register if not any(basis[:-1])}
     together = 1
     while together in ones:

@@ -64,14 +64,14 @@ from tkdebug.linemap.line_table_data import from_data
 _TITLES = {"tile-ir": "Tile IR", "gpu-ir": "GPU IR", LLVM_STAGE: "LLVM IR"}
 _MOST_ROWS = 6_000
 _MOST_DIFF_LINES = 160
-# Longer texts are not compared: that takes as long as all else.
+# The most lines of texts that are compared: longer ones take as long as all the rest.
 _MOST_COMPARED = 2_500
 _MOST_GROUPS = 40
 _MOST_LAYOUTS = 8
 _LAYOUT_NAME = re.compile(r"#(\w+)")
-# Rows of PTX that are of no instruction and of no one's interest.
+# Beginnings of rows of PTX that are no instructions and are left out.
 _PTX_NOISE = (".loc", ".file", ".section", "//", "{", "}", ".b8", ".b16", ".b32", ".b64", ".4byte")
-# Texts of stages and passes; packed, a tenth of it.
+# The most characters of texts of stages and passes; they are packed to a tenth.
 MOST_CODE_CHARS = 24 << 20
 _MOST_GRIDS = 8
 
@@ -81,7 +81,7 @@ class CodeOfVariant:
     """Texts of a specialisation, and what is known by line from them.
 
     Attributes:
-        rows: how many rows of each stage come from a line.
+        rows: by line, the number of rows of each stage that come from it.
         passes: changes of passes by line.
         chars: size of the texts.
     """
@@ -98,7 +98,7 @@ def code_of(session: Session, kernel: RecordedKernel, table: LineTable | None) -
     Args:
         session: the run.
         kernel: the build.
-        table: its line table, where it has one.
+        table: its line table; None without one.
     """
     chains: dict[tuple[Place, ...], int] = {}
     rows: dict[Place, Counter[str]] = defaultdict(Counter)
@@ -131,7 +131,7 @@ def _layouts(session: Session, kernel: RecordedKernel) -> Iterator[LayoutModel]:
 
 
 def _chosen(names: Sequence[str]) -> list[str]:
-    """Return the stages to show: each kind as its last pass left it, Tile IR as it began, too."""
+    """Return the stages to show: each kind after its last pass, Tile IR before its first, too."""
     found = []
     for kind in ("tile-ir", "gpu-ir", "ttir", "ttgir"):
         of_kind = [name for name in names if name == kind or name.startswith(f"{kind} ")]
@@ -208,7 +208,7 @@ def _passes(
 
 
 def _at_lines(diff: PassDiff, groups: Sequence[ChangeGroup]) -> Iterator[tuple[Place, PassAtLine]]:
-    """Yield what a pass did at each line, alike changes together."""
+    """Yield the changes of a pass by source line, equal ones counted together, at most 8 a line."""
     counts: dict[Place, Counter[tuple[str, str, str, str]]] = defaultdict(Counter)
     for change in diff.changes:
         ops = change.old or change.new
@@ -249,7 +249,7 @@ class RunRecords:
     """Inputs of the models of kernels.
 
     Attributes:
-        basis: how kernels are weighed.
+        basis: the kind of times by which kernels are weighed.
         reads_code: whether texts of stages and passes are read.
         variant_of: the key of a launch's specialisation, by its process and id.
     """
@@ -303,7 +303,7 @@ class Kernels:
             self._records[variant].timelines.append(timeline)
 
     def _weights(self) -> Iterator[tuple[LaunchCost, float]]:
-        """Yield the launches that were looked at, and how many each stands for."""
+        """Yield each launch that was looked at, with the number of launches that it represents."""
         alike = Counter((cost.kernel_hash, cost.grid) for cost in self._run.costs)
         for cost in self._run.costs:
             totals = self._launches.by_hash.get(cost.kernel_hash)
@@ -328,7 +328,7 @@ class Kernels:
         of_name = [v for v in self._variants.by_key.values() if v.first.name == name]
         made = [self._variant(variant) for variant in of_name]
         variants = sorted(made, key=lambda one: (-one.total_ns, -one.launches))
-        # A build without launches is of use where it is the only one.
+        # Specialisations without launches are shown only if there are no others.
         variants = [one for one in variants if one.launches or one.error] or variants
         source = of_name[0].first if of_name else None
         lines = source.source.rstrip("\n").count("\n") if source is not None else 0

@@ -92,9 +92,9 @@ class Totals:
     """Launches of one kernel, or of one specialisation.
 
     Attributes:
-        times: nanoseconds and number of those that have a time, by how it was obtained.
+        times: total nanoseconds and number of the timed launches, by how the time was obtained.
         grids: the number of launches with each grid.
-        measured: nanoseconds and number by grid, of those on a GPU.
+        measured: total nanoseconds and number of the launches measured on a GPU, by grid.
     """
 
     launches: int = 0
@@ -126,18 +126,18 @@ class Totals:
 
     @property
     def measured_ns(self) -> int | None:
-        """Time of all launches on a GPU, those without a time taken as the mean; None: none."""
+        """Time on a GPU of all launches, untimed ones counted as the mean; None without times."""
         total_ns, count = self.times.get("measured", (0, 0))
         return None if not count else round(total_ns * self.launches / count)
 
     @property
     def interpreted_ns(self) -> int:
-        """Time of those that were interpreted."""
+        """Time of the interpreted launches."""
         return self.times.get("interpreted", (0, 0))[0]
 
 
 class _Spans:
-    """Spans of one track; near ones of one kernel are put together where they become many."""
+    """Spans of one track; if they become many, neighbouring ones of one kernel are merged."""
 
     def __init__(self) -> None:
         self._spans: list[Span] = []
@@ -153,7 +153,7 @@ class _Spans:
             self.step_ns = max(_FIRST_STEP_NS, 2 * self.step_ns)
             cells: dict[tuple[int, int, int], Span] = {}
             for span in self._spans:
-                # One that is longer than a step stays by itself.
+                # A span as long as a step, or longer, is not merged.
                 number = -1 if span.duration_ns < self.step_ns else span.start_ns
                 key = span.start_ns // self.step_ns, span.kernel, number
                 known = cells.get(key)
@@ -182,10 +182,10 @@ class Launches:
     Attributes:
         by_kernel: totals by name.
         by_hash: totals by `kernel_hash`.
-        listed: the first ones and the slowest.
-        count: how many there are.
+        listed: the first launches and the slowest of the others.
+        count: the number of all launches.
         kernel_numbers: numbers of kernels in the strip's spans.
-        hashes: `kernel_hash` by process and id, of those that were wanted.
+        hashes: `kernel_hash` of the wanted launches, by process and id.
     """
 
     by_kernel: Mapping[str, Totals]
@@ -204,7 +204,7 @@ def read_launches(
 
     Args:
         session: the run.
-        begin_ns: when it began.
+        begin_ns: the begin of the run.
         wanted: launches whose `kernel_hash` is kept, by process and id.
     """
     by_kernel: defaultdict[str, Totals] = defaultdict(Totals)
@@ -261,7 +261,7 @@ def _stream_name(device: int, stream: int) -> str:
 
 
 def _add_others(session: Session, tracks: dict[_TrackKey, _Spans]) -> tuple[str, ...]:
-    """Add what others ran on the GPU; the result are its names, "" the first."""
+    """Add others' activities on the GPU to the tracks; return their names, "" the first."""
     names: dict[str, int] = {"": 0}
     for activity in recorded_activities(session):
         if activity.launch:

@@ -41,7 +41,7 @@ class LineRecords:
     """The records about one specialisation's lines.
 
     Attributes:
-        weights: launches that each launch which was looked at stands for, by its id.
+        weights: the number of launches that each examined launch represents, by its id.
     """
 
     costs: list[LineCost] = field(default_factory=list)
@@ -119,7 +119,7 @@ def _shares(amounts: Mapping[Place, float]) -> dict[Place, float]:
 
 
 def _executed(records: LineRecords) -> dict[Place, float]:
-    """Return instructions of warps in one launch: the mean over those that were looked at."""
+    """Return by line the warp instructions of one launch: the mean over the examined launches."""
     sums: dict[Place, float] = defaultdict(float)
     for time in records.times:
         sums[Place(time.file, time.line)] += time.instructions
@@ -146,7 +146,7 @@ def _counts(found: LineCounts | None, executed: float | None) -> CodeCounts | No
 
 
 def _memory(records: LineRecords) -> dict[Place, list[MemoryCost]]:
-    """Return the accesses of each line, of the launch that was looked at first."""
+    """Return the memory accesses of each line in the examined launch of the lowest id."""
     first = min((cost.launch_id for cost in records.costs), default=0)
     found: dict[Place, list[MemoryCost]] = defaultdict(list)
     for cost in records.costs:
@@ -248,7 +248,7 @@ class _WatchSum:
         self._histograms.setdefault(place, Counter()).update(dict(value.histogram))
 
     def _halve(self) -> None:
-        """Put neighbouring rounds together."""
+        """Merge the entries of neighbouring iterations in pairs."""
         self._width *= 2
         rounds: dict[int, list[float]] = {}
         histograms: dict[int, Counter[int]] = {}
@@ -261,7 +261,7 @@ class _WatchSum:
         self._rounds, self._histograms = rounds, histograms
 
     def model(self, watch: str, type_: str, lost: int) -> WatchModel:
-        """Return what was added up."""
+        """Return the sums as a record of the model."""
         last = max(self._histograms, default=0)
         histogram = tuple(sorted(self._histograms.get(last, {}).items()))
         return WatchModel(

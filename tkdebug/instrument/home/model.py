@@ -1,8 +1,8 @@
 """The model of a run, made of its session.
 
-Responsible for what goes in and how much of it; what is known of a line, of launches, of texts is
-put together beside this. The limits below keep the model of any session small; whatever they leave
-out is said.
+Responsible for what goes in and how much of it; modules beside this one collect the facts of lines,
+launches and texts. The limits below keep the model of any session small; `left_out` names whatever
+they leave out.
 
 Faults have what a picture, a replay and a name of their element need.
 """
@@ -60,7 +60,7 @@ from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.lock import is_recorded_into
 from tkdebug.records.events import Fault
 
-# Of the launches of a fault, those by which its specialisations are known.
+# The most records of faults that are read to find the specialisations that had a fault.
 MOST_FAULT_RECORDS = 10_000
 MOST_KERNELS = 300
 MOST_FAULTS = 500
@@ -75,7 +75,10 @@ LEAST_GAIN = 0.02
 def launches_of_faults(
     session: Session,
 ) -> Iterator[tuple[FaultKey, tuple[tuple[int, int], ...]]]:
-    """Yield for each fault the launches that had it, by process and id, up to some of them."""
+    """Yield faults with launches that had them, by the first `MOST_FAULT_RECORDS` records.
+
+    Launches are named by process and id.
+    """
     found: dict[FaultKey, dict[tuple[int, int], None]] = defaultdict(dict)
     for recorded in session.records(Fault, limit=MOST_FAULT_RECORDS):
         if recorded.event.launch_id:
@@ -101,11 +104,11 @@ def fault_model(
     """Return a fault of the model.
 
     Args:
-        number: of it, in the model.
+        number: its number in the model.
         group: the fault over all launches.
-        launch: the first that had it; None for none.
+        launch: the first launch that had it; None for none.
         variants: keys of the specialisations that had it.
-        run: of which it is.
+        run: the run that had it.
         names: short names of files.
     """
     fault = group.fault
@@ -171,7 +174,7 @@ def model_of(
 
     Args:
         session: the run.
-        faults: its fault groups, where they have been read already.
+        faults: its fault groups; None to read them.
         code: whether texts of stages and passes are read: that takes longest.
 
     Raises:
@@ -181,7 +184,7 @@ def model_of(
 
 
 def state_of(run: RunInfo, path: Path) -> State:
-    """Return whether a run goes on, by its session and the lock beside that."""
+    """Return the state of a run, by its session and the lock file beside that."""
     if run.end_ns is not None:
         return "ended"
     is_going_on = is_recorded_into(path)
@@ -320,14 +323,14 @@ class _ModelOfRun:
             yield SourceModel(file, names[file], text)
 
     def source(self, file: str) -> str | None:
-        """The text of a file as it was recorded."""
+        """Return the recorded text of a file, at least its kernels; None if it has neither."""
         if file not in self._sources:
             text = self.session.source_text(file)
             self._sources[file] = self._kernels_text(file) if text is None else text
         return self._sources[file]
 
     def _kernels_text(self, file: str) -> str | None:
-        """Return the kernels of a file at their lines, where it was no file on disk: a cell."""
+        """Return a text of a file's kernels alone, each at its line; None if it has no kernels."""
         lines: dict[int, str] = {}
         for kernel in self.recorded:
             if kernel.file == file:
@@ -488,7 +491,7 @@ def _verdict(run: RunFacts, faults: Sequence[FaultModel]) -> Verdict:
 
 
 def _steps(faults: Sequence[FaultModel], remarks: Sequence[RemarkModel]) -> tuple[Step, ...]:
-    """Return what to look at next: what is wrong, then what would save most."""
+    """Return the steps to take next: open faults, then the remarks that would save most."""
     steps: list[Step] = []
     helpful = [remark for remark in remarks if remark.gain >= LEAST_GAIN]
     for fault in faults:
@@ -522,7 +525,7 @@ def _model_lines(session: Session) -> Iterator[ModelLine]:
 
 
 def short_names(files: Sequence[str]) -> dict[str, str]:
-    """Return for each file the end of its path that tells it from the others."""
+    """Return for each file the end of its path that distinguishes it from the others."""
     found: dict[str, str] = {}
     for file in dict.fromkeys(files):
         shown = shown_path(file)

@@ -77,8 +77,8 @@ class Picture:
 
     Attributes:
         kind: "tensor", "tile", "grid", "mismatch", "roofline", "occupancy", "layout" or "warps".
-        label: what it shows, for those who do not see it.
-        caption: what to see in it.
+        label: a description for screen readers.
+        caption: a sentence on what the picture shows.
     """
 
     kind: str
@@ -97,9 +97,10 @@ _MOST_CELLS = 4096
 
 
 def index_of(offset: int, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the index by axis of an offset in elements; None where strides say none.
+    """Return the index by axis of an offset in elements; None if no index has that offset.
 
-    The index is what was meant: along the outermost axis it may be beyond the shape, or negative.
+    The index is the intended one: along the outermost axis it may be past the shape, or negative.
+    Strides that are not positive or do not nest give None, too.
     """
     axes = [axis for axis, size in enumerate(shape) if size > 1 or len(shape) == 1]
     axes.sort(key=lambda axis: (-strides[axis], axis))
@@ -125,7 +126,7 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def element_text(tensor: str, index: Sequence[int] | None, offset: int | None) -> str:
-    """An element as people write it; by its offset where its index is not known."""
+    """`tensor[i, j]`, or the tensor and the offset without an index; "" if neither is known."""
     if index is not None:
         return f"{tensor}[{', '.join(map(str, index))}]"
     return "" if offset is None else f"{tensor}, offset {offset:,}"
@@ -142,12 +143,12 @@ def fault_pictures(
     """Return the pictures of a fault: the tensor, the tile, the grid, as far as they are known.
 
     Args:
-        extent: of the fault.
-        tensor: its name.
-        index: offset of the first offender.
-        lane: its place in the tile.
-        program: its program.
-        grid: of the launch.
+        extent: the fault's bad elements.
+        tensor: the name of the tensor.
+        index: the element offset of the first offender.
+        lane: the position of the first offender in the tile.
+        program: the program of the first offender.
+        grid: the grid of the launch; None if it is not known.
     """
     found = [_tensor_picture(extent, tensor, index), _tile_picture(extent, lane)]
     if grid is not None:
@@ -202,7 +203,7 @@ def _tensor_picture(extent: FaultExtent, tensor: str, index: int | None) -> Pict
 
 
 def _plane(extent: FaultExtent) -> tuple[int, int] | None:
-    """Return the two axes to draw: the outermost one, and the one whose elements are neighbours."""
+    """Return the two axes to draw, of the largest and the least stride; None for fewer than two."""
     axes = [axis for axis, size in enumerate(extent.shape) if size > 1]
     if len(axes) < 2:
         return None
@@ -213,7 +214,7 @@ def _plane(extent: FaultExtent) -> tuple[int, int] | None:
 def _tile_in_tensor(
     extent: FaultExtent, row_axis: int, column_axis: int, x: Scale, y: Scale
 ) -> Iterator[Mark]:
-    """Yield where the tile is, if it moves along the two axes that are drawn."""
+    """Yield the outline of the tile, if it extends along one of the two axes that are drawn."""
     start = index_of(extent.tile_start, extent.shape, extent.strides)
     if start is None or len(extent.tile_steps) != len(extent.tile):
         return
@@ -231,7 +232,7 @@ def _tile_in_tensor(
 
 
 def _line_of_elements(extent: FaultExtent, tensor: str, index: int | None) -> Picture | None:
-    """Return the tensor as a row of elements, as it lies in memory."""
+    """Return the picture of a tensor as one row of elements, in the order of memory."""
     hull = 1 + sum(
         stride * (size - 1)
         for size, stride in zip(extent.shape, extent.strides, strict=True)
@@ -274,7 +275,7 @@ def _line_of_elements(extent: FaultExtent, tensor: str, index: int | None) -> Pi
 
 
 def _allocation_text(extent: FaultExtent) -> str:
-    """Say whether what was touched is in the tensor's own allocation, where it is a part of one."""
+    """Return a clause that the access stayed in the tensor's allocation; "" if it did not."""
     before = extent.first_elem + extent.low
     after = extent.first_elem + extent.high
     if 0 <= before and after < extent.allocation_elems:
@@ -318,7 +319,7 @@ def _tile_picture(extent: FaultExtent, lane: Sequence[int]) -> Picture | None:
 
 
 def _flat_rows(box: Sequence[tuple[int, int]], shape: Sequence[int]) -> tuple[int, int]:
-    """Return the first and the end of the rows of a box, all axes but the last in one."""
+    """Return the first row of a box and the one after its last, rows numbered over these axes."""
     first = last = 0
     for (begin, end), size in zip(box, shape, strict=True):
         first, last = first * size + begin, last * size + end - 1
@@ -458,7 +459,10 @@ def _grid_caption(extent: FaultExtent, total: int) -> str:
 
 
 def mismatch_picture(lines: Sequence[str]) -> Picture | None:
-    """Return where a tensor is wrong: "#" wrong, "." right, "+" both, a line for some rows."""
+    """Return the picture of a wrong tensor, None without lines.
+
+    Each line is for some rows: "#" is wrong, "." right, "+" both.
+    """
     rows = [line for line in lines if line and set(line) <= set("#.+ ")]
     if not rows:
         return None

@@ -1,8 +1,8 @@
 """The model of a run: frozen records that the page, notebooks and programs read.
 
-Invariants: it is made of a session alone, and its size is bounded: what was left out is said in
-`left_out`. Every number says how it was obtained, by one of the words of `Basis`. A kernel has one
-key in all of them (`variants.variant_key`), whichever of its builds a record is of.
+Invariants: it is made of a session alone, and its size is bounded: `left_out` names what was left
+out. Totals say how they were obtained, by one of the words of `Basis`. A specialisation has one
+key in all records (`variants.variant_key`), whichever of its builds a record is about.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Span(NamedTuple):
     """A bar of the time strip: a launch or an activity, or several that were put together.
 
     Attributes:
-        start_ns: since the strip's begin.
-        duration_ns: from the first begin to the last end.
-        kernel: its number in `kernels`, -1 for others' kernels and copies.
-        name: its number in `names`.
+        start_ns: its start, since the strip's begin.
+        duration_ns: the time from the first begin to the last end.
+        kernel: the kernel's number in `RunModel.kernels`, -1 for others' kernels and copies.
+        name: the number of its name in `TimeStrip.names`; 0 for none, and for several.
         launch: `seq` of the launch; 0 for none, and for several.
-        launches: how many were put together.
-        busy_ns: of `duration_ns`, the time that something of these ran.
+        launches: the number of launches or activities that were put together.
+        busy_ns: the sum of their times, at most `duration_ns`.
     """
 
     start_ns: int
@@ -54,7 +54,7 @@ class Span(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """Launches of a kernel that follow each other."""
+    """Totals of consecutive launches of a kernel."""
 
     launches: int
     total_ns: int
@@ -62,7 +62,7 @@ class Bucket(NamedTuple):
 
 
 class WatchedRound(NamedTuple):
-    """A watched variable in one round of its loop, over programs and launches."""
+    """A watched variable in one iteration or more, from `iteration` on, of all programs."""
 
     iteration: int
     minimum: float
@@ -79,8 +79,8 @@ class RunFacts:
 
     Attributes:
         duration_ns: None while it goes on, or when it was killed.
-        launches: how many in all.
-        total_ns: of all kernels, as `basis` says.
+        launches: the number of all launches.
+        total_ns: the time of all kernels, obtained as `basis` says.
         machine: the GPU that predictions are for, "" without any.
         ceilings: the source of that GPU's figures.
         not_looked_for: kinds of faults that interpreted launches were not checked for.
@@ -115,7 +115,7 @@ class Step:
     """A place to look at next.
 
     Attributes:
-        number: of the fault or the remark.
+        number: the number of the fault or remark in the model.
         gain: share of the run's time that a remark saves, 0 to 1.
     """
 
@@ -144,11 +144,11 @@ class MemoryCost:
 
     Attributes:
         what: "load", "store", "atomic", or "shared".
-        requests: instructions of warps, in a launch.
-        sectors: of 32 bytes, that each touches.
-        needed: that its bytes would fill.
-        width_bytes: of a thread's access.
-        conflicts: of shared memory, wavefronts beyond those that are needed.
+        requests: the number of warp instructions in one launch.
+        sectors: sectors of 32 bytes that a request touches on average; 0 for shared memory.
+        needed: sectors that the bytes of a request would fill; 0 for shared memory.
+        width_bytes: the size of a thread's access; 0 for shared memory.
+        conflicts: wavefronts of shared memory beyond the needed ones, in one launch.
     """
 
     what: str
@@ -161,7 +161,7 @@ class MemoryCost:
 
     @property
     def moved_bytes(self) -> float:
-        """Bytes of all sectors that it touches."""
+        """Bytes of all sectors that its requests touch in one launch."""
         return 32 * self.requests * self.sectors
 
 
@@ -170,13 +170,13 @@ class CodeCounts:
     """Machine instructions of a line.
 
     Attributes:
-        instructions: of its own.
-        inlined: of functions that it calls.
-        kinds: how many of each kind.
-        widths: "kind, bits" -> how many.
-        live_registers: most at one of them.
-        spilled_values: values made there that are spilled.
-        executed: instructions of warps that a launch executes; None where it was not counted.
+        instructions: the number of the line's own instructions.
+        inlined: the number of instructions of functions that are inlined there.
+        kinds: the number of instructions of each kind.
+        widths: the number of memory accesses by "kind, bits".
+        live_registers: the most live registers at one of them; None if unknown.
+        spilled_values: the number of values made there that are spilled, an estimate.
+        executed: warp instructions that a launch executes there; None if they were not counted.
     """
 
     instructions: int
@@ -193,11 +193,11 @@ class WatchModel:
     """A watched variable of a line, its values added up.
 
     Attributes:
-        values: how many there are.
-        lost: of those that there were, how many were not kept.
-        rounds: by round; several next to each other are one where there are many.
-        histogram: (e, how many) of magnitudes from 2**e to 2**(e + 1), in the last round.
-        first_nan: launch, program and round of the first NaN or Inf.
+        values: the number of recorded values.
+        lost: the number of values that the watch did not keep, in all specialisations.
+        rounds: the values by iteration; neighbouring iterations share an entry if there are many.
+        histogram: (e, how many) of magnitudes from 2**e to 2**(e + 1), in the last of `rounds`.
+        first_nan: launch, program and iteration of the first NaN or Inf; None if there is none.
     """
 
     watch: str
@@ -215,12 +215,12 @@ class PassAtLine:
     """Changes that one pass made to the ops of a line.
 
     Attributes:
-        number: of the pass.
-        kind: of the change.
-        count: how many.
-        what: names of the ops.
-        rule: of the pass.
-        detail: what else is said of them.
+        number: the number of the pass.
+        kind: the kind of the changes.
+        count: the number of changes.
+        what: names of the ops; "old -> new" if ops were replaced.
+        rule: the rule of the pass that made the changes, "" if none was recorded.
+        detail: facts that the ops do not show, as in `OpChange.detail`.
     """
 
     number: int
@@ -236,11 +236,13 @@ class LineFacts:
     """All that is known of one source line of a kernel's specialisation.
 
     Attributes:
-        heat: share of the kernel by measure, 0 to 1: "stalls", "timeline", "predicted",
-            "instructions", "sectors".
-        stalls: samples by reason.
-        calls: places of functions that are inlined at this line.
-        rows: how many rows of each stage come from it.
+        heat: the line's share of the kernel, 0 to 1, by measure: "stalls", "timeline",
+            "predicted", "instructions", "sectors".
+        stalls: samples by stall reason; None without samples.
+        faults: numbers of the faults at this line.
+        remarks: numbers of the remarks on this line.
+        calls: lines of the functions that are inlined at this line.
+        rows: the number of rows of each stage that come from this line; None without any.
     """
 
     place: Place
@@ -262,11 +264,11 @@ class StageModel:
 
     Attributes:
         name: "tile-ir", "gpu-ir", "llvm-ir", "ptx" or "sass".
-        title: with the pass that it is after.
+        title: the name for people, with the pass after which the text was taken.
         text: the rows.
-        numbers: of the rows: lines of the whole text, or addresses.
-        chains: of the rows, numbers in `Code.chains`; -1 where a row is of no line.
-        registers: live at each row, of SASS.
+        numbers: by row, its line in the whole text, or for SASS its address.
+        chains: by row, the index of its call chain in `Code.chains`; -1 if it has no source line.
+        registers: by row of SASS, the live registers, None if unknown; () for other stages.
     """
 
     name: str
@@ -282,10 +284,10 @@ class PassModel:
     """One pass, and what it changed.
 
     Attributes:
-        ops: after it.
-        summary: its changes, counted.
-        changes: the same in groups, a line each.
-        diff: of the texts, cut where it is long; () where nothing changed.
+        ops: the number of ops after it.
+        summary: the counts of its changes, in words.
+        changes: groups of similar changes, a line each.
+        diff: lines of the unified diff of the texts, cut if it is long; () if nothing changed.
     """
 
     number: int
@@ -313,8 +315,8 @@ class Code:
 
     Attributes:
         chains: call chains of rows, each from the kernel inwards.
-        layouts: those that most of GPU IR's rows name.
-        note: why something is missing, "" where nothing is.
+        layouts: the layouts that the rows of GPU IR name most often.
+        note: why something is missing, "" if nothing is.
     """
 
     chains: tuple[tuple[Place, ...], ...]
@@ -330,16 +332,17 @@ class VariantModel:
 
     Attributes:
         key: the same in all reports.
-        hashes: of its builds: as interpreted, as compiled.
+        hashes: hashes of its builds: as interpreted, as compiled.
         differs: the parameters and options in which it differs from the kernel's others.
-        compile_ns: of its compiled build; None without one.
-        error: why it did not compile.
-        launches: how many.
-        grids: the most frequent first, with their numbers.
-        total_ns: of all its launches, by `basis`.
-        predicted_ns: for one launch as its grid is: the only prediction that is shown.
-        costs: of the launches that were looked at.
-        heats: measures that its lines have, the one to show first.
+        compile_ns: the compile time of its compiled build; None without one.
+        error: why it did not compile; None if it did.
+        launches: the number of its launches.
+        grids: grids with their numbers of launches, the most frequent first.
+        total_ns: the time of all its launches, obtained as `basis` says.
+        predicted_ns: the mean predicted time of a launch on its own grid: the only prediction that
+            is shown; None without one.
+        costs: costs of the launches that were looked at.
+        heats: measures that its lines have, the one to show first at the front.
     """
 
     key: str
@@ -369,11 +372,11 @@ class KernelModel:
     """A kernel: its specialisations, and times of all its launches.
 
     Attributes:
-        file: "" where its source is not known.
-        line: of its first line, with decorators.
+        file: its source file, "" if that is not known.
+        line: its first line, decorators included.
         end_line: its last line.
-        share: of the time of all kernels, 0 to 1.
-        sparkline: of its launches in order.
+        share: its share of the time of all kernels, 0 to 1.
+        sparkline: times of its launches, in order.
     """
 
     name: str
@@ -395,8 +398,8 @@ class FaultModel:
     """A fault over all launches that had it.
 
     Attributes:
-        variant: key of the specialisation that had it first, "" where there was no launch.
-        variants: keys of all that had it.
+        variant: key of the specialisation that had it first, "" if that is not known.
+        variants: keys of all specialisations that had it.
         at: the element as people write it, `b_ptr[260, 0]`; "" where there is none.
         of: the tensor's shape in words.
         calls: the lines that lead to it, outermost first.
@@ -436,10 +439,10 @@ class RemarkModel:
     """A remark of `advise`, ranked.
 
     Attributes:
-        variants: keys of all specialisations that it is of.
+        variants: keys of all specialisations that the remark is about.
         gain: share of the run's time that is saved, 0 to 1; 0 where nothing is predicted.
-        speedup: of the kernel.
-        weighed: whose times it is weighed by.
+        speedup: the kernel's speedup without the cause of the remark.
+        weighed: the times that kernels are weighed by, as `Advice.times`.
         judged: "launch" if gain and speedup are of the launches as they are, "filled" if of grids
             that fill the GPU; "" if nothing is predicted.
     """
@@ -464,7 +467,7 @@ class LaunchModel:
     Attributes:
         seq: unique in the session.
         id: unique in its process.
-        basis: of its time.
+        basis: how its time was obtained, "" without one.
     """
 
     seq: int
@@ -497,8 +500,8 @@ class TimeStrip:
     """Launches and others' activities in time.
 
     Attributes:
-        names: of others' kernels and copies.
-        step_ns: spans that are nearer than this were put together; 0 where none were.
+        names: names of others' kernels and copies, "" the first.
+        step_ns: the time within which short spans of a kernel were put together; 0 if none were.
     """
 
     end_ns: int
@@ -531,7 +534,7 @@ class SourceModel:
     """A source file as it was.
 
     Attributes:
-        name: the end of its path, as much as tells it from the others.
+        name: the end of its path that distinguishes it from the other files.
     """
 
     file: str
@@ -544,8 +547,8 @@ class RunModel:
     """All that a session says of a run.
 
     Attributes:
-        schema: of this record as JSON; keys are added within one.
-        launches: the first and the slowest, where there are many.
+        schema: the version of this record as JSON; within a version keys are only added.
+        launches: the launches, if there are many only the first and the slowest.
         left_out: what was left out or put together to keep the size, a sentence each.
     """
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.session import Session
 
-# Of a launch; others say how it is compiled, which builds of one specialisation differ in.
+# Options of a launch; the other options, how it is compiled, differ between builds.
 _LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-# Options of builds that are more than the kernel.
+# Options of builds that add instrumentation to the kernel.
 INSTRUMENTED = ("checked", "watched", "timeline")
 _KEY_DIGITS = 12
 
@@ -42,18 +42,18 @@ class Variant:
 
     @property
     def native(self) -> RecordedKernel | None:
-        """The build for a GPU, the bare one where there are several."""
+        """The build for a GPU, the least instrumented of several; None if there is none."""
         compiled = [one for one in self.builds if "ptx" in one.stages or "ttgir" in one.stages]
         return min(compiled, key=instrumentation, default=None)
 
     @property
     def shown(self) -> RecordedKernel:
-        """The build whose stages are shown: that for a GPU, else the one that was interpreted."""
+        """The build whose stages are shown: the one for a GPU, else the interpreted one."""
         return self.native or min(self.builds, key=instrumentation)
 
 
 def instrumentation(kernel: RecordedKernel) -> int:
-    """Return how much a build has beside the kernel."""
+    """Return the number of instrumenting options, such as checks and watches, of a build."""
     return sum(bool(kernel.options.get(name)) for name in INSTRUMENTED)
 
 
@@ -76,5 +76,5 @@ class Variants:
         return cls(session.kernels())
 
     def key_of(self, kernel_hash: str) -> str:
-        """Return the key of a build; a hash that the session does not know stands for itself."""
+        """Return the key of a build's specialisation; for an unknown hash, its first digits."""
         return self._keys.get(kernel_hash, kernel_hash[:_KEY_DIGITS])

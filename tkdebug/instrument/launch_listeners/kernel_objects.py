@@ -60,7 +60,7 @@ class KernelObject:
 
     @property
     def mode(self) -> str:
-        """Whether it is interpreted or native."""
+        """The mode of the launch: "interpret" or "native"."""
         return self.launch.mode
 
     @property
@@ -75,7 +75,7 @@ class KernelObject:
 
     @property
     def duration_ns(self) -> int | None:
-        """Wall time of an interpreted launch, host time of a native one; known at exit."""
+        """Wall time of an interpreted launch, host time of a native one; None before its exit."""
         return self.launch.duration_ns
 
     @property

@@ -86,8 +86,8 @@ def register_tool(enter: int | None, exit: int | None, wants: int = 0) -> Hook:
 
     Args:
         enter: address of a `void (*)(const struct tkdebug_kernel *)`, None or 0 for none.
-        exit: the address of the function to call after.
-        wants: WANTS_CALLERS for `callers`, else 0.
+        exit: the address of the function to call after each launch, None or 0 for none.
+        wants: WANTS_CALLERS to get `callers`, else 0.
 
     Returns:
         The hook, for `HOOKS.remove`.

@@ -127,7 +127,7 @@ class PassDiff:
 
     @property
     def counts(self) -> Counter[str]:
-        """Count the changes of each kind; replaced ones count the ops that were replaced."""
+        """Count the changes of each kind; a replacement counts once for each replaced op."""
         counts: Counter[str] = Counter()
         for change in self.changes:
             counts[change.kind] += len(change.old) if change.kind == "replaced" else 1
@@ -162,7 +162,7 @@ def diff_pass(
 
 
 def text_diff(before: StageOps, after: StageOps, context: int = 3) -> Iterator[str]:
-    """A unified diff of the two texts, line by line without line ends."""
+    """Yield the lines of a unified diff of the texts; for very long texts, one line says so."""
     old, new = before.text_lines, after.text_lines
     if max(len(old), len(new)) > MAX_DIFF_LINES:
         yield f"[tkdebug: texts of more than {MAX_DIFF_LINES:,} lines are not compared]"
@@ -335,7 +335,7 @@ def _ref(stage: StageOps, id_: int) -> OpRef:
 
 
 def _longest_rising(ids: Sequence[int], position: Mapping[int, int]) -> set[int]:
-    """The most of `ids` that are in the order of their positions: those that did not move."""
+    """Return a longest subsequence of `ids` with rising positions: the ops that did not move."""
     tails: list[int] = []
     tail_ids: list[int] = []
     before: dict[int, int | None] = {}

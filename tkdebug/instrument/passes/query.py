@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    # Command lines are parsed into queries: what answers them is no part of that.
+    # Parsing a command line into a query must not import the modules that answer it.
     from tkdebug.instrument.passes.diff import PassDiff
     from tkdebug.instrument.passes.kernel_passes import KernelPasses, LineLife, Place
 
@@ -20,7 +20,7 @@ class PassQuery:
         kernel: pattern of kernel names, or the beginning of a hash; None for all.
         pass_name: pattern of pass names; None for all.
         only_changed: leave out passes that changed nothing.
-        text_diff: also the unified diff of the texts.
+        text_diff: whether the unified diff of the texts is shown, too.
         line: "33" (of the kernel's own file) or "file.py:33": follow that line; None for none.
     """
 

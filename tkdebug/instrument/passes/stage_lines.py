@@ -55,7 +55,7 @@ class StageLines:
     op_ids: Mapping[int, int] = field(default_factory=dict)
 
     def lines_of(self, file: str, line: int) -> tuple[int, ...]:
-        """The lines that come from, or through a call in, a source line."""
+        """The stage's lines that come from a source line, or from a function called on it."""
         return tuple(
             sorted(
                 number
@@ -95,7 +95,7 @@ def load_stage(
         source: the session.
         kernel: the kernel of the stage.
         name: one of `stage_names`.
-        table: as `load_line_table` gave it.
+        table: the kernel's line table from `load_line_table`, None without one.
 
     Raises:
         SessionError: the session cannot be read.

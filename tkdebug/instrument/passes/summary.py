@@ -45,7 +45,7 @@ class ChangeGroup:
 
 
 def counts_text(diff: PassDiff) -> str:
-    """Return `3 ops added, 1 op removed`, or `nothing changed`."""
+    """Return `3 ops added, 1 op removed`, `nothing changed`, or that changes are not recorded."""
     if not diff.known:
         return "too large a kernel for its changes to be recorded"
     counts = diff.counts
@@ -57,10 +57,10 @@ def group_changes(changes: Sequence[OpChange]) -> list[ChangeGroup]:
     """Group similar changes, within a kind the largest group first."""
     groups: dict[tuple[ChangeKind, str, str, str], list[OpChange]] = {}
     for change in changes:
-        # An attribute's name is part of what happened, its values are not; layouts are.
+        # Changes of an attribute are grouped by its name, not its values; layouts by both.
         name = change.detail.partition(":")[0] if change.kind == "attribute" else ""
         name = change.detail if change.kind == "layout" else name
-        # One layout goes to ops of many names.
+        # One change of layout concerns ops of many names.
         what = "" if change.kind == "layout" else _what(change)
         key = (change.kind, change.rule, name, what)
         groups.setdefault(key, []).append(change)
@@ -132,7 +132,7 @@ def runs_of(lines: Sequence[OpLine]) -> list[LineRun]:
 
 
 def run_text(run: LineRun) -> str:
-    """Return a line for those after the first: "63 more of extractvalue, up to line 511"."""
+    """Return a text on the run's further lines: "63 more of extractvalue, up to line 511"."""
     return f"{run.more:,} more of {run.name}, up to line {run.first.line + run.more}"
 
 

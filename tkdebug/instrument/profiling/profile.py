@@ -42,8 +42,8 @@ class Metric:
     """One metric of one place.
 
     Attributes:
-        name: the name without the part that says how it adds up.
-        inclusive: whether the places around it have it too.
+        name: the name without its suffix for exclusive metrics or properties.
+        inclusive: whether it adds up towards the root.
     """
 
     def __init__(self, name: str) -> None:
@@ -72,7 +72,7 @@ class Metric:
             self._value = _sum(self.name, self._value, new)
 
     def check(self, value: object) -> None:
-        """Raise what `add` would raise of `value`."""
+        """Check that `add` would take `value`; raise what it would raise."""
         if not hasattr(value, "data_ptr"):
             new = read_value(self.name, value)
             if self._value is not None:
@@ -87,7 +87,7 @@ class Metric:
             )
 
     def value(self) -> Value | None:
-        """The sum so far; reads tensors, which waits for the device."""
+        """Return the sum so far, None without a value; reading tensors waits for the device."""
         tensors, self._tensors = self._tensors, []
         for tensor in tensors:
             values = tensor.reshape(-1).tolist()
@@ -96,7 +96,7 @@ class Metric:
 
 
 def kept(metrics: Mapping[str, object]) -> dict[str, object]:
-    """`metrics` as they are now: tensors copied, on their device."""
+    """Return a copy of `metrics`: tensors are cloned on their device, other values kept."""
     return {
         name: value.detach().clone() if hasattr(value, "detach") else value
         for name, value in metrics.items()
@@ -184,14 +184,14 @@ class Place:
     device: DeviceName | None = None
 
     def child(self, name: str) -> Place:
-        """The place of that name in this one."""
+        """Return the child of that name, a new one if there is none."""
         found = self.children.get(name)
         if found is None:
             found = self.children[name] = Place(name)
         return found
 
     def below(self, path: tuple[str, ...]) -> Place:
-        """The place at the end of `path`."""
+        """Return the place at the end of `path`, made if there is none."""
         place = self
         for name in path:
             place = place.child(name)

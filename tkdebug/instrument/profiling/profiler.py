@@ -30,7 +30,7 @@ from tkdebug.records.events import LaunchRecord
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.records.scopes import SCOPES, state
 
-# What launches are under while their `launch_metadata` is asked, as Proton calls it.
+# The state that launches made by a `launch_metadata` function are under, as Proton names it.
 METADATA_STATE = "__proton_launch_metadata"
 _NOT_METRICS = ("name", "function", "stream")
 
@@ -152,7 +152,8 @@ class Profiler:
         """End a session, or all, once the device is done with their launches.
 
         Returns:
-            Their measurements; empty if there is no such session, as after a first end.
+            The measurements of the ended sessions; empty if there is no such session, as in a
+            second call.
         """
         self.settle()
         with self._lock:

@@ -71,7 +71,7 @@ class ViewedProfile:
     devices: Devices
 
     def named(self, metric: str) -> str:
-        """The name in the file of a metric that is given without its unit, in any case.
+        """Return the name in the file of a metric given with or without its unit, in any case.
 
         Raises:
             ProfileError: there is no such metric.
@@ -125,7 +125,7 @@ def read_places(path: str) -> tuple[ViewedPlace, Devices]:
 
 
 def _place(frame: dict[str, Any]) -> ViewedPlace | None:
-    """A place and those below it, without places that hold nothing or only ask for metadata."""
+    """Return a place and those below it; None if it holds nothing or only asks for metadata."""
     name, values = str(frame["frame"]["name"]), dict(frame["metrics"])
     given = frame.get("children", [])
     if name == METADATA_STATE or not (values or given):
@@ -182,7 +182,7 @@ def _derive(profile: ViewedProfile, metric: str) -> str:
 def _timed(place: ViewedPlace, amount: str, seconds: Callable[[ViewedPlace], float]) -> float:
     """Return an inclusive metric of a place, without the share of places that have no time.
 
-    Such are scopes around kernels of torch: their work would count, and the time of it not.
+    Scopes around kernels of torch have none: their work would count without its time.
     """
     if math.isnan(seconds(place)):
         return math.nan
@@ -256,9 +256,10 @@ def keep_places(
 
     Args:
         profile: changed in place.
-        include: regular expression that names match from their beginning.
-        exclude: another pattern.
-        threshold: least value of `metric`; places above others that have it stay.
+        include: regular expression that names match from their beginning; None for all places.
+        exclude: another such expression; a match removes the place and all below it.
+        threshold: the minimum of `metric`, None or 0 for none; ancestors of places that reach it
+            stay, too.
         metric: a derived metric.
     """
     root = profile.root
@@ -277,7 +278,7 @@ def keep_places(
 def _kept(
     place: ViewedPlace, wanted: Callable[[ViewedPlace], bool], whole: bool
 ) -> list[ViewedPlace]:
-    """Return children that are wanted (`whole`: with all below), or that lead to wanted ones."""
+    """Return the children that are wanted (`whole`: with all below) or are above wanted ones."""
     kept = []
     for child in place.children:
         is_wanted = wanted(child)
@@ -291,7 +292,7 @@ def _kept(
 def tree_lines(
     profile: ViewedProfile, metrics: Sequence[str], depth: int, frame_format: str | None
 ) -> Iterator[str]:
-    """Return the lines of the tree, up to `depth` levels."""
+    """Yield the lines of the tree, up to `depth` levels."""
     yield visible(_line(profile.root, metrics, frame_format))
     yield from _branch(profile.root, metrics, depth - 1, frame_format, "")
 
@@ -333,7 +334,7 @@ def frame_name(name: str, frame_format: str | None) -> str:
 
 
 def sorted_lines(profile: ViewedProfile, metric: str) -> Iterator[str]:
-    """All places but the root, the highest value first."""
+    """Yield a title, and a line for each place but the root that has the metric, highest first."""
     yield f"Sorted kernels by metric {metric}"
     places = [place for place in profile.root.walk() if place is not profile.root]
     known = [place for place in places if not math.isnan(place.number(metric))]
@@ -399,7 +400,7 @@ def max_bps(device_type: str, arch: str, bus_width: int, memory_clock_rate: floa
     Args:
         device_type: CUDA.
         arch: compute capability times ten, as text.
-        bus_width: the width of the numbers in bits.
+        bus_width: the width of the memory bus in bits.
         memory_clock_rate: in kHz; two bits are moved on each line in a cycle.
 
     Raises:

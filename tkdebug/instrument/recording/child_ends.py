@@ -25,9 +25,10 @@ _LONGEST_PAUSE_S = 1.0
 
 
 def store_before_ending(store: Callable[[], None]) -> None:
-    """Call `store` before SIGTERM or SIGHUP ends this process, if they would end it at once.
+    """Have `store` called before SIGTERM or SIGHUP ends this process, if the default would.
 
-    In a thread other than the main one, where no handler can be set, nothing is done.
+    A signal that is handled or ignored is left alone. In a thread other than the main one, where
+    no handler can be set, nothing is done.
     """
     if threading.current_thread() is threading.main_thread():
         _HANDLER.install(store)

@@ -48,7 +48,7 @@ class DeviceTimes:
             self._start()
 
     def stop(self) -> None:
-        """Wait for all launches, and end the thread."""
+        """Wait for the times of all launches, and end the thread."""
         if os.getpid() != self._owner:
             return
         self._stopped = True
@@ -66,7 +66,7 @@ class DeviceTimes:
             self._pending.clear()
 
     def wait(self) -> None:
-        """Wait for all launches so far."""
+        """Wait for the times of all launches so far."""
         if os.getpid() == self._owner:
             self._settle(wait=True)
 
@@ -109,7 +109,7 @@ class StoredTime:
     Args:
         path: the session.
         launch: the launch's number in this process.
-        wait: makes all times known that can be.
+        wait: waits until all times that can be known are stored.
     """
 
     __slots__ = ("_launch", "_path", "_process", "_wait")
@@ -121,7 +121,7 @@ class StoredTime:
         self._wait = wait
 
     def __call__(self, wait: bool = False) -> int | None:
-        """The launch's nanoseconds on the device; None when they are not known."""
+        """Return the launch's nanoseconds on the device; None if they are not known."""
         found = self._stored()
         if found is None and wait:
             self._wait()
@@ -140,7 +140,7 @@ class StoredTime:
         return None if found is None else found[0] + found[1]
 
     def _stored(self) -> tuple[int, int] | None:
-        """Return the stored start and nanoseconds."""
+        """Return the launch's stored start and nanoseconds on the device, or None."""
         statement = (
             "SELECT device_start_ns, duration_ns FROM launches WHERE process = ? AND id = ? "
             "AND device_start_ns IS NOT NULL ORDER BY seq DESC LIMIT 1"

@@ -39,7 +39,7 @@ _CORE_DUMPS = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"
 _BESIDE_CORE_DUMPS = "CUPTI cannot record beside core dumps of crashes (--coredump, --hang-timeout)"
 # Kineto gives CUPTI a clock of cycles, by cuptiActivityRegisterTimestampCallback, and leaves it
 # there (pytorch/pytorch#192021). On an H200, torch 2.11, kernels lasted 2.09 times too long in
-# records behind torch's profiler, and a fifth to a half of them could not be placed in time.
+# records after torch's profiler, and a fifth to a half of them could not be placed in time.
 _BEHIND_PROFILER = "torch.profiler has used CUPTI, which gives wrong times since then"
 _BESIDE_PROFILER = "torch.profiler uses CUPTI, which gives wrong times from then on"
 _TWO_RECORDINGS = "another recording in this process has CUPTI"
@@ -89,12 +89,12 @@ class GpuRecording:
         measured: called with each launch whose time is known, or will never be.
         on_record: called with records for the session.
         switched: called with whether CUPTI times launches from now on.
-        has_origins: whether it is recorded what launches others' kernels.
-        has_stalls: whether it is sampled where warps wait.
+        has_origins: whether the origins of others' kernels are recorded.
+        has_stalls: whether the waits of warps are sampled.
 
     Attributes:
-        is_on: whether it does.
-        flags: a byte, of launches that are made now, as packed launches have them.
+        is_on: whether CUPTI times launches now.
+        flags: one byte, the flags that packed launches get from now on.
     """
 
     def __init__(
@@ -134,8 +134,8 @@ class GpuRecording:
 
         Args:
             make_buffers: makes memory for CUPTI.
-            process: joins its records; None for this process.
-            profiler_has_cupti: whether torch's profiler has CUPTI; None if it never had.
+            process: the process that joins CUPTI's records; None for this one.
+            profiler_has_cupti: whether torch's profiler has CUPTI; None if it never had it.
         """
         self._owner = os.getpid()
         self._here = _Here()
@@ -228,7 +228,7 @@ class GpuRecording:
         self._switch(False)
 
     def share(self, is_taken: bool) -> None:
-        """Leave CUPTI to torch's profiler for good: CUPTI has one client at a time."""
+        """Stop timing by CUPTI for good when torch's profiler takes it: CUPTI has one client."""
         recording = self._recording
         if recording is None or os.getpid() != self._owner:
             return

@@ -33,8 +33,8 @@ from tkdebug.terminal.text import tell
 
 TAKE_S = 1.0
 _UNKNOWN = 999  # CUPTI_ERROR_UNKNOWN
-# Where data cannot be taken, CUPTI of CUDA 13.0 crashes when sampling is to end. It may still write
-# to the memory of these.
+# If data cannot be taken, CUPTI of CUDA 13.0 crashes when sampling is stopped. So it goes on, and
+# the memory that CUPTI may still write to is kept here.
 _ABANDONED: list[PcSampling] = []
 _STATIC_PICTURE = "`tkdebug lines` shows the instructions of each line without them"
 
@@ -157,7 +157,7 @@ class StallRecording:
 
 
 def _records(taken: Taken) -> list[StallSamples]:
-    """One record for each function."""
+    """Return one record for each function of the samples."""
     by_function: dict[tuple[int, str], list[tuple[int, str, int]]] = defaultdict(list)
     for (crc, function, pc, reason), count in taken.counts.items():
         by_function[crc, function].append((pc, reason, count))

@@ -76,7 +76,7 @@ class Channel:
                     self._is_sending = False
 
     def _is_nested(self) -> bool:
-        """Whether it is this very thread that is sending, in a frame that was interrupted."""
+        """Whether this thread is sending already, in a frame that a signal handler interrupted."""
         return bool(self._sending._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001
 
     def _send_waiting(self) -> None:
@@ -90,6 +90,8 @@ class Channel:
 
     def receive(self, wait_s: float = 0.0) -> list[Message]:
         """Return the messages that have come, some megabytes at most; wait `wait_s` for the first.
+
+        In a signal handler that interrupts a call of this method, there are none.
 
         Raises:
             ChannelClosed: the other side is gone, and all that it sent was received.

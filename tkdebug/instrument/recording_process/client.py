@@ -46,7 +46,7 @@ from tkdebug.records.running_faults import SharedTables, ShownKernel
 from tkdebug.terminal.text import tell
 
 START_S = 20.0
-# So long nothing is said while the last launches are stored.
+# The time after which storing the last launches is reported.
 QUIET_S = 2.0
 DRAIN_S = 60.0
 _POLL_S = 0.05
@@ -169,14 +169,14 @@ class RecordingProcess:
         self.send("event", encoded)
         kernel = event.event if isinstance(event, Stamped) else None
         if isinstance(kernel, KernelCompiled) and kernel.line_table is not None:
-            # It is made of what only this process has.
+            # Only this process has what a line table is made from.
             self.send("event", MadeLineTable(kernel.hash, line_table_text(kernel.line_table)))
 
     def _put_started(self, event: LaunchStarted) -> None:
         """Send the start of a launch that is an event: interpreted, or in no slot."""
         arguments, number = self._arguments.get(id(event.arguments), (None, 0))
         if arguments is not event.arguments:
-            # Kept, so that no other tuple gets its id.
+            # The tuple is kept, so that no other one gets its id.
             if len(self._arguments) >= MAX_KEPT:
                 self._arguments.clear()
                 self.send("forget arguments")
@@ -210,7 +210,7 @@ class RecordingProcess:
         """Hand a descriptor over, and the message that describes it."""
         if self.error is not None or self._is_done:
             return
-        # A signal handler may come between the two, and show something, too.
+        # A signal handler may run between the two sends, and show memory, too.
         number = next(self._numbers_shown)
         try:
             socket.send_fds(self._descriptors, [DESCRIPTOR_NUMBER.pack(number)], [descriptor])

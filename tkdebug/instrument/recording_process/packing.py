@@ -40,7 +40,7 @@ Send = Callable[..., None]
 # note(launch, x, y, z, stream, start_ns, *values)
 Note = Callable[..., None]
 Odd = Callable[..., None]
-# Of these the store makes more than a row. Their fields are plain, but for the ones below.
+# Records sent unchanged: the store makes more than a row of each, and their fields are plain.
 _AS_THEY_ARE = (LaunchProgress, Output)
 _OPTIONS = next(column for column in columns_of(Launch) if column.name == "options")
 
@@ -60,7 +60,7 @@ class LaunchPacker:
         send: sends a message.
         odd: called with a kernel and the arguments of `note`, for a launch that no slot can hold.
         watcher: the watcher whose scopes are recorded.
-        flags: a byte, of launches that are made now.
+        flags: one byte, the flags that launches get from now on.
         time_of: measures a launch on the device.
 
     Attributes:
@@ -137,7 +137,7 @@ class LaunchPacker:
         key: Hashable,
         values: tuple[Any, ...],
     ) -> int:
-        """Send facts that no launch of the kernel had before; returns their number."""
+        """Send facts that no launch of the kernel had before; return their number."""
         self._count_kept()
         number = next(self._facts)
         self._send("facts", number, record.describe(values))
@@ -156,7 +156,7 @@ class LaunchPacker:
         self._ring.put_fields(OPERATION, origin, 0, 0, 0, 0, here, 0, start_ns, end_ns, 0, 0)
 
     def _count_kept(self) -> None:
-        """Forget all facts, as the other side does, if every launch passes something else."""
+        """Count a new fact; after `MAX_KEPT` of them forget all, and have the other side do so."""
         self._kept_count += 1
         if self._kept_count > MAX_KEPT:
             self._kept_count = 0
@@ -220,5 +220,5 @@ class EventEncoder:
 
 
 def _plain(options: Mapping[str, Any]) -> Mapping[str, object]:
-    """Return the options as the column would hold them."""
+    """Return the options as plain values, the same as a session gives them when it is read."""
     return cast("Mapping[str, object]", decoded_options(encoded_options(options)))

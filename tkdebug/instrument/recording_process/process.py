@@ -110,7 +110,7 @@ class RecordingEnd:
             self._round()
 
     def _round(self) -> bool:
-        """Store what has come, and return whether there was anything."""
+        """Read and store what has come; return whether messages or launches had come."""
         before = self._ring.head()
         messages = self._received()
         events = self._incoming.messages(message for message in messages if self._is_for(message))
@@ -137,10 +137,10 @@ class RecordingEnd:
         return bool(messages or launches)
 
     def _store_some(self) -> None:
-        """Store arrivals; while another connection has the file locked it waits here.
+        """Store arrivals; while another connection has the file locked, keep them in memory.
 
         Raises:
-            sqlite3.OperationalError: too much waits.
+            sqlite3.OperationalError: too many events wait for the lock.
         """
         while self._unstored:
             if not self._store.write(self._unstored[:_BATCH]):
@@ -152,7 +152,7 @@ class RecordingEnd:
             raise sqlite3.OperationalError(f"{LOCKED}, while {MAX_WAITING_EVENTS:,} events came")
 
     def _is_locked(self) -> bool:
-        """Whether who waits for a flush is not to wait any more."""
+        """Whether the file has been locked for so long that flushes stop waiting for it."""
         since_s = self._locked_since_s
         return since_s is not None and time.monotonic() > since_s + LOCKED_S
 
@@ -171,7 +171,7 @@ class RecordingEnd:
             self._store_some()
 
     def _shown_memory(self, number: int) -> mmap.mmap:
-        """The memory of that number, whose descriptor was sent before the message about it."""
+        """Map the shared memory of that number; its descriptor was sent before its message."""
         while number not in self._shown:
             data, (descriptor,), _, _ = socket.recv_fds(
                 self._descriptors, DESCRIPTOR_NUMBER.size, 1
@@ -191,7 +191,7 @@ class RecordingEnd:
             return []
 
     def _is_for(self, message: Message) -> bool:
-        """Whether a message is one of the arrivals, and not for this process itself."""
+        """Whether a message is for `Received`; a request to this process is noted here instead."""
         if message[0] == "flush":
             self._asked.append(message[1])
         elif message[0] == "end":
@@ -221,7 +221,7 @@ class RecordingEnd:
 def main() -> None:
     """Record as `argv[1]` says."""
     for name in ("SIGINT", "SIGHUP", "SIGTERM", "SIGPIPE"):
-        # It ends with the script's process, whose end may be what these are about.
+        # These signals may end the script; this process has to store everything after that.
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     settings = json.loads(sys.argv[1])
     try:

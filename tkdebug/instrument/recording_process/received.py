@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 # Which arguments lie in slots, and their struct codes.
 Scalars = Sequence[tuple[int, str]]
 _COLUMNS = {column.name: column for column in columns_of(Launch)}
-# No repr of a number has it.
+# No repr of a number contains it.
 _HOLE = "?"
 _UNKNOWN_NAME = "(its name was lost with the script's process)"
 # Name, hash, mode and options of a kernel; which arguments lie in slots, and how.
@@ -109,7 +109,7 @@ def _parts_around(infos: tuple[ArgumentInfo, ...], places: Sequence[int]) -> lis
             text += _encode_arguments((info,))[1:-1]
             continue
         one = _encode_arguments((replace(info, value=_HOLE),))[1:-1]
-        # The value comes behind name and type, neither of which is looked into.
+        # The value comes after name and type, neither of which is looked into.
         before = _encode_arguments((replace(info, value=""),))[1:-1]
         cut = next(at for at, (a, b) in enumerate(zip(one, before, strict=False)) if a != b)
         parts.append(text + one[:cut])
@@ -140,10 +140,10 @@ class Received:
         self._arguments: dict[int, tuple[ArgumentInfo, ...]] = {}
         self._waiting: list[PackedLaunch] = []
         self._events: list[Event] = []
-        # Ends of launches, held back while a launch waits that may be theirs.
+        # Ends of launches, held back while their launch may be among the waiting ones.
         self._ends: list[LaunchEnded] = []
-        # Those in slots, until the messages have come that were sent before: a launch that no slot
-        # can hold is among them.
+        # Ends in slots, held back until the messages sent before them have come: these may contain
+        # their launches, which no slot could hold.
         self._ends_in_slots: list[LaunchEnded] = []
         self._join: ActivityJoin | None = None
         self._version = 0
@@ -157,7 +157,7 @@ class Received:
         self._devices: set[int] = set()
 
     def messages(self, messages: Iterable[Message]) -> list[Event]:
-        """The events among messages; the rest is kept."""
+        """Return the events among messages that can be stored now; keep the other contents."""
         self._ends += self._ends_in_slots
         self._ends_in_slots = []
         for kind, *parts in messages:
@@ -196,7 +196,7 @@ class Received:
             self._lent = self._memory(parts[0])
         elif kind == "tables":
             number, stride_bytes = parts
-            # One that the script has closed, or put another file in the place of, shows nothing.
+            # If the script has closed or replaced the descriptor, no findings are shown.
             with contextlib.suppress(OSError, ValueError):
                 self._running.add_tables(memoryview(self._memory(number)), stride_bytes)
         elif kind == "checked":
@@ -221,11 +221,11 @@ class Received:
         return tuple(found)
 
     def launches(self, packed: Sequence[PackedLaunch], read: int) -> list[Event]:
-        """The launches that came, as far as their references are known.
+        """Return the events of launches that came, as far as their references are known.
 
         Args:
             packed: packed launches in order.
-            read: the number behind the slot of the last one.
+            read: the number of the slot after the last one.
         """
         waiting, self._waiting = [*self._waiting, *packed], []
         for place, launch in enumerate(waiting):
@@ -323,7 +323,7 @@ class Received:
 
     @property
     def wants_names(self) -> bool:
-        """Whether rounds wait for names that were asked for."""
+        """Whether rounds of CUPTI's records wait for names that were asked for."""
         return bool(self._rounds)
 
     def _has_names(self, taken: Round) -> bool:
@@ -348,15 +348,15 @@ class Received:
         self._events.append(Stamped(event, time.time_ns()))
 
     def seen(self) -> list[Event]:
-        """Return new findings of launches that run."""
+        """Return all findings of running launches as one event; [] if they have not changed."""
         found = self._running.look()
         return [] if found is None else [found]
 
     def left(self, is_killed: bool) -> list[Event]:
-        """Return what is known without answers of the script's process.
+        """Return the last events: what is known without further answers of the script's process.
 
         Args:
-            is_killed: it did not say that it is done.
+            is_killed: whether the script's process ended without reporting that it is done.
         """
         for launch in self._waiting:
             if launch.variant in (ENDED, OPERATION, *self._variants):
@@ -384,14 +384,14 @@ class Received:
 
 
 class Generations(Generic[_T]):
-    """Values by number.
+    """Values by number, forgotten in two steps.
 
     Launches that refer to forgotten values may still lie in the ring, or be written by a thread
     that has looked one up before. So a generation stays until the next one is forgotten, too, and
     the ring was read so far.
 
     Args:
-        absent: replaces a value that is gone.
+        absent: the value returned for a number without one.
     """
 
     def __init__(self, absent: _T) -> None:
@@ -410,11 +410,11 @@ class Generations(Generic[_T]):
         return self._values.get(number, self._absent)
 
     def forget(self, at: int, first: int) -> None:
-        """Forget values before `first`, once the launches before the slot `at` are read."""
+        """Have the values before `first` dropped later: see `read_to`; `at` is the slot now."""
         self._forgotten.append((at, first))
 
     def read_to(self, number: int) -> None:
-        """Note that the launches before that slot were read."""
+        """Drop generations that no launch refers to, as the launches before that slot were read."""
         while len(self._forgotten) > 1 and self._forgotten[1][0] < number:
             _, self._first = self._forgotten.popleft()
             self._values = {n: v for n, v in self._values.items() if n >= self._first}

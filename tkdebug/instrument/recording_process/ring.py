@@ -37,7 +37,7 @@ _NUMBER = struct.Struct("=Q")
 _NUMBER_AT = SLOT_BYTES - _NUMBER.size
 _READ_AT = 0  # in the header: how many slots the reader has copied
 _POLL_S = 0.0005
-# Room is looked for before a slot is taken: so many threads may do that at once.
+# Threads look for room before they take a slot: at most this many may do so at once.
 _SPARE_SLOTS = 1024
 
 assert _SLOT.size == _WITH_NUMBER.size == SLOT_BYTES
@@ -72,7 +72,7 @@ class PackedLaunch(NamedTuple):
 
 
 def launch_format(codes: str) -> struct.Struct:
-    """The format of a launch whose scalars have these codes, each of 8 bytes."""
+    """Return the format of a launch whose scalars have these codes, each of 8 bytes."""
     return struct.Struct(f"={LAUNCH}{codes}{(SCALARS - len(codes)) * 8}x")
 
 
@@ -103,7 +103,7 @@ class RingWriter:
         self._fill_next = self._filler().__next__
 
     def _filler(self) -> Iterator[tuple[None, int]]:
-        """Fill a slot with the longest waiting launch at each step, and yield how many are filled.
+        """Fill a slot with the oldest waiting launch at each step; yield None and the slots filled.
 
         All of it is C code. If nothing waits, IndexError is raised before a number is taken.
         """
@@ -179,7 +179,7 @@ class RingReader:
         self._read = 0
 
     def head(self) -> int:
-        """The number after the last slot that is whole, with all before it."""
+        """Return the number after the last slot before which all unread slots are whole."""
         memory, unpack, end = self._memory, _NUMBER.unpack_from, self._read + SLOTS
         number = self._read
         while number < end and unpack(memory, slot_offset(number) + _NUMBER_AT)[0] == number + 1:
@@ -187,7 +187,7 @@ class RingReader:
         return number
 
     def take(self, head: int) -> list[PackedLaunch]:
-        """The launches before `head`; their slots are free then."""
+        """Return the unread launches before `head`, and free their slots."""
         if head == self._read:
             return []
         first, last = slot_offset(self._read), slot_offset(head)

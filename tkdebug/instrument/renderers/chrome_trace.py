@@ -64,7 +64,7 @@ def _launch_events(
     first_faults: Mapping[tuple[int, int], list[str]],
     starts_ns: dict[tuple[int, int], int],
 ) -> Iterator[dict[str, object]]:
-    """The launches; when each began on the GPU is put into `starts_ns`."""
+    """Yield the events of launches; put their starts on the GPU, if known, into `starts_ns`."""
     free_ns: dict[tuple[int, str], int] = {}
     processes: set[int] = set()
     texts = _ArgumentTexts()

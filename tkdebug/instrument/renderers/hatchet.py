@@ -28,7 +28,7 @@ _DEVICES: dict[str, object] = {}
 
 @dataclass(slots=True)
 class _Node:
-    """A scope or a kernel, or a copy of others.
+    """A scope, a kernel, or others' work such as a copy.
 
     Attributes:
         total_ns: the time of its own launches that were timed.
@@ -43,7 +43,7 @@ class _Node:
         return self.children.setdefault((kind, name), _Node(kind))
 
     def below(self, scopes: Sequence[str]) -> _Node:
-        """The innermost of these scopes."""
+        """Return the node of the innermost of these nested scopes, made if there is none."""
         node = self
         for scope in scopes:
             node = node.child("scope", scope)

@@ -30,7 +30,7 @@ class Shard:
     """One of the runs.
 
     Attributes:
-        faults: those that no run before it has, with the counts of all runs.
+        faults: the faults that no run before it has, with the counts of all runs.
     """
 
     session: Session

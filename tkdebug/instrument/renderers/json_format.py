@@ -195,7 +195,7 @@ _LAUNCH_FIELDS = (
 
 
 def _launch(fields: tuple[object, ...], variants: Variants) -> dict[str, object]:
-    """A launch by the values of `_LAUNCH_FIELDS`; its object has the place of its options."""
+    """Return a launch as JSON, from the values of `_LAUNCH_FIELDS`; some options are keys."""
     kernel, grid, duration_ns, options, *others, kernel_hash = fields
     assert isinstance(options, dict)
     return {

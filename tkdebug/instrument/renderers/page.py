@@ -58,7 +58,7 @@ def render_live(model: RunModel, blocks: Mapping[str, str], version: str) -> str
     Args:
         model: the run.
         blocks: its `blocks_of`.
-        version: what is asked for next time is newer than that.
+        version: the version of the session that the blocks are of; the page asks for a newer one.
     """
     return visible("".join(_page(model, blocks, version)))
 
@@ -70,7 +70,7 @@ def blocks_of(model: RunModel) -> dict[str, str]:
 
 
 def policy(connects: str = "") -> str:
-    """Return the page's policy: its own script and style, and no address but those it asks for.
+    """Return the page's content policy: its own script and style, and no address but `connects`.
 
     Args:
         connects: the source of addresses; "" for none.

@@ -173,10 +173,9 @@ def _result(session: Session, group: FaultGroup, rule: int) -> dict[str, object]
 
 
 def _fix(session: Session, edit: SourceEdit) -> dict[str, object] | None:
-    """Return an edit as an editor applies it, whole lines.
+    """Return an edit as a SARIF fix, which replaces whole lines.
 
-    Returns:
-        None if its lines are not as they were, or the indents of the new ones are not known.
+    None if its lines have changed since, or the indents of the new ones are not known.
     """
     places = range(edit.line, edit.line + len(edit.before))
     lines = [source_line(session, edit.file, place) or "" for place in places]
@@ -248,7 +247,7 @@ def artifact(file: str) -> dict[str, str]:
 
 
 def _fingerprint(fault: Fault, source: str | None) -> str:
-    """Return a fingerprint that stays when lines above it come or go: of the line's text."""
+    """Return a fingerprint by the text of the line, so that it stays when the line moves."""
     file = shown_path(fault.file or "")
     data = json.dumps([fault.kind, fault.kernel, file, fault.tensor, (source or "").strip()])
     return hashlib.sha256(data.encode()).hexdigest()

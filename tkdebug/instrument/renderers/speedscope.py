@@ -129,8 +129,8 @@ class TimedLaunch:
     """A launch that was timed.
 
     Attributes:
-        start_ns: since the run began.
-        end_ns: the end of the launch.
+        start_ns: the start of the launch, since the run began.
+        end_ns: the end of the launch, since the run began.
     """
 
     launch: Launch

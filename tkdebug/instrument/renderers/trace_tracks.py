@@ -65,11 +65,11 @@ def track_name(process: int, track: int, name: str) -> Event:
 
 
 def lanes(spans: Sequence[tuple[int, int]], nested: bool) -> list[int]:
-    """For each span (start, end) the lane to draw it in, from 0; spans of a lane do not cross.
+    """Return for each span (start, end) its lane, from 0, such that spans of a lane do not cross.
 
     Args:
         spans: spans in any order; ends are exclusive.
-        nested: whether one may lie within another of its lane.
+        nested: whether a span may lie within another one of its lane.
     """
     found = [0] * len(spans)
     open_ends: list[list[int]] = []

@@ -108,7 +108,7 @@ class SessionConnection:
         return found
 
     def _goes_on(self) -> bool:
-        """Count steps of the running statement, which SQLite ends if the result is true."""
+        """Count steps of the running statement; return whether SQLite has to end it."""
         self._steps += _STEPS_AT_ONCE
         return self._takes_too_long()
 
@@ -165,7 +165,7 @@ class SessionConnection:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Let all queries inside see the session as it is at the first, while a run goes on."""
+        """Answer all queries inside the block from the state at the first, while a run goes on."""
         connection = self._connection
         self.query(lambda: connection.execute("BEGIN"))
         try:

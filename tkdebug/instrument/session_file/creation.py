@@ -67,7 +67,7 @@ def create_session(path: Path, start: RunStart) -> SessionLock:
         if group is None or _stored_group(path) != group:
             _replace(path, start, group)
         created = path.stat()
-        # From here to there nobody has it for a moment, in which another run may begin.
+        # Between the exclusive and the shared lock nobody holds it: another run may begin then.
         if not lock.share(BUSY_TIMEOUT_S) or not os.path.samestat(path.stat(), created):
             raise lock.in_use()
     except BaseException:

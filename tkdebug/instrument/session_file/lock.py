@@ -78,7 +78,7 @@ class SessionLock:
         return True
 
     def in_use(self) -> SessionError:
-        """Return the error to raise if it is held."""
+        """Return the error to raise if another run holds the lock; it names the process."""
         pid = ""
         with contextlib.suppress(OSError, ValueError):
             pid = f" of process {int(read_bytes(self._path, 32))}"

@@ -56,7 +56,7 @@ from tkdebug.terminal.text import tell
 
 MAX_OUTPUT_CHARS = 64 << 20
 MAX_PASS_CHARS = 8 << 20
-# How long one try waits for a lock of another connection: who has events must not wait.
+# The wait of one try for another connection's lock: threads with events must not wait long.
 LOCK_WAIT_S = 0.05
 # Rows that wait in memory meanwhile.
 MAX_WAITING_EVENTS = 200_000
@@ -97,7 +97,7 @@ def process_rank() -> int:
 
 
 def _ending(end: LaunchEnded) -> tuple[object, ...]:
-    """The last columns of a launch, as `LaunchEnded` has them."""
+    """Return the last columns of a launch, encoded from the fields of `LaunchEnded`."""
     _, duration_ns, error, source, device_start_ns, *place = end
     return duration_ns, encode_text(error), source, storable_ns(device_start_ns), *place
 
@@ -173,7 +173,7 @@ class SessionStore:
             *_of_type(by_type, EncodedLaunch),
         ]
         if len(by_type[LaunchStarted]) not in (0, len(started)):
-            # They came by two ways, and are numbered as they were made.
+            # Launches of both kinds came: they are numbered in the order in which they were made.
             started.sort(key=attrgetter("id"))
         self._write_launches(started, _of_type(by_type, LaunchEnded))
         self._write_progress(stamped.pop(LaunchProgress, ()))
@@ -205,11 +205,11 @@ class SessionStore:
             self._connection.execute(f"PRAGMA wal_checkpoint({how})").fetchall()
         except sqlite3.OperationalError as error:
             if not is_locked(error):
-                raise  # else the log stays, which readers know
+                raise  # if it is locked, the log stays, and readers read it, too
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        """End the transaction that was begun."""
+        """Commit the transaction begun before at the end of the block; roll it back on an error."""
         execute = self._connection.execute
         try:
             yield
@@ -248,7 +248,7 @@ class SessionStore:
         self._add_totals(totals)
 
     def _note_modes(self, modes: set[str], is_first: bool) -> None:
-        """Write the mode in which the run's kernels ran, which only launches know."""
+        """Add the modes of these launches to the mode of the run."""
         if modes <= self._modes:
             return
         (before,) = self._connection.execute("SELECT mode FROM run").fetchone()
@@ -280,7 +280,7 @@ class SessionStore:
             )
 
     def _find_launch(self, launch: int) -> tuple[int, str] | None:
-        # Only a launch that was under way at a fork, where this connection was opened again.
+        # Needed only for a launch that ran during a fork, after which the file was opened again.
         return cast(
             "tuple[int, str] | None",
             self._connection.execute(
@@ -307,7 +307,7 @@ class SessionStore:
         table = table_of(RecordedKernel)
         for kernel in _events_of(events, KernelCompiled):
             if kernel.error is None:
-                # One that failed may have been compiled since, with an edited stage.
+                # A kernel that failed to compile may compile later, with an edited stage.
                 self._connection.execute(
                     "DELETE FROM kernels WHERE hash = ? AND error IS NOT NULL",
                     (encode_text(kernel.hash),),
@@ -406,7 +406,7 @@ class SessionStore:
             self._store_sources({file for row in found for file in row.files})
 
     def _create(self, table: str, statements: Sequence[str]) -> None:
-        """Create a table with its first record, if not every session has it."""
+        """Create a table that not every session has, before its first record is written."""
         if table not in self._created:
             for statement in statements:
                 self._connection.execute(statement)

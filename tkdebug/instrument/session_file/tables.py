@@ -116,7 +116,7 @@ class Table(Generic[_T]):
         self._decoders = tuple(column.decode for column in self.own_columns)
 
     def row(self, record: _T) -> list[object]:
-        """The values of `own_columns`."""
+        """Return the values of `own_columns` of a record."""
         return self.encoded([self._values(record)] if self._is_single else self._values(record))
 
     def encoded(self, fields: Iterable[object]) -> list[object]:
@@ -124,7 +124,7 @@ class Table(Generic[_T]):
         values = list(fields)
         for index in self._texts:
             text = values[index]
-            # Most are as they should be, and a call is not for nothing.
+            # Most values need no encoding, and a call costs time.
             if isinstance(text, str) and not (text.isascii() and len(text) < MAX_TEXT_CHARS):
                 values[index] = encode_text(text)
         for index in self._times:

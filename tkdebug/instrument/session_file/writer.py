@@ -36,7 +36,7 @@ from tkdebug.instrument.session_file.tables import BUSY_TIMEOUT_S, SQLITE_ERRORS
 from tkdebug.process.forks import follow_forks
 from tkdebug.terminal.text import tell
 
-# Half of what may be lost, so that the commit itself is within the promise.
+# Half of what a kill may lose, so that the commit itself is within that bound, too.
 BATCH_S = 0.05
 BATCH_ROWS = 250
 MAX_UNSTORED_ROWS = 500
@@ -55,7 +55,7 @@ class SessionWriter:
     """Writes rows into an existing session file, from any thread and across forks.
 
     Args:
-        path: a file made by `session_creation.create_session`.
+        path: a file made by `session_file.creation.create_session`.
         is_child: whether another process may end this one at any time.
     """
 
@@ -95,7 +95,7 @@ class SessionWriter:
         if self._thread is None:
             self._start_thread()
         self._wake_writer()
-        # Who has the file locked may be the script, which would wait for itself.
+        # The script itself may have locked the file: it would wait for itself.
         ends_s, tries = time.monotonic() + timeout_s, self._refused_tries + FLUSH_TRIES
         while time.monotonic() < ends_s and self._refused_tries < tries:
             if stored.wait(min(timeout_s, LOCK_WAIT_S)):
@@ -169,7 +169,7 @@ class SessionWriter:
         with self._lifecycle:
             if self._closed and not is_last:
                 return
-            # Taken in one step: a signal handler that comes here too must not start a second one.
+            # Taken in one step: a signal handler that runs this, too, must not start a second.
             if self._may_start.pop("thread", None) is None:
                 return
             self._thread = threading.Thread(target=self._run, name="tkdebug-session", daemon=True)
@@ -180,13 +180,13 @@ class SessionWriter:
                 self._may_start["thread"] = True
                 raise
             if self._is_child:
-                # Only now that there is something to store: not every child is about kernels.
+                # Not before there is something to store: not every child launches kernels.
                 store_before_ending(self._store_the_last)
 
     def _stop_thread(self) -> None:
         """Store queued rows, and end the thread."""
         if self._thread is None and self._has_rows():
-            # It was put behind what ended the thread before, by another thread, which saw it there.
+            # Another thread, which still saw the writer thread, queued the rows after its `_Stop`.
             with contextlib.suppress(RuntimeError):
                 self._start_thread(is_last=True)
         thread = self._thread
@@ -237,7 +237,7 @@ class SessionWriter:
         return rows
 
     def _store_waiting(self, store: SessionStore | None) -> SessionStore | None:
-        """Commit what waits, unless the file is locked, and return the open file.
+        """Commit what waits, unless the file is locked; return the open file, None without one.
 
         Once something has failed the store is closed and rows are dropped.
         """
@@ -259,7 +259,7 @@ class SessionWriter:
         return store
 
     def _note_lock(self, store: SessionStore | None) -> None:
-        """Note when the file was locked first, and report that after a while."""
+        """Note when the file was locked; report a long lock, and fail if too many rows wait."""
         self._refused_tries += 1
         if self._locked_since_s is None:
             self._locked_since_s = time.monotonic()
@@ -270,7 +270,7 @@ class SessionWriter:
             self._fail(f"{LOCKED}, while {MAX_WAITING_EVENTS:,} events came", store)
 
     def _outlast_lock(self, store: SessionStore | None) -> SessionStore | None:
-        """Wait at the end while the file is locked; before, the next rows will try again."""
+        """After `close`, wait up to a limit for the lock of the file, and store what waits."""
         ends_s = time.monotonic() + BUSY_TIMEOUT_S
         while self._closed and self.is_locked and self.error is None:
             if time.monotonic() > ends_s:
@@ -286,7 +286,7 @@ class SessionWriter:
         checkpoint_due_s: float | None,
         stop: bool,
     ) -> float | None:
-        """Close the file, or checkpoint its log; return when the next checkpoint is due."""
+        """Close the file, or checkpoint its log if due; return when the next one is due."""
         if store is None or self.error is not None:
             return None
         try:

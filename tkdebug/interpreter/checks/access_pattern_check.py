@@ -64,7 +64,7 @@ class AccessPatternCheck(Observer, ABC):
 
     @property
     def key(self) -> Hashable:
-        """Plans differ by whether anything is looked at."""
+        """Key that differs between launches that are looked at and launches that were cleared."""
         return type(self), self._is_cleared
 
     def launch_begins(self, launch: LaunchContext) -> None:
@@ -75,20 +75,20 @@ class AccessPatternCheck(Observer, ABC):
             self._programs_left = math.prod(launch.grid)
 
     def moments(self, op: Operation) -> Moments:
-        """Never in launches that were cleared."""
+        """Return the moments of `_moments_of`; never, in launches that were cleared."""
         return Moments.NEVER if self._is_cleared else self._moments_of(op)
 
     @abstractmethod
     def _moments_of(self, op: Operation) -> Moments:
-        """Return its moments at `op` in launches that are looked at."""
+        """Return the moments at which it is called at `op`, in launches that are looked at."""
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """Itself; of a launch that is cleared all programs were seen."""
+        """Return this observer, and note that the batch's programs are seen."""
         self._programs_left -= run.programs
         return self
 
     def launch_ends(self) -> None:
-        """Report what was found; if nothing, note that such launches are cleared."""
+        """Report what was found; if nothing was and all programs were seen, clear such launches."""
         if self._is_cleared or self._report() or self._kind is None or self._cleared is None:
             return
         if not self._programs_left:
@@ -100,7 +100,10 @@ class AccessPatternCheck(Observer, ABC):
 
 
 def _is_decided_by_arguments(module: Module) -> bool:
-    """Whether no loaded value takes part in control flow, addresses or masks."""
+    """Whether no loaded value decides on control flow, addresses or masks.
+
+    False, too, if the module's ops may give other results when they run again.
+    """
     sources = ValueSources(module)
 
     def is_given(value: Value | None) -> bool:
@@ -122,5 +125,5 @@ def _is_decided_by_arguments(module: Module) -> bool:
 
 
 def _only_waits(op: Operation) -> bool:
-    """Whether a loop or branch accesses nothing and gives nothing, as one that takes a lock."""
+    """Whether a loop or branch accesses nothing and has no results, as one that takes a lock."""
     return not op.results and not any(inner.name in _ACCESSES for inner in op.walk())

@@ -39,11 +39,11 @@ class AssumptionCheck(Observer):
         self._faults = faults
 
     def moments(self, op: Operation) -> Moments:
-        """Ask to be called before both ops."""
+        """Ask to be called before tt.assume and tt.hint."""
         return Moments.BEFORE if op.name in _CHECKED else Moments.NEVER
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Check what is assumed."""
+        """Check the assumption that a tt.assume or a tt.hint states."""
         (value,) = operands
         if tt.Assume.matches(op):
             self._look_at_assumption(run, tt.Assume(op), value)
@@ -101,7 +101,7 @@ class AssumptionCheck(Observer):
 
 
 def _counts_up(value: TileValue, assumed: tuple[int, ...]) -> bool:
-    """Whether a tile is seen to be contiguous without looking at its elements."""
+    """Whether a tile is known to be contiguous as assumed, without a look at its elements."""
     if not isinstance(value, AffineTile):
         return False
     base = value.base
@@ -127,6 +127,6 @@ def _broken(values: Tensor, axis: int | None, kind: str, number: int) -> Tensor:
 
 
 def _starts(is_first: Tensor, axis: int, number: int) -> Tensor:
-    """The first elements of each `number` along `axis`."""
+    """Return which positions along `axis` begin a group of `number` elements."""
     places = torch.arange(is_first.shape[axis], device=is_first.device) % number == 0
     return places.reshape(-1, *(1,) * (is_first.dim() - axis - 1))

@@ -36,7 +36,7 @@ class Ranges:
     programs: Tensor
 
     def of(self, active: Tensor | None) -> Ranges:
-        """Return the ranges of the programs that take part; all without `active`."""
+        """Return the ranges of the active programs; `active` None means all."""
         if active is None:
             return self
         keep = active.cpu()[self.programs]
@@ -63,7 +63,7 @@ def dimensions(buffer: Buffer) -> Dimensions | None:
 def ranges_of(
     dims: Dimensions, tile: AffineTile, mask: TileValue | None, count: int
 ) -> Ranges | None:
-    """Return the ranges of a tile of offsets under a mask; None if it is flat, or not known.
+    """Return the ranges of a tile of offsets under a mask; None if the access is flat.
 
     Args:
         dims: (stride, size) of the tensor, largest stride first.
@@ -104,9 +104,10 @@ def ranges_of(
 def _entries(
     tile: AffineTile, mask: TileValue | None, count: int
 ) -> tuple[Tensor, list[Tensor], Tensor, set[int]]:
-    """Return each entry's offset of the first lane, and its number of lanes by axis.
+    """Return entries: offsets of first lanes, numbers of lanes by axis, programs, spanned axes.
 
-    Lanes that a box leaves out at the beginning are skipped; entries without lanes are left out.
+    An axis that the tile's base spans has an entry for each lane. Lanes that a box leaves out at
+    the beginning are skipped; entries without lanes are left out.
     """
     rank = len(tile.shape)
     no_base = torch.zeros((1,) * (rank + 1), dtype=torch.int64)

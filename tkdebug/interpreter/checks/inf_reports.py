@@ -122,11 +122,11 @@ class HeldInfs:
         return [inf for inf in found if inf.storage() is not None and inf.version == version]
 
     def drop(self, storage_key: int) -> None:
-        """Hear that an allocation was written to."""
+        """Forget the Infs of an allocation that was written to."""
         self._infs.pop(storage_key, None)
 
     def tell(self, held: HeldFault, kernel: str, place: SourceLocation) -> None:
-        """Report that a kernel made a NaN of a kept Inf, and stored it."""
+        """Report, once, that a kernel made a NaN of a kept Inf and stored it."""
         if held.is_reported:
             return
         held.is_reported = True
@@ -173,7 +173,7 @@ class InfReports:
         self._written = [key for key in found if launch.written is None or key in launch.written]
 
     def launch_ends(self) -> None:
-        """Keep the right Infs; other objects report the wrong ones."""
+        """Forget kept Infs in memory that was written to, and keep the new right ones."""
         for key in self._written:
             HELD_INFS.drop(key)
         self._right.settle()
@@ -186,7 +186,7 @@ class InfReports:
         touched: Touched,
         base: int,
     ) -> None:
-        """Report NaNs or wrong Infs that a store writes, if nothing overwrites them.
+        """Have NaNs or wrong Infs that a store writes reported, if nothing overwrites them.
 
         Args:
             origin: the op that made the Infs.
@@ -278,5 +278,5 @@ def _not_finite(values: Tensor) -> Tensor:
 
 
 def _infs_of(buffer: Buffer, dtype: torch.dtype, touched: Touched) -> Tensor:
-    """The places of the elements that are Inf now."""
+    """Return the places of those elements that are Inf now."""
     return touched.places[buffer.flat(dtype)[touched.places].isinf()]

@@ -76,18 +76,18 @@ class WideValues:
         return computable(self._ev.dense(tile, value.type)).double()
 
     def drop(self, values: Sequence[Value]) -> None:
-        """Forget values: these are what the kernel has."""
+        """Forget values, which then count as what the kernel computed."""
         for value in values if self._values else ():
             self._values.pop(value, None)
 
     def replace(self, value: Value, where: Tensor, number: float) -> None:
-        """Take `number` for the elements of a value that are in `where`."""
+        """Replace the elements of a known value that are in `where` by `number`."""
         known = self._values.get(value)
         if known is not None:
             self._values[value] = torch.where(where, number, known)
 
     def follow(self, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Follow the results of `op`, which has run."""
+        """Compute the results of `op`, which has run, in fp64; drop those that cannot be."""
         results = self._results(op, operands)
         if results is None:
             self.drop(op.results)
@@ -140,7 +140,7 @@ class WideValues:
         return wide.expand(wide.shape[0], *ir.shape_of(value.type))
 
     def _given(self, op: Operation, operands: Sequence[TileValue]) -> list[TileValue]:
-        """Operands of an op; floats in fp64."""
+        """Return the operands of an op, floats in fp64."""
         return [
             self.of(value, tile) if self._ev.dtype_of(value.type).is_floating_point else tile
             for value, tile in zip(op.operands, operands, strict=True)
@@ -199,7 +199,7 @@ class InfTracker(ShadowValues[Origin]):
         operands: Sequence[TileValue],
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
-        """An op gave `results`."""
+        """Find the Infs and NaNs in `results`, and the op that each came from."""
         if not (self.shadows or self._arrived) and (
             not _may_make_inf(op) or all(map(all_finite, results))
         ):
@@ -286,7 +286,7 @@ class InfTracker(ShadowValues[Origin]):
         found[op] = (self._noted(op, born, values), born if known is None else born | known[1])
 
     def _noted(self, op: Operation, born: Tensor, values: tuple[Tensor, ...]) -> Origin:
-        """All Infs that `op` has made, each with the op that last made it."""
+        """Return the origin of all Infs that `op` has made, those of this run merged in."""
         known = self._origins.get(op)
         if known is not None:
             values = tuple(
@@ -299,7 +299,7 @@ class InfTracker(ShadowValues[Origin]):
     def _flow(
         self, op: Operation, operands: Sequence[TileValue], shadows: Sequence[Tensor | None]
     ) -> Sequence[Tensor | None]:
-        """Return the results' elements made of shadowed ones; too many, but they are not finite."""
+        """Return the results' elements made of shadowed ones, among them some that are finite."""
         if not any(shadow is not None for shadow in shadows):
             return [None] * len(op.results)
         if Moving.matches(op):

@@ -86,7 +86,7 @@ class StoredInfs(Observer):
         self._is_found = False
 
     def replay(self) -> Observer | None:
-        """The Infs that the batch made."""
+        """Return the observer of the Infs that the batch made, or None if none matters."""
         return InfsOfBatch(self._reports) if self._is_found else None
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
@@ -115,7 +115,7 @@ def _tracker(loads: bool) -> type[InfTracker]:
 
 
 class InfsOfBatch(Observer):
-    """Looks at a batch that is run again."""
+    """Makes the tracker of the Infs of a batch, which looks at each op."""
 
     needs_intermediates = True
 
@@ -128,7 +128,7 @@ class InfsOfBatch(Observer):
         return _moments(op)
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """The Infs of the batch."""
+        """Return the tracker of the batch's Infs."""
         return _tracker(bool(self._reports.loaded))(run, self._reports)
 
 

@@ -1,13 +1,13 @@
 """Reports loads that a loop is meant to move along a tensor, and that stay where they are.
 
-A pointer that nobody advances loads the same in each round. That is no fault by itself: weights may
-be loaded again for each row. Three shapes of it are certain:
+A pointer that nobody advances loads the same in each iteration. That is no fault by itself: weights
+may be loaded again for each row. Three shapes of it are certain:
 
-- the load's mask moves by a tile a round, and its address by nothing;
+- the load's mask moves by a tile an iteration, and its address by nothing;
 - a product is added up in a loop, and one of its operands moves while the other does not;
-- all that a loop loads and adds up is the same in each round, whose number nothing uses.
+- all that a loop loads and adds up is the same in each iteration, whose number nothing uses.
 
-Kernels are looked at before they run; a fault is reported when such a loop goes round again.
+Kernels are looked at before they run; a fault is reported at the second iteration of such a loop.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HINT = (
 
 
 class StandingLoads:
-    """The loads of a module that stay where they are, with what is said of each, by loop."""
+    """The loads of a module that stay where they are, with the text for each, by loop."""
 
     def __init__(self, module: Module) -> None:
         self.by_loop: dict[Operation, dict[Operation, str]] = {}
@@ -61,16 +61,16 @@ class LoopStateCheck(Observer):
         self._faults = faults
 
     def moments(self, op: Operation) -> Moments:
-        """Ask to be called before loops with such loads, and at each of their rounds."""
+        """Ask to be called before loops with such loads, and at each of their iterations."""
         return Moments.BEFORE | Moments.REGIONS if op in self._by_loop else Moments.NEVER
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """Return what counts the rounds of one batch."""
+        """Return an observer that counts the iterations of one batch."""
         return _CountedRounds(self._by_loop, self._faults) if self._by_loop else self
 
 
 class _CountedRounds(Observer):
-    """The rounds of loops in one batch: the second one is the first that loads the same again."""
+    """Counts a batch's iterations of loops; the second one is the first to load the same again."""
 
     def __init__(
         self, by_loop: Mapping[Operation, Mapping[Operation, str]], faults: FaultLog
@@ -80,11 +80,11 @@ class _CountedRounds(Observer):
         self._rounds: dict[Operation, int] = {}
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """A loop begins."""
+        """Begin the count of a loop's iterations."""
         self._rounds[op] = 0
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
-        """A round begins."""
+        """Count an iteration; report the loop's loads at the second one."""
         loop = region.parent
         if loop is None or loop not in self._by_loop:
             return
@@ -96,11 +96,11 @@ class _CountedRounds(Observer):
 
 
 class _Rounds:
-    """Changes from one round of a loop to the next.
+    """Changes from one iteration of a loop to the next.
 
     Attributes:
         loads: its loads that are in no inner loop.
-        moving: the values that its rounds begin with, and that differ.
+        moving: the counter, and the carried values that iterations change.
     """
 
     def __init__(self, loop: Operation) -> None:
@@ -113,7 +113,7 @@ class _Rounds:
         self.loads = [op for op in loop.regions[0].block.operations if tt.Load.matches(op)]
 
     def needs(self, values: Iterable[Value]) -> set[Value]:
-        """Return all that values are made of within a round."""
+        """Return all values that `values` are computed from within an iteration."""
         own = set(self.loop.regions[0].block.arguments)
 
         def operands(value: Value) -> Sequence[Value]:
@@ -127,14 +127,14 @@ class _Rounds:
         return backward(values, operands)
 
     def changes(self, *values: Value) -> bool:
-        """Whether a round may have other values than the one before; memory may change."""
+        """Whether values may differ from those of the previous iteration; memory may change."""
         return any(
             value in self.moving or _may_differ(value.defining_op, self.inside)
             for value in self.needs(values)
         )
 
     def step(self, value: Value) -> int | None:
-        """Return by how much an integer grows each round; None where that is not known."""
+        """Return how much an integer grows each iteration; None if unknown."""
         if value is self.counter:
             step = constant_value(scf.For(self.loop).step)
             return step if isinstance(step, int) else None
@@ -173,7 +173,7 @@ class _Rounds:
 
 
 def _may_differ(op: Operation | None, inside: set[Operation]) -> bool:
-    """Whether an op may give another result in the next round without other operands."""
+    """Whether an op may give another result in the next iteration for the same operands."""
     if op is None or op not in inside or op.name in CONTROL_FLOW:
         return op is not None and op in inside and scf.While.matches(op)
     return not (is_effect_free(op) or tt.Load.matches(op))
@@ -216,12 +216,12 @@ def _stays(rounds: _Rounds, load: Operation) -> bool:
 
 
 def _may_write(op: Operation) -> bool:
-    """Whether an op may write what a load reads; then the load may stay in place to see that."""
+    """Whether an op may write memory; then a load may stay in place to see the change."""
     return Effects.WRITE in OPS[op.name].effects or Effects.OTHER in OPS[op.name].effects
 
 
 def _masked_along(rounds: _Rounds, load: Operation) -> int | None:
-    """Return the extent of the tile by which a mask moves in each round; None if it does not."""
+    """Return the extent of the tile by which a mask moves each iteration; None if it does not."""
     mask = tt.Load(load).mask
     if mask is None:
         return None
@@ -264,7 +264,7 @@ def _all_needed(values: Iterable[Value]) -> set[Value]:
 
 
 def _adds_up_the_same(rounds: _Rounds) -> bool:
-    """Whether a loop adds up the same terms in each round, and does not use its counter."""
+    """Whether a loop adds the same terms in each iteration, and does not use its counter."""
     carried = [a for a in rounds.carried if a.yielded is not a.argument]
     if not carried or list(rounds.counter.uses) or len(rounds.loads) != len(_loads(rounds)):
         return False
@@ -290,7 +290,7 @@ def _added(carried: IterArg) -> Sequence[Value]:
 
 
 def _other_operand(rounds: _Rounds, load: Operation) -> Operation | None:
-    """Return the load of the operand that moves, of a product that the loop adds up."""
+    """Return the load of the other operand, if it moves, of a product that the loop adds up."""
     for op in rounds.loop.regions[0].block.operations:
         if not tt.Dot.matches(op) or not _is_added_up(rounds, op):
             continue
@@ -317,6 +317,6 @@ def _is_added_up(rounds: _Rounds, dot: Operation) -> bool:
 
 
 def _loaded(value: Value) -> Operation | None:
-    """Return the load that an operand of a product is, apart from its type and order."""
+    """Return the load that gives a product's operand, through casts and rearrangements, or None."""
     op = traced(value, names_of(tt.Rearrangement, Cast)).defining_op
     return op if tt.Load.matches(op) else None

@@ -84,13 +84,13 @@ class MaskedProduct:
 
     @property
     def tensor(self) -> str | None:
-        """The argument that was loaded; None if that is not plain."""
+        """The name of the argument that was loaded; None if it is not known."""
         load = tt.Load.cast(self.load)
         return None if load is None else argument_name(load.pointer)
 
 
 def conditions_needed(op: Operation) -> Iterator[Value]:
-    """The conditions that `masked_product` looks at before `op` ends."""
+    """Yield the conditions of masks that `masked_product` needs at `op`."""
     given = op.operands
     for weight, values in _factors(op):
         if _load_of(given[values]) is not None:
@@ -110,8 +110,8 @@ def masked_product(
         result: the product's result, with a NaN among its elements.
 
     Returns:
-        None if an element is NaN by another weight, or `op` is no product. NaNs of an accumulator
-            do not count; the result may have no other elements.
+        The product; None if an element is NaN by another weight, or `op` is no product. NaNs of
+            an accumulator do not count, so the product may have no elements.
     """
     given = op.operands
     for weight, values in _factors(op):
@@ -153,7 +153,7 @@ def _of_active(run: Evaluator, found: Tensor) -> Tensor:
 
 
 def _meets(op: Operation, weight: int, weights: Tensor, is_bad: Tensor) -> Tensor:
-    """The elements of a product in which some of the weights meet a number that is not finite."""
+    """Return the elements of a product in which one of `weights` meets a non-finite number."""
     if not tt.Dot.matches(op):
         return weights & is_bad
     a, b = (weights, is_bad) if weight == 0 else (is_bad, weights)
@@ -161,13 +161,13 @@ def _meets(op: Operation, weight: int, weights: Tensor, is_bad: Tensor) -> Tenso
 
 
 def _factors(op: Operation) -> tuple[tuple[int, int], ...]:
-    """The operand numbers of a weight and of the weighted factor, both ways; () for other ops."""
+    """Return the pairs of operand numbers (weight, weighted factor); () if `op` is no product."""
     is_product = any(view.matches(op) for view in (arith.MulF, math.Fma, tt.Dot))
     return ((0, 1), (1, 0)) if is_product else ()
 
 
 def _load_of(value: Value) -> Operation | None:
-    """The load that gave a value, in whatever shape and type."""
+    """Return the load that gave a value, through other shapes and types, or None."""
     op = traced(value, _SAME).defining_op
     return op if op is not None and any(view.matches(op) for view in _LOADS) else None
 
@@ -195,7 +195,7 @@ def _masks_of(weight: Value) -> Iterable[Mask]:
 
 
 def _mask_at(op: Operation, moves: tuple[Operation, ...]) -> Mask | None:
-    """The mask by which `op` itself makes elements 0, or so small that `exp` makes them 0."""
+    """Return the mask by which `op` makes elements 0, or so small that `exp` does; else None."""
     if arith.Select.matches(op):
         select = arith.Select(op)
         if ir.shape_of(select.condition.type) != ir.shape_of(op.result.type):
@@ -219,7 +219,7 @@ def _masks(value: Value) -> bool:
 
 
 def _is_of_positions(condition: Value) -> bool:
-    """Whether a mask is made of no loaded tile and of no comparison of floats."""
+    """Whether a condition depends on no loaded tile and no comparison of floats."""
     for value in backward([condition], _sources):
         op = value.defining_op
         if op is None:

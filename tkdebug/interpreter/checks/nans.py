@@ -166,7 +166,7 @@ class NanTracker(Observer):
         operands: Sequence[TileValue],
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
-        """An op gave `results`."""
+        """Set the origin of each result that has a NaN."""
         if op.name in CONTROL_FLOW:
             return results  # what regions give came through their terminators
         is_kept = op.name in _KEEPS and not any(value in self._origins for value in op.operands)
@@ -191,11 +191,11 @@ class NanTracker(Observer):
         return results
 
     def needs(self, op: Operation) -> Iterable[Value]:
-        """The masks of weights."""
+        """Return the conditions of masks on weights."""
         return conditions_needed(op)
 
     def _of_carriers(self, carriers: Sequence[Value]) -> Birth | None:
-        """The origin of a NaN that came from some operands."""
+        """Return the origin of a NaN that came from operands; None for the input."""
         origin = self._origins.get(carriers[0])
         if origin is not None and origin.product is not None:
             # With a NaN of the input's own beside it, nothing is known of the result's.
@@ -211,7 +211,7 @@ class NanTracker(Observer):
         product: MaskedProduct,
         carriers: Sequence[Value],
     ) -> Birth | None:
-        """The origin of NaNs that masked weights let through, beside NaNs of an accumulator."""
+        """Return the birth of NaNs that masked weights let through, or an accumulator's origin."""
         _, _, *rest = op.operands
         accumulator = next(iter(rest), None)
         if accumulator is not None and accumulator in carriers:
@@ -220,12 +220,12 @@ class NanTracker(Observer):
         return Birth(op, offender, _cause(run, op, operands, place), product)
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Hold the NaNs among what is about to be stored."""
+        """Have the NaNs reported that are about to be stored, if they stay in memory."""
         if self._origins.get(stored(access.op)) and access.stored_tile().dtype in _FLOATS:
             self._hold(access, access.stored())
 
     def _hold(self, access: ObservedAccess, values: Tensor) -> None:
-        """Report the NaNs among `values`, of the elements of `access.touch()`, that stay."""
+        """Have the NaNs among `values` of `access.touch()` reported at the end, if they stay."""
         op, buffer = access.op, access.buffer
         birth = self._origins[stored(op)]
         places = access.touch().places[values.isnan()]
@@ -259,7 +259,7 @@ class NanTracker(Observer):
     def _tell_let_through(
         self, birth: Birth, product: MaskedProduct, access: ObservedAccess, at: int, count: int
     ) -> None:
-        """Report a NaN that was loaded, and that a weight of 0 did not keep out."""
+        """Report a NaN made of a loaded NaN or Inf times a weight that a mask made 0."""
         op, mask = birth.op, place_of(product.mask.op, birth.op)
         offender = replace(birth.offender, index=at)
         self._faults.value_fault(
@@ -279,7 +279,7 @@ class NanTracker(Observer):
 
 
 def _first(run: Evaluator, bad: Tensor) -> tuple[Offender, tuple[int, ...]]:
-    """Find the first bad element of a tile: its program, and its place there."""
+    """Return the program and lane of a tile's first bad element, and its place there."""
     flat = int(bad.reshape(-1).to(torch.uint8).argmax())
     place = []
     for extent in reversed(bad.shape):

@@ -89,7 +89,10 @@ _SIGNED_WIDENING = names_of(arith.ExtSI, arith.SIToFP)
 
 
 def widened_by(value: Value) -> Operation | None:
-    """Return what makes a narrow integer wider, after more arithmetic of its width or in a loop."""
+    """Return the op that widens a narrow integer, perhaps after narrow arithmetic or a loop.
+
+    Return None if there is none, or if a bit operation uses the integer before.
+    """
     seen, left = {value}, [value]
     while left:
         for user in left.pop().uses:
@@ -110,7 +113,7 @@ def widened_by(value: Value) -> Operation | None:
 
 
 def _is_too_large_itself(op: Operation) -> bool:
-    """Whether `op` only stores a function of the input: pow(x) that fp16 has no number for."""
+    """Whether `op` narrows a function of the input, such as pow(x), only to store it."""
     is_stored = all(stored_value(user) is op.result for user in op.result.uses)
     return op.name in TO_FLOAT and is_stored and gives_function_of_input(Cast(op).source)
 
@@ -141,7 +144,7 @@ def _is_of_bits(value: Value) -> bool:
 
 
 def _is_widened_sum(value: Value, bits: int) -> bool:
-    """Whether a reduction or scan that widened integers of `bits` bits by itself gave `value`."""
+    """Whether `value` is a reduction or scan that itself widened integers of `bits` bits."""
     combining = traced(value, _RESHAPING).defining_op
     while combining is not None and (tt.Reduce.matches(combining) or tt.Scan.matches(combining)):
         widening = traced(tt.Combining(combining).sources[0], _RESHAPING).defining_op
@@ -188,7 +191,7 @@ class NarrowingCheck(Observer):
         return Moments.AFTER if may_lose(op) else Moments.NEVER
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """The lost elements of one batch."""
+        """Return the tracker of the lost elements of one batch."""
         return NarrowingTracker(run, self._faults)
 
 
@@ -210,7 +213,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         run.attend(self, bool(self.shadows))
 
     def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
-        """An op has run."""
+        """Stop following accesses, and forget values that die."""
         run.follow(self, False)
         super().forget(run, values)
 
@@ -249,7 +252,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         operands: Sequence[TileValue],
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
-        """A conversion has run."""
+        """Follow the elements that a conversion, or narrow arithmetic, has lost."""
         if arith.WrappingBinary.matches(op):
             self._wrapped(op, operands, results[0])
             return results
@@ -333,7 +336,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
     # Uses
 
     def _led(self, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Report lost elements that are addresses of an access."""
+        """Report lost elements that an access uses as addresses."""
         mask = mask_of(op)
         for origin, shadow in self.shadows.get(accessed(op), {}).values():
             used = self.of_active(shadow)
@@ -402,12 +405,12 @@ def _is_access(op: Operation) -> bool:
 
 
 def _is_signed(op: Operation) -> bool:
-    """Whether the result of a conversion is used as a signed integer."""
+    """Whether the result of a conversion has a user that takes it as signed."""
     return any(view.matches(user) for user in op.result.uses for view in _SIGNED_USERS)
 
 
 def _is_unsigned(op: Operation) -> bool:
-    """Whether the result of a conversion is converted on to a float, as an unsigned integer."""
+    """Whether the result of a conversion becomes a float as unsigned, and no user is signed."""
     return any(arith.UIToFP.matches(user) for user in op.result.uses) and not _is_signed(op)
 
 
@@ -418,7 +421,7 @@ def _is_wrapping_unsigned(op: Operation) -> bool:
 
 
 def _as_integers(values: Tensor, low: int, high: int) -> Tensor:
-    """Return the numbers of a narrow type in int64, from `low` to `high` as the type is read."""
+    """Return the numbers of a narrow type in int64, wrapped into `low` to `high`."""
     return (values.to(torch.int64) - low) % (high - low + 1) + low
 
 
@@ -429,7 +432,7 @@ def _is_finite(tile: TileValue) -> bool:
 
 
 def _is_within(tile: TileValue, low: float, high: float) -> bool:
-    """Whether low <= v < high for all elements; not so of a NaN."""
+    """Whether low <= v < high for all elements; False if one is NaN."""
     if isinstance(tile, BoxTile):
         return _is_within(tile.data, low, high) and _is_within(tile.fill, low, high)
     if not isinstance(tile, Tensor):
@@ -468,7 +471,7 @@ def _narrowing_text(origin: Narrowed, at: tuple[int, ...], is_unsigned: bool = F
 
 
 def _range(bits: int, is_unsigned: bool) -> tuple[int, int]:
-    """The least and the largest integer."""
+    """Return the minimum and the maximum integer."""
     half = 1 << (bits - 1)
     return (0, 2 * half - 1) if is_unsigned else (-half, half - 1)
 

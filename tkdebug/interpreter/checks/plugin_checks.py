@@ -28,7 +28,7 @@ class CheckPlugin:
 def plugin_checks(
     names: Collection[str], taken: Collection[str], module: Module, faults: FaultLog
 ) -> Iterator[Observer]:
-    """The observers of the plugins of those names.
+    """Yield the observers of the plugins with these names.
 
     Args:
         names: the names that were asked for.
@@ -48,7 +48,7 @@ def plugin_checks(
 
 
 def _guard(plugin: Plugin, observer: Observer) -> Observer:
-    """Return `observer`, which sees nothing more once one of its methods has raised."""
+    """Return `observer`, whose methods do nothing any more once its plugin has failed."""
     for name, otherwise in _OTHERWISE.items():
         setattr(observer, name, partial(_call, plugin, getattr(observer, name), otherwise))
     of_batch = observer.of_batch

@@ -3,9 +3,9 @@
 Two shapes of this are certain; memory that is read as another shape than the tensor's looks like
 neither:
 
-- each program, or iteration of the only program, has a row, from its begin on, and more lanes than
-  the row has elements, which only the end of the tensor cuts off, not the end of the row (`row * n
-  + cols < rows * n`); or a program has a tile of such rows;
+- each program, or each iteration of the only program, begins at a row of its own and has more lanes
+  than the row has elements; the mask cuts these off at the end of the tensor, not at the end of the
+  row (`row * n + cols < rows * n`); or a program has a tile of such rows;
 - a tile of rows and columns whose lanes along the stride of the columns go beyond the row, while
   the kernel takes the tensor's strides in the other order than the tensor has them.
 """
@@ -41,7 +41,7 @@ _MOST_ROUNDS = 1 << 14
 
 @dataclass(slots=True)
 class _Overrun:
-    """The first program of an access that leaves its row, and how many elements of all do."""
+    """The first element of an access beyond its row, and the number of all such elements."""
 
     buffer: Buffer
     offender: Offender
@@ -57,7 +57,7 @@ class RowOverruns(AccessPatternCheck):
         super().__init__(module, faults)
         self._selects_loaded = LaneSelections.of(module).any_by_lane
         self._found: dict[Operation, _Overrun] = {}
-        # For loads and stores of an only program: begin and number of elements of each round.
+        # For loads and stores of an only program: begin and elements of each iteration.
         self._rounds: dict[Operation, tuple[Buffer, int, int, list[tuple[int, int]]]] = {}
         # For bases that were seen: their remainders by the row's stride, where programs have rows.
         self._rows: dict[tuple[int, int], tuple[Base, Tensor | None]] = {}
@@ -68,7 +68,7 @@ class RowOverruns(AccessPatternCheck):
         return Moments.BEFORE if is_seen else Moments.NEVER
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Look at where the lanes of a load or store go."""
+        """Look for lanes of a load or store that go beyond their row."""
         pointer = operands[0]
         if not isinstance(pointer, PointerTile) or not isinstance(pointer.offset, AffineTile):
             return
@@ -178,7 +178,7 @@ class RowOverruns(AccessPatternCheck):
     def _look_at_rounds(
         self, op: Operation, buffer: Buffer, axis: int, extent: int, rounds: list[tuple[int, int]]
     ) -> None:
-        """Look at iterations that begin with their rows, and access up to the end of the tensor."""
+        """Note iterations that begin at a row each, and access up to the end of the tensor."""
         (row, rows), (step, _) = _last_two(buffer)
         moves = {after[0] - before[0] for before, after in pairwise(rounds)}
         end = rounds[0][0] + row * len(rounds)
@@ -194,7 +194,7 @@ class RowOverruns(AccessPatternCheck):
         self._note(op, _Overrun(buffer, offender, size, count, _MASK_HINT))
 
     def _columns(self, base: Base, row: int) -> Tensor | None:
-        """Return bases modulo the row's stride; None unless programs have rows of their own."""
+        """Return bases modulo the row's stride; None unless each program has a row of its own."""
         key = id(base.tensor), row
         known = self._rows.get(key)
         if known is None:
@@ -246,7 +246,7 @@ class RowOverruns(AccessPatternCheck):
             known.count += found.count
 
     def _report(self) -> bool:
-        """Report the accesses found, unless an access also left the end of the tensor."""
+        """Report accesses that did not also leave the tensor; return whether any was found."""
         for op, (buffer, axis, extent, rounds) in self._rounds.items():
             if len(rounds) > 1:
                 self._look_at_rounds(op, buffer, axis, extent, rounds)
@@ -270,25 +270,28 @@ def _text(op: Operation, found: _Overrun) -> FaultText:
 
 
 def _mask(op: Operation, operands: Sequence[TileValue]) -> TileValue:
-    """The mask of a load or store, 1 without one."""
+    """Return the mask of a load or store, 1 without one."""
     value = mask_of(op)
     return 1 if value is None else operands[op.operands.index(value)]
 
 
 def _positions(tile: AffineTile, axis: int) -> Tensor:
-    """0, 1, … along an axis of a tile, behind the axis of programs."""
+    """Return 0, 1, … along an axis of a tile, after the axis of programs."""
     sizes = [1 if other != axis else -1 for other in range(len(tile.shape))]
     return torch.arange(tile.shape[axis]).reshape(1, *sizes)
 
 
 def _last_two(buffer: Buffer) -> list[tuple[int, int]]:
-    """Stride and size of the last two dimensions, without those of size 1, which have no end."""
+    """Return strides and sizes of the last two dimensions of more than one element.
+
+    If there are not two, return those of the last two dimensions.
+    """
     dims = [dim for dim in buffer.dims if dim[1] != 1]
     return dims[-2:] if len(dims) > 1 else buffer.dims[-2:]
 
 
 def _is_ended(mask: BoxMask | int, tile: AffineTile, lanes: list[int], step: int) -> bool:
-    """Whether a tile's lanes along the columns end by the mask, and so by no choice afterwards."""
+    """Whether the mask ends a tile's lanes along its columns before the tile does."""
     across = [axis for axis in lanes if tile.coefs[axis] == step]
     if len(lanes) != 2 or len(across) != 1 or not isinstance(mask, BoxMask):
         return False
@@ -297,7 +300,7 @@ def _is_ended(mask: BoxMask | int, tile: AffineTile, lanes: list[int], step: int
 
 
 def _is_cut_at(mask: BoxMask | int, axis: int, extent: int, end: int) -> bool:
-    """Whether a mask, and not the tile, ends at `end` along an axis, in all programs."""
+    """Whether the mask, before the tile's end, ends at `end` along an axis in all programs."""
     if not isinstance(mask, BoxMask) or extent <= end:
         return False
     high = mask.bounds[axis][1]

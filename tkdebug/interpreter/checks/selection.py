@@ -36,7 +36,7 @@ _NOTED = "ignore comments"
 
 
 def observers_in_force(module: Module, faults: FaultLog) -> list[Observer]:
-    """The checks of a launch of `module`; none if its kernel is not to be checked."""
+    """Return the observers of the checks of a launch; none if its kernel is not checked."""
     if KNOBS.only_kernels and not is_checked(faults.kernel):
         return []
     checks = checks_in_force()
@@ -49,7 +49,7 @@ def observers_in_force(module: Module, faults: FaultLog) -> list[Observer]:
 
 
 def observers_of(names: Collection[str], module: Module, faults: FaultLog) -> list[Observer]:
-    """The checks of a launch of `module`; `names` are the checks that were asked for."""
+    """Return the observers of the checks that always run, and of those in `names`."""
     classes, others = _chosen(tuple(names))
     found: list[Observer] = [
         UndefinedValues(module, faults, MASKED_LOADS in names),
@@ -66,7 +66,7 @@ def observers_of(names: Collection[str], module: Module, faults: FaultLog) -> li
 def _chosen(
     names: tuple[str, ...],
 ) -> tuple[list[Callable[[Module, FaultLog], Observer]], frozenset[str]]:
-    """Return the makers of the checks' observers, and the names that are of plugins."""
+    """Return the makers of the chosen checks' observers, and the names of plugins' checks."""
     chosen = [check for check in OBSERVED_CHECKS if check.name in names and check.observer]
     if RACE in names:
         chosen = [check for check in chosen if check.name != FIRST_RACES]
@@ -74,7 +74,7 @@ def _chosen(
 
 
 def observer_class(check: Check) -> Callable[[Module, FaultLog], Observer]:
-    """Return the maker of the observer of a check that has one of its own."""
+    """Return the maker of a check's own observer."""
     found: Callable[[Module, FaultLog], Observer] = getattr(
         import_module(f"tkdebug.interpreter.checks.{check.module}"), check.observer
     )
@@ -82,7 +82,7 @@ def observer_class(check: Check) -> Callable[[Module, FaultLog], Observer]:
 
 
 def _note_comments(module: Module) -> None:
-    """Tell the hooks of the comments in the functions of `module`."""
+    """Pass the comments in `module`'s functions to the hooks; without hooks, print problems."""
     places = {
         (frame.file, frame.line) for op in module.function.walk() for frame in op.location.frames
     }

@@ -60,7 +60,7 @@ class Origin:
     operands: tuple[Tensor, ...]
 
     def place_of(self, program: int, lane: tuple[int, ...]) -> tuple[int, ...]:
-        """The element that the op gave, for one that was used: in the same lane if it may be."""
+        """Return a bad element for a used one: in its lane if that one is bad, else the first."""
         bad = self.bad
         row = program if bad.shape[0] > 1 else 0
         if bad.dim() == len(lane) + 1 and element_at(bad, (row, *lane)):
@@ -92,10 +92,10 @@ class ShadowValues(Observer, Generic[Followed]):
         run.attend(self, bool(self.shadows))
 
     def decided(self, op: Operation) -> None:
-        """Hear that control goes on by the operands of `op`."""
+        """Handle that operands of `op` decide where control goes; nothing by default."""
 
     def enter(self, op: Operation) -> None:
-        """Hear that a branch is taken, or a loop begins with its operands."""
+        """Pass shadows to the arguments of a branch or loop that is entered."""
         if not self.shadows:
             return
         for value in op.results:
@@ -124,7 +124,7 @@ class ShadowValues(Observer, Generic[Followed]):
             self.shadows.pop(value, None)
 
     def of_active(self, shadow: Tensor) -> Tensor:
-        """A shadow of the active programs only."""
+        """Return the part of a shadow that is in active programs."""
         active = self._ev.active
         if active is None:
             return shadow
@@ -155,7 +155,7 @@ class ShadowValues(Observer, Generic[Followed]):
 
 
 def is_in_kernel(op: Operation) -> bool:
-    """Whether the program axis is the programs' where `op` runs: not so in a combine region."""
+    """Whether `op` runs on the programs' axis: False inside a combine region."""
     return all(around.name in CONTROL_FLOW or tt.Func.matches(around) for around in op.ancestors())
 
 
@@ -179,7 +179,7 @@ def at_touched(values: Tensor, touched: Touched, first: int) -> Tensor:
 
 
 def updated_by(ev: Evaluator, access: ObservedAccess) -> Callable[[], Tensor]:
-    """Return a function for the elements that an atomic with a `stored_value` brings."""
+    """Return a function that returns the `stored_value` elements of an atomic access."""
 
     def elements() -> Tensor:
         value = stored_value(access.op)
@@ -201,7 +201,7 @@ def shadows_of_results(
     shadows: Shadows,
     all_shadows: Shadows,
 ) -> Sequence[Tensor | None]:
-    """The results' shadows.
+    """Return the results' shadows.
 
     Args:
         ev: the evaluator that is about to run `op`.
@@ -265,7 +265,7 @@ def is_elementwise(op: Operation) -> bool:
 
 
 def moved_shadows(ev: Evaluator, op: Operation, shadows: Shadows) -> Sequence[Tensor]:
-    """The results' shadows of an op that moves elements, and shadows in the same way."""
+    """Return the results' shadows of an op that moves elements, moved likewise."""
     given = [
         _nothing(ev, operand) if shadow is None else shadow
         for operand, shadow in zip(op.operands, shadows, strict=True)
@@ -280,7 +280,7 @@ def _nothing(ev: Evaluator, operand: Value) -> Tensor:
 
 
 def scanned_shadows(op: Operation, shadow: Tensor) -> Tensor:
-    """The elements of a scan's result that a shadowed one flows into."""
+    """Return the elements of a scan's result that a shadowed element flows into."""
     scan = tt.Scan(op)
     axis = scan.axis
     counts = shadow.to(torch.uint8)
@@ -292,7 +292,7 @@ def scanned_shadows(op: Operation, shadow: Tensor) -> Tensor:
 def selected_shadows(
     ev: Evaluator, op: Operation, operands: Sequence[TileValue], shadows: Shadows
 ) -> Tensor | None:
-    """The shadows of the chosen elements, and the condition's."""
+    """Return the shadows of the chosen elements, united with the condition's."""
     chooser, first, second = shadows
     condition = ev.dense(operands[0], arith.Select(op).condition.type).bool()
     rank = len(ir.shape_of(op.result.type))
@@ -326,7 +326,7 @@ def _kept(
 
 
 def computable(values: Tensor) -> Tensor:
-    """`values`, in a type that torch computes with: of 8-bit floats it only moves the bits."""
+    """Return `values`, 8-bit floats as fp32: torch only moves the bits of these."""
     return values.float() if values.is_floating_point() and values.element_size() == 1 else values
 
 
@@ -341,7 +341,7 @@ def _product(
     shadows: Shadows,
     all_shadows: Shadows,
 ) -> Tensor | None:
-    """A matrix product's: rows and columns that meet a shadowed element, and not only at zeros."""
+    """Return a product's shadow: elements in which a shadowed one meets a non-zero number."""
     total = shadows[2]
     for place in (0, 1):
         shadow, other = shadows[place], 1 - place
@@ -358,7 +358,7 @@ def _product(
 
 
 def rows_and_columns(shadows: Shadows) -> Tensor | None:
-    """Return a matrix product's shadow: the accumulator's, and each row and column that has one."""
+    """Return a matrix product's shadow: the accumulator's, and rows and columns with shadows."""
     a, b, total = shadows[:3]
     if a is not None:
         total = united(total, any_along(a, -1, keepdim=True))

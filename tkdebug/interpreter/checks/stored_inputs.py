@@ -55,7 +55,7 @@ class _Uses:
 
 
 class StoredInputs:
-    """The stores of a module to inputs that are only stored to, with what is said of each."""
+    """The first store to each input that is only stored to, with the text of its fault."""
 
     def __init__(self, module: Module) -> None:
         self.stores: dict[Operation, FaultText] = {}
@@ -95,7 +95,7 @@ def _text(stored: str, output: str) -> FaultText:
 
 
 def _uses(module: Module, pointers: dict[Value, str]) -> dict[Value, _Uses] | None:
-    """Return the uses of each argument; None if an access may be of any."""
+    """Return the uses of each argument; None if some access may be to any of them."""
     found = {value: _Uses() for value in pointers}
     for op in module.walk():
         effects = OPS[op.name].effects
@@ -121,9 +121,9 @@ class StoredInputCheck(Observer):
         self._faults = faults
 
     def moments(self, op: Operation) -> Moments:
-        """Ask to be called before such stores."""
+        """Ask to be called before stores to inputs."""
         return Moments.BEFORE if op in self._stores else Moments.NEVER
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """A store to an input runs."""
+        """Report a store to an input."""
         self._faults.record(op, self._stores[op])

@@ -39,7 +39,7 @@ def is_function_of_input(op: Operation) -> bool:
 
 
 def gives_function_of_input(value: Value) -> bool:
-    """Whether `value`, in whatever type, is the result of such a function."""
+    """Whether `value`, in any type, is given by an op with `is_function_of_input`."""
     source = traced(value, _HAND_ON).defining_op
     return source is not None and is_function_of_input(source)
 
@@ -52,7 +52,7 @@ def _is_given(value: Value) -> bool:
 
 
 def all_finite(tile: TileValue) -> bool:
-    """Whether a float tile has neither Inf nor NaN; False if that takes a closer look."""
+    """Whether a float tile is certainly without Inf and NaN."""
     if isinstance(tile, BoxTile):
         return all_finite(tile.data) and all_finite(tile.fill)
     if not isinstance(tile, Tensor):
@@ -62,7 +62,7 @@ def all_finite(tile: TileValue) -> bool:
 
 
 def is_float(type_: ir.Type) -> bool:
-    """Whether it is a float, or a tile of floats, of more than 8 bits."""
+    """Whether a type is a float, or a tile of floats, of more than 8 bits."""
     if not isinstance(type_, ir.ScalarType | ir.TensorType):
         return False
     element = ir.element_of(type_)
@@ -75,7 +75,7 @@ _MOST_KNOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """Wrong elements of one store: the whole allocation, and their places in it.
+    """Wrong elements of one store: their whole allocation, and their places in it.
 
     `tell` reports them, given the first element that is left, and the number of them.
     """
@@ -105,14 +105,14 @@ class HeldStores:
         is_wrong: Callable[[Tensor], Tensor],
         tell: Callable[[int, int], None],
     ) -> None:
-        """Report a store at the end, if some of it is still there.
+        """Have wrong values of a store reported at the launch's end, if some are still there.
 
         Args:
             origin: the op that made the values.
             access: the store.
             dtype: the dtype of the elements in memory.
             places: (n,) int64, of the wrong elements in their allocation; n > 0.
-            is_wrong: tells which of some values are wrong: (m,) to (m,) bool.
+            is_wrong: returns which of some values are wrong: (m,) to (m,) bool.
             tell: reports the fault, given the index in `places` of the first element that is left,
                 and the number of elements that are left of all stores of that kind.
         """
@@ -149,7 +149,7 @@ class StoredValueCheck(Observer, ABC):
 
     @property
     def key(self) -> Hashable:
-        """Ops are looked at only where batches cannot be run again."""
+        """Key that differs by whether batches can be run again: only if not, ops are looked at."""
         return type(self), self._can_replay
 
     def launch_begins(self, launch: LaunchContext) -> None:

@@ -98,11 +98,11 @@ class ThreadOrderCheck(Observer):
 
     @property
     def key(self) -> Hashable | None:
-        """A key that differs between plans that look at different ops."""
+        """Key that differs between plans that look at different ops."""
         return type(self), self._order
 
     def launch_begins(self, launch: LaunchContext) -> None:
-        """Settle whether the launch is looked at."""
+        """Decide whether the launch is looked at, and get the order of its threads."""
         meeting, looks = MeetingAccesses.of(self._module), _Looks.of(self._module)
         shared = _of_shared_memory(self._module, meeting.of_all, launch.buffers)
         accesses = meeting.of_one_pointer | shared
@@ -123,7 +123,7 @@ class ThreadOrderCheck(Observer):
         return Moments.BEFORE if is_barrier else Moments.NEVER
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """The accesses of one batch, of the first ones."""
+        """Return an observer of the batch's accesses; for later batches, one that does nothing."""
         self._batches_left -= 1
         if self._order is None or self._batches_left < 0:
             return Observer()
@@ -150,7 +150,7 @@ class ThreadOrderCheck(Observer):
 
 
 def _shared_memory(buffers: Sequence[Buffer]) -> list[list[Buffer]]:
-    """Arguments whose memory overlaps, in groups that share no byte."""
+    """Return groups of two or more arguments whose memory overlaps."""
     groups: list[list[Buffer]] = []
     end = 0
     for buffer in sorted(buffers, key=lambda one: one.address):
@@ -166,7 +166,10 @@ def _shared_memory(buffers: Sequence[Buffer]) -> list[list[Buffer]]:
 def _of_shared_memory(
     module: Module, accesses: frozenset[Operation], buffers: Sequence[Buffer]
 ) -> frozenset[Operation]:
-    """The accesses by arguments that share memory to which one of them stores."""
+    """Return accesses by arguments that share memory, if one of the group stores.
+
+    Return all `accesses` if some are by an address that may be an argument's.
+    """
     groups = _shared_memory(buffers) if accesses else []
     if not groups:
         return frozenset()
@@ -212,8 +215,8 @@ class _Open:
     Attributes:
         key: the key of its storage, and the size of an element.
         span: the first and the last place of its elements.
-        codes: the codes of its elements, in any order; the program in the upper bits.
-        lanes: the position of each in the tile.
+        codes: for each element, in any order, its program in the upper bits and its place below.
+        lanes: the position of each element in the tile.
         layout: the layout in which threads have the tile; None for a scalar.
         is_shared: whether several threads load each element, and use it.
     """
@@ -234,7 +237,7 @@ class _Open:
 
     @cached_property
     def _ends(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The codes, each once and ascending, and the first and the last thread of each."""
+        """The distinct codes, ascending, with the minimum and the maximum thread of each."""
         codes, where = torch.unique(self.codes, return_inverse=True)
         least = torch.full_like(codes, MOST_THREADS)
         least.scatter_reduce_(0, where, self.threads, "amin")
@@ -242,20 +245,20 @@ class _Open:
         return codes, least, most
 
     def of_others(self, programs: Tensor) -> _Open | None:
-        """Return the access without some programs; None if nothing is left."""
+        """Return the access without some programs; None if no element is left."""
         stays = ~torch.isin(self.codes >> _PLACE_BITS, programs)
         if not bool(stays.any()):
             return None
         return replace(self, codes=self.codes[stays], lanes=self.lanes[stays])
 
     def may_meet(self, later: _Open) -> bool:
-        """Whether a later access may need an order, as far as shows without a look at elements."""
+        """Whether a later access may conflict, judging by tensor and span alone."""
         if self.key != later.key or not (self.is_store or later.is_store):
             return False
         return self.span[0] <= later.span[1] and later.span[0] <= self.span[1]
 
     def conflicts(self, later: _Open) -> Tensor:
-        """Return which elements of a later access another thread has accessed here."""
+        """Return which elements of a later access another thread has accessed in this one."""
         codes, least, most = self._ends
         at = torch.searchsorted(codes, later.codes).clamp(max=codes.shape[0] - 1)
         is_met = codes[at] == later.codes
@@ -265,13 +268,13 @@ class _Open:
 
 
 class AccessesOfThreads(Observer):
-    """The accesses of the threads of some programs of a batch since these last waited.
+    """The accesses of threads, in some programs of a batch, since the last barrier.
 
     Args:
         run: the batch.
         order: the facts of the threads.
         accesses: the accesses that are looked at.
-        note: takes what is found.
+        note: called with the elements of a conflict.
     """
 
     def __init__(
@@ -293,7 +296,7 @@ class AccessesOfThreads(Observer):
         self._programs = chosen
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Forget accesses so far: threads wait for each other here."""
+        """Forget accesses so far of active programs: their threads wait for each other here."""
         if run.active is None:
             self._open.clear()
         elif self._open:
@@ -360,13 +363,13 @@ class AccessesOfThreads(Observer):
 
 
 def _is_only_user(store: Operation, load: Operation) -> bool:
-    """Whether one store alone uses the result of a load."""
+    """Whether a load's result is used by one store alone."""
     uses = Uses.of(load)
     return not uses.decide and set(uses.stores) == {store}
 
 
 def _several(programs: Tensor, threads: Tensor) -> Tensor:
-    """Return which elements are of programs whose elements several threads have: bool."""
+    """Return which elements belong to programs in which several threads have elements, bool."""
     _, where = torch.unique(programs, return_inverse=True)
     count = int(where.max()) + 1
     least = threads.new_full((count,), MOST_THREADS).scatter_reduce_(0, where, threads, "amin")
@@ -375,7 +378,7 @@ def _several(programs: Tensor, threads: Tensor) -> Tensor:
 
 
 def _has_copies(layout: LinearLayout | None) -> bool:
-    """Whether several threads hold an element of a tile; of a scalar all do."""
+    """Whether several threads hold the same element of a tile; True for a scalar."""
     if layout is None:
         return True
     return bool(layout.free_masks.get(LANE) or layout.free_masks.get(WARP))
@@ -383,7 +386,7 @@ def _has_copies(layout: LinearLayout | None) -> bool:
 
 @lru_cache(256)
 def _owners(layout: LinearLayout | None) -> Tensor:
-    """The thread that stores each element of a tile, row by row."""
+    """Return, for each element of a tile, row by row, the thread that stores it."""
     if layout is None:
         return torch.zeros(1, dtype=torch.int64)
     index = torch.arange(len(layout.table))

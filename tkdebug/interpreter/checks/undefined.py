@@ -66,9 +66,9 @@ def may_be_undefined(op: Operation) -> bool:
 
 
 def _lacks_other(op: Operation) -> bool:
-    """Whether a load has a mask, and no `other`.
+    """Whether a load has a mask and no `other`, and is no block access.
 
-    Blocks without padding are not reported: kernels that pad nothing count on zeros, and get them.
+    Blocks without padding are not reported: such kernels rely on zeros, and get them.
     """
     return (
         mask_of(op) is not None and len(op.operands) == 2 and "boundary_check" not in op.attributes
@@ -124,7 +124,7 @@ def may_be_negative(result: TileValue) -> bool:
 
 
 def wraps(op: Operation, left: Tensor, right: Tensor) -> Tensor:
-    """Return where the result of `op` leaves its type."""
+    """Return which results of `op` would not fit its type."""
     a, b = left.to(torch.int64), right.to(torch.int64)
     symbol = arith.WrappingBinary(op).sign
     if symbol == "*":
@@ -177,9 +177,9 @@ class UndefinedOrigin(Origin):
     """One run of an op that gave undefined elements.
 
     Attributes:
-        kind: "undefined", or for offsets: "wrapped"; "hashed", wrapped, but only remainders are
-            made of them; "remainder", negative as `op` was, or because it wrapped;
-            "corrected", a remainder to which something was added for it.
+        kind: "undefined", or for offsets: "wrapped"; "hashed", wrapped, but only used for
+            remainders; "remainder", a negative remainder, by `op` itself or because `op` wrapped;
+            "corrected", a remainder to which the divisor or a constant was added.
     """
 
     kind: Literal["undefined", "wrapped", "hashed", "remainder", "corrected"] = "undefined"
@@ -191,11 +191,11 @@ class UndefinedOrigin(Origin):
 
     @property
     def is_plain_remainder(self) -> bool:
-        """Whether it is negative as its left operand was, and nothing was added for it."""
+        """Whether `op` is a remainder, its result is negative, and nothing was added to it."""
         return self.kind == "remainder" and self.op.name == offset_arithmetic.REMAINDER
 
     def shown(self, at: tuple[int, ...]) -> str:
-        """The op at an element, such as "7 // 0"; "" for a load."""
+        """Return the text of the op at an element, such as "7 // 0"; "" for a load."""
         if not self.operands:
             return ""
         left, right = (int(element_at(values, at)) for values in self.operands)
@@ -216,7 +216,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
         self._of_loads = of_loads
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Look at `op`, which is about to run: its undefined results, its use of such operands."""
+        """Find undefined results of `op`, about to run, and its uses of undefined values."""
         self._look_at(op, operands)
         run.attend(self, bool(self.shadows))
 
@@ -227,7 +227,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
         operands: Sequence[TileValue],
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
-        """An op that makes offsets has run: elements that wrap, or are negative, are followed."""
+        """Follow elements of an offset that have wrapped or are negative remainders."""
         if op in self._sources.offsets.remainders:
             if may_be_negative(results[0]):
                 self._negative_remainder(op, operands, results[0])
@@ -311,7 +311,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
         found[0][op] = (UndefinedOrigin(op, bad, values), shadow)
 
     def _masked_off(self, op: Operation, mask: TileValue) -> Tensor | None:
-        """Return where a load without `other` reads nothing; None for nowhere, or if unwanted."""
+        """Return where a load without `other` is masked off; None for nowhere, or if unwanted."""
         given = mask_of(op)
         if not self._of_loads or given is None or (isinstance(mask, int) and mask):
             return None
@@ -368,7 +368,10 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
     def _corrects(
         self, op: Operation, operands: Sequence[TileValue], origin: UndefinedOrigin
     ) -> bool:
-        """Whether `op` adds the divisor to a negative remainder, or a constant, or subtracts it."""
+        """Whether `op` corrects a negative remainder: adds the divisor, or any constant.
+
+        Ops that neither add, multiply nor keep the number count as corrections, too.
+        """
         if tt.AddPtr.matches(op):
             before = tt.AddPtr.cast(
                 traced(tt.AddPtr(op).pointer, tt.Rearrangement.names).defining_op
@@ -396,7 +399,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
         return False
 
     def _cancelled(self, op: Operation) -> Tensor | None:
-        """Return where both operands of a difference wrapped: it may be right all the same."""
+        """Return where both operands of a difference wrapped, so that it may be right, or None."""
         if not arith.SubI.matches(op):
             return None
         left, right = (self._wrapped_of(value) for value in op.operands)
@@ -416,7 +419,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
         return total
 
     def decided(self, op: Operation) -> None:
-        """Undefined values decide where control goes."""
+        """Report undefined values that decide a branch or a loop."""
         for value in deciding(op):
             self._used(op, value, _DECISIONS[op.name])
 
@@ -447,7 +450,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
                 self._tell(op, origin, self.of_active(used), how, operands[0])
 
     def _before_tensor(self, op: Operation, pointer: TileValue) -> Tensor | bool:
-        """Return where an access has an offset below 0."""
+        """Return where an access has an offset below 0; False if it has no offsets."""
         if not isinstance(pointer, PointerTile):
             return False
         shape = ir.shape_of(accessed(op).type)
@@ -523,7 +526,7 @@ class UndefinedValues(Observer):
 
     @property
     def key(self) -> Hashable:
-        """A key that tells whether loads are looked at, which only some launches ask for."""
+        """Key that differs by whether loads are looked at, which is optional."""
         return type(self), self._of_loads
 
     def moments(self, op: Operation) -> Moments:
@@ -539,5 +542,5 @@ class UndefinedValues(Observer):
         return moments
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """The undefined elements of one batch."""
+        """Return the tracker of the undefined elements of one batch."""
         return UndefinedElements(run, self._faults, self._sources, self._of_loads)

@@ -62,11 +62,11 @@ class ValueSources(ForwardAnalysis[Sources]):
             self.set(result, found)
 
     def join(self, value: Value, known: Sources, fact: Sources) -> Sources:
-        """Return the sources of both."""
+        """Return the union of both sets of sources."""
         return known | fact
 
     def of(self, value: Value | None) -> Sources:
-        """The sources of a value; the empty set for None."""
+        """Return the sources of a value; the empty set for None."""
         return NOTHING if value is None else self.facts.get(value, NOTHING)
 
 

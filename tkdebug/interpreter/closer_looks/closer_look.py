@@ -44,7 +44,7 @@ _ACCESS_KINDS = ("oob-load", "oob-store", "oob-atomic")
 
 
 def needs_closer_look(plan: CheckPlan, table: bytes, faults: Sequence[Fault]) -> bool:
-    """Whether a launch showed a symptom that only a closer look can judge.
+    """Whether a launch showed a symptom, or an access fault, that needs a closer look.
 
     Args:
         plan: the plan that its table is read by.
@@ -66,7 +66,7 @@ def look_closer(
     order_of_threads: Callable[[], ThreadOrder | None] | None = None,
     further: frozenset[str] = frozenset(),
 ) -> list[Fault]:
-    """The faults of a launch, with those that its device reported.
+    """Return the faults of a launch, with those that its device reported.
 
     Args:
         plan: the plan that its table is read by.
@@ -121,7 +121,7 @@ class _Seen:
     further: Collection[str] = ()
 
     def first_programs(self) -> list[range]:
-        """The first program of each symptom, and of each fault that was reported."""
+        """Return the first program of each symptom and of each reported access fault."""
         total = math.prod(self.launch.grid)
         first = {
             *map(self._linear, self.symptoms.values()),
@@ -131,7 +131,11 @@ class _Seen:
         return [range(program, program + 1) for program in chosen]
 
     def shows(self, fault: Fault) -> bool:
-        """Whether the device saw a symptom of the fault's kind in its program."""
+        """Whether the device saw a symptom of the fault's kind in its program or an earlier one.
+
+        Kinds that no device sees always count; negative remainders and wrapped offsets also count
+        if any access fault was reported.
+        """
         if fault.kind == THREAD_ORDER or fault.kind in self.further:
             return True  # of which the source, the layouts or all values tell, and no device
         kind: str = HINT if fault.kind in _OF_HINTS else fault.kind
@@ -167,7 +171,7 @@ def _merged(found: Sequence[Fault], seen: _Seen, is_whole: bool) -> list[Fault]:
 
 
 def _explained(reported: Fault, found: Fault) -> Fault:
-    """Add to a device's report the cause that was found for the same element."""
+    """Return a device's report, with the hint of `found` if that is the same element."""
     is_same = (reported.program_id, reported.lane, reported.index) == (
         found.program_id,
         found.lane,
@@ -177,7 +181,7 @@ def _explained(reported: Fault, found: Fault) -> Fault:
 
 
 def _of_one_program(fault: Fault) -> Fault:
-    """A fault of a launch of which not all programs were interpreted."""
+    """Return `fault` with a hint that it was counted in its own program alone."""
     x, y, z = fault.program_id or (0, 0, 0)
     said = f"counted in program ({x}, {y}, {z}) alone"
     return replace(fault, hint=said if fault.hint is None else f"{fault.hint}; {said}")
@@ -192,7 +196,7 @@ class TooLongError(Exception):
 
 
 class _Deadline(Observer):
-    """Ends a run that takes too long, between batches and at the iterations of loops."""
+    """Raises `TooLongError` past a deadline, checked at each batch and loop iteration."""
 
     is_passive = True
 
@@ -204,12 +208,12 @@ class _Deadline(Observer):
         return Moments.REGIONS if scf.Loop.matches(op) else Moments.NEVER
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """Hear that a batch begins."""
+        """Check the deadline; return this observer."""
         self._look()
         return self
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
-        """Hear that an iteration begins."""
+        """Check the deadline at an iteration."""
         self._look()
 
     def _look(self) -> None:

@@ -94,7 +94,7 @@ def may_race(tables: Sequence[LoggedTiles]) -> list[Tensor]:
 
 
 def _firsts(addresses: Tensor) -> Tensor:
-    """The least address of each tile; a number above all addresses if all is masked off."""
+    """Return the minimum address of each tile; above all addresses if all is masked off."""
     return torch.where(addresses == 0, torch.iinfo(torch.int64).max, addresses).amin(1)
 
 
@@ -153,7 +153,7 @@ def logged_races(
     counters: Sequence[int],
     records: Callable[[int, int], bytes],
 ) -> Judged:
-    """The races of a launch.
+    """Return the races of a launch.
 
     Args:
         plan: the plan of its kernel.
@@ -190,7 +190,10 @@ def logged_races(
 
 
 def _shared(plan: CheckPlan, launch: ReportedLaunch) -> str | None:
-    """Say which tensor overlaps one that the kernel writes through another parameter."""
+    """Return a reason not to judge a launch: a tensor without logged loads overlaps a written one.
+
+    Return None if there is none.
+    """
     ops = {op.id: op for op in plan.module.walk()}
     names = {
         name
@@ -218,7 +221,7 @@ def _by_time(
     rows: Mapping[WatchSite, Tensor],
     synchronises: bool,
 ) -> list[_Logged]:
-    """All accesses: one by one, or those of all programs together if programs do not synchronise.
+    """Return all accesses: single ones, or batches of all programs if they do not synchronise.
 
     In the latter case, the nth accesses of all programs by an op are one, as if the whole grid were
     one batch.
@@ -250,7 +253,7 @@ def _words(site: WatchSite, table: Tensor) -> Tensor:
 
 
 def _tiles(op: Operation, site: WatchSite, table: Tensor) -> LoggedTiles:
-    """The rows of a site's table, as they are compared by their first and last bytes."""
+    """Return the rows of a site's table as tiles, for `may_race`."""
     deed = Deed.ATOMIC
     if tt.Store.matches(op) or tt.Load.matches(op):
         deed = Deed.WRITE if tt.Store.matches(op) else Deed.READ
@@ -259,7 +262,7 @@ def _tiles(op: Operation, site: WatchSite, table: Tensor) -> LoggedTiles:
 
 
 def _occurrences(programs: Tensor) -> Tensor:
-    """Count how often the program of each row had come by before."""
+    """Return, for each row, the number of earlier rows of the same program."""
     order = torch.argsort(programs, stable=True)
     sorted_ = programs[order]
     begins = torch.ones_like(sorted_, dtype=torch.bool)
@@ -283,7 +286,7 @@ class _Tile:
 
 
 def _split(plan: CheckPlan, launch: ReportedLaunch, tile: _Tile) -> Iterator[_Logged]:
-    """The accesses of a tile by allocation; those in no known allocation are left out."""
+    """Yield the accesses of a tile by allocation; those in no known allocation are left out."""
     count = tile.words.shape[1]
     words = tile.words.reshape(-1)
     lanes = torch.arange(count).repeat(tile.programs.shape[0])
@@ -308,7 +311,7 @@ def _split(plan: CheckPlan, launch: ReportedLaunch, tile: _Tile) -> Iterator[_Lo
 def _candidates(
     plan: CheckPlan, launch: ReportedLaunch, pointer: Value
 ) -> list[tuple[str, PassedTensor]]:
-    """The tensors that an access may be to, its own parameter's first."""
+    """Return the tensors, with names, that an access may touch, its own parameter's first."""
     origin = pointer_origin(pointer)
     tensors = dict(launch.tensors)
     if isinstance(origin, Origin):
@@ -380,16 +383,16 @@ class _Judge:
 
 
 def _half(meaning: Meaning, publishes: bool) -> Meaning:
-    """Return an atomic's part in the order of programs, before it is done or after it."""
+    """Return the half of an atomic's meaning that is before the op (it publishes) or after it."""
     if publishes:
         return replace(meaning, observes=False, acquires=False)
     return replace(meaning, publishes=False, releases=False, fences=False)
 
 
 def _changed(logged: Sequence[_Logged]) -> list[Tensor]:
-    """Find the accesses that bring another value than was last seen there, by hashes.
+    """Return, for each access, which elements change the value last seen there, by hashes.
 
-    A value that nobody has seen before counts as another.
+    The first access of an element counts as a change, and so does every atomic.
     """
     found = [torch.ones_like(one.values, dtype=torch.bool) for one in logged]
     for storage in {one.storage for one in logged}:

@@ -85,7 +85,7 @@ class RecomputedFaults:
         log: FaultLog,
         kind: FaultKind | None = None,
     ) -> list[Fault]:
-        """The faults of some sites.
+        """Return the faults of some sites.
 
         Args:
             sites: sites of accesses that arguments and program ids decide.
@@ -95,7 +95,7 @@ class RecomputedFaults:
             kind: the kind of the faults; None for each site's own.
 
         Returns:
-            Them; none if an argument that they depend on is not known.
+            The faults; an empty list if an argument that they depend on is not known.
         """
         key = facts, tuple(site.number for site in sites), kind
         if key in self._known:
@@ -189,7 +189,7 @@ def _tested(op: Operation) -> Step:
 
 
 def decided_blocks(module: Module) -> frozenset[int]:
-    """The accesses to blocks of descriptors that arguments and program ids decide, by op ids."""
+    """Return ids of accesses whose descriptor blocks are decided by arguments and program ids."""
     decided = decided_values(module)
     return frozenset(
         op.id
@@ -199,7 +199,7 @@ def decided_blocks(module: Module) -> frozenset[int]:
 
 
 def _needed(op: Operation) -> tuple[Value, ...]:
-    """Compute the addresses and the mask of an access."""
+    """Return the values that give an access its addresses, and its mask if it has one."""
     block = tt.DescriptorBlockAccess.cast(op)
     if block is not None:
         return (block.descriptor, *block.offsets)
@@ -210,7 +210,7 @@ def _needed(op: Operation) -> tuple[Value, ...]:
 def _test(
     run: Evaluator, view: OpView, pointer: TileValue, mask: TileValue = 1
 ) -> Sequence[TileValue]:
-    """Report the bad elements of an access; its result is nothing that is needed."""
+    """Report the bad elements of an access; its results are zeros, which nothing uses."""
     op, results = view.op, (0,) * len(view.op.results)
     mask = plain_mask(run, mask)
     if isinstance(mask, int) and not mask:
@@ -225,7 +225,7 @@ def _test(
 def _test_block(
     run: Evaluator, view: OpView, descriptor: TileValue, *offsets: TileValue
 ) -> Sequence[TileValue]:
-    """Report the bad elements of a block, of those inside the descriptor's shape."""
+    """Report the bad elements of a block that are inside the descriptor's shape; return zeros."""
     op, results = view.op, (0,) * len(view.op.results)
     type_ = op.result.type if op.results else stored(op).type
     assert isinstance(descriptor, DescriptorTile)
@@ -247,7 +247,11 @@ def _report(run: Evaluator, access: Access) -> None:
 
 
 def _suspects(run: Evaluator, access: Access) -> Tensor:
-    """Find the programs that may have bad elements, by the least and the greatest of each."""
+    """Return the programs whose minimum or maximum offset is outside the tensor.
+
+    If offsets do not differ by program, or accesses between elements are looked for, return all
+    active programs.
+    """
     tile = access.tile
     suspect = torch.ones(run.programs, dtype=torch.bool) if run.active is None else run.active
     if tile.base is not None and not _wants_between(run, access):
@@ -264,7 +268,7 @@ def _wants_between(run: Evaluator, access: Access) -> bool:
 
 
 def _is_too_large(run: Evaluator, access: Access) -> bool:
-    """Whether an access has too many elements to look at each, if all are suspects."""
+    """Whether a search between elements would have to look at too many of them."""
     if not _wants_between(run, access):
         return False
     elems, buffer = run.programs * math.prod(access.shape), access.buffer
@@ -283,7 +287,7 @@ def _kind(op: Operation) -> FaultKind:
 
 
 def _is_legal(access: Access) -> bool:
-    """Whether an access certainly is, without its elements."""
+    """Whether an access is proved legal by its affine tile, without listing its elements."""
     tile, mask = access.tile, access.mask
     if isinstance(mask, BoxMask) and mask.uniform_box is not None:
         tile = tile.cropped(mask.uniform_box)
@@ -291,7 +295,7 @@ def _is_legal(access: Access) -> bool:
 
 
 def _bytes_per_program(part: Slice) -> int:
-    """Observe offsets along one axis: other tiles are mostly made of them."""
+    """Estimate the bytes of a slice in one program: offsets along each value's longest axis."""
     return max(
         _INDEX_BYTES,
         sum(_INDEX_BYTES * max(ir.shape_of(value.type), default=1) for value in part.values),

@@ -57,12 +57,12 @@ class PassedTensor(NamedTuple):
 
     @property
     def storage(self) -> AddressRange:
-        """The span of its allocation."""
+        """The address range of the tensor's allocation."""
         first = self.address - self.storage_offset * self.dtype.itemsize
         return AddressRange(first, first + self.storage_bytes)
 
     def byte_bounds(self) -> tuple[int, int]:
-        """The address of its first byte, and the one behind its last."""
+        """Return the address of its first byte, and the one after its last; (0, 0) without any."""
         if not self.address:
             # It has no elements, or its storage was resized to 0.
             return 0, 0
@@ -73,7 +73,7 @@ class PassedTensor(NamedTuple):
 
     @property
     def has_gaps(self) -> bool:
-        """Whether there may be elements between its first and its last one that are not its own."""
+        """Whether memory from its first to its last element may have other elements in between."""
         each = zip(self.strides, self.shape, strict=True)
         dims = [(stride, size) for stride, size in each if size != 1]
         if 0 in self.shape or any(stride == 0 for stride, _ in dims):
@@ -119,7 +119,7 @@ class ReportedLaunch:
     freed_at: Callable[[int], str | None] = ADDRESSES.freed_at
 
     def log(self) -> FaultLog:
-        """Takes the faults of the launch, and reports none."""
+        """Return an empty log for the launch's faults, which does not pass them to the hooks."""
         # Launches without a fault need no texts of faults.
         from tkdebug.interpreter.fault_log import FaultLog
 
@@ -128,7 +128,7 @@ class ReportedLaunch:
         return log
 
     def buffer_at(self, address: int, itemsize: int) -> Buffer | None:
-        """The tensor that a pointer from memory leads to, counted in elements of a size."""
+        """Return the tensor at an address, in elements of `itemsize` bytes; None if unknown."""
         named = [tensor.buffer(name) for name, tensor in self.tensors.items()]
         known = [*named, *(tensor.buffer(None) for tensor in self.known)]
         for buffer in sorted(known, key=lambda buffer: -buffer.hull_elems):

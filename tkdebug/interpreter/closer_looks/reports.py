@@ -43,7 +43,7 @@ _ASSUMPTION = ("tl.assume", "is false here")
 
 
 def faults_of(plan: CheckPlan, table: bytes, launch: ReportedLaunch) -> list[Fault]:
-    """The faults that a launch found, which are not reported yet.
+    """Return the faults in a launch's table, without reporting them.
 
     Raises:
         ValueError: the table is not of the plan's size, or was not zero before the launch.
@@ -67,17 +67,17 @@ def faults_of(plan: CheckPlan, table: bytes, launch: ReportedLaunch) -> list[Fau
 
 
 def merged(reported: Sequence[Fault], found: Sequence[Fault]) -> list[Fault]:
-    """Merge faults that a device reported with others."""
+    """Return the device's faults, then those of `found` that differ in kind, op or tensor."""
     known = {(fault.kind, fault.op_id, fault.tensor) for fault in reported}
     others = [fault for fault in found if (fault.kind, fault.op_id, fault.tensor) not in known]
     return [*reported, *others]
 
 
 def host_faults(plan: CheckPlan, launch: ReportedLaunch) -> list[Fault]:
-    """The faults of a launch that no kernel tests: the host finds them by the arguments alone.
+    """Return faults that no kernel tests for: the host finds them by the arguments alone.
 
-    These are blocks that a descriptor has outside of its tensor, which bulk copies would move, and
-    accesses between the elements of views, if arguments and program ids decide them.
+    These are blocks outside of a descriptor's tensor, which bulk copies would move, and accesses
+    between the elements of views, if arguments and program ids decide them.
     """
     from tkdebug.interpreter.closer_looks.recomputed_faults import RecomputedFaults, decided_blocks
 
@@ -99,7 +99,7 @@ def host_faults(plan: CheckPlan, launch: ReportedLaunch) -> list[Fault]:
 
 
 def faults_between_elements(plan: CheckPlan, launch: ReportedLaunch) -> list[Fault]:
-    """The accesses of a launch between the elements of the views that it was given."""
+    """Return the faults of accesses between the elements of strided views."""
     gapped = {name for name, passed in launch.tensors.items() if passed.has_gaps}
     sites = [
         site
@@ -118,7 +118,7 @@ def faults_between_elements(plan: CheckPlan, launch: ReportedLaunch) -> list[Fau
 def _recomputed(
     plan: CheckPlan, sites: Sequence[CheckSite], launch: ReportedLaunch
 ) -> dict[int, list[Fault]]:
-    """The faults of flagged accesses, by op."""
+    """Return the faults of flagged accesses, by op id."""
     from tkdebug.interpreter.closer_looks.recomputed_faults import RecomputedFaults
 
     log = launch.log()
@@ -134,7 +134,7 @@ def _recomputed(
 
 
 def _values(plan: CheckPlan, launch: ReportedLaunch) -> dict[Value, TileValue]:
-    """The kernel's arguments, as far as they are tensors and integers."""
+    """Return the values of the kernel's arguments that are tensors or integers."""
     function = tt.Func(plan.module.function)
     values: dict[Value, TileValue] = {}
     for argument, name in zip(function.body.arguments, function.arg_names, strict=True):
@@ -168,7 +168,7 @@ def _tell_nothing_found(op: Operation, kernel: str, site: CheckSite) -> None:
 
 
 def symptoms(plan: CheckPlan, table: bytes) -> dict[str, tuple[int, int, int]]:
-    """The symptoms of a launch, each with the least program (x, y, z) that showed it."""
+    """Return the symptoms of a launch, each with the first program (x, y, z) that showed it."""
     for site in plan.sites:
         if site.kind == SYMPTOMS:
             first = site.number * SLOT_BYTES
@@ -177,7 +177,7 @@ def symptoms(plan: CheckPlan, table: bytes) -> dict[str, tuple[int, int, int]]:
 
 
 def _elements(plan: CheckPlan, table: bytes) -> list[Report]:
-    """The reports of all sites but the one of symptoms, which has a slot of another kind."""
+    """Return the reports of all sites except the symptoms' site, whose slot has another layout."""
     return [report for report in reports(table) if plan.sites[report.site].kind != SYMPTOMS]
 
 
@@ -216,7 +216,10 @@ def _add(log: FaultLog, plan: CheckPlan, report: Report, launch: ReportedLaunch)
 
 
 def _buffer_of(site: CheckSite, report: Report, launch: ReportedLaunch) -> Buffer | None:
-    """The tensor that an access should have stayed in; None if an address led to none."""
+    """Return the tensor that an access should have stayed in.
+
+    Return None if a loaded pointer led to no known tensor, or the address is inside it.
+    """
     if not site.is_loaded:
         assert site.tensor is not None
         passed = launch.tensors[site.tensor].buffer(site.tensor)
@@ -233,7 +236,10 @@ def _buffer_of(site: CheckSite, report: Report, launch: ReportedLaunch) -> Buffe
 def _add_unwritten(
     log: FaultLog, site: CheckSite, op: Operation, report: Report, launch: ReportedLaunch
 ) -> None:
-    """Record a read of memory that nothing has written, of the type that it is marked for."""
+    """Record a read of unwritten memory.
+
+    Skip it if the tensor's type has no mark of the access's width, or the value is unused.
+    """
     assert site.tensor is not None
     passed = launch.tensors[site.tensor]
     if passed.dtype not in MARKS or passed.dtype.itemsize != site.element_bytes or not is_used(op):
@@ -247,7 +253,7 @@ def _add_unwritten(
 def _add_other(
     log: FaultLog, site: CheckSite, op: Operation, offender: Offender, count: int
 ) -> None:
-    """Record a fault that is no access."""
+    """Record a failed assertion or a false assumption."""
     match site.kind:
         case "assert":
             log.assertion(op, offender, count)
@@ -258,7 +264,7 @@ def _add_other(
 
 
 def _signed(address: int) -> int:
-    """An address as a number that may be below 0, where an offset led before all memory."""
+    """Return a 64-bit address as a signed number: an offset may have led below address 0."""
     return address - (1 << 64) if address >> 63 else address
 
 

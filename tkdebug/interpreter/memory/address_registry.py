@@ -45,7 +45,7 @@ class _View:
         return tensor.set_(storage, self.offset, self.shape, self.strides)
 
     def is_of(self, storage: torch.UntypedStorage, dtype: torch.dtype) -> bool:
-        """Whether the memory at its address, with its shape and strides, is this view."""
+        """Whether this is a view of `storage`, unmoved and of unchanged size, with `dtype`."""
         first, end = self.span
         return (
             self.storage() is storage
@@ -124,7 +124,7 @@ class AddressRegistry:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """Make the lock again, as a forked child has to."""
+        """Make a new lock, as a forked child has to."""
         self._lock = threading.Lock()
 
     def note(self, tensor: Tensor, address: int) -> None:
@@ -150,7 +150,7 @@ class AddressRegistry:
             del self._views[key]
 
     def buffers(self) -> list[Buffer]:
-        """A buffer for every noted view that is still alive."""
+        """Return a buffer for every noted view that is still alive."""
         return [Buffer(tensor, None) for tensor in self.known().tensors]
 
     def known(self) -> KnownMemory:
@@ -168,7 +168,7 @@ class AddressRegistry:
         return KnownMemory(tensors, freed[::-1])
 
     def freed_at(self, address: int) -> str | None:
-        """Return the freed tensor that an address led to, in words, or None if it is unknown."""
+        """Return a description of the freed tensor that was at an address, or None if unknown."""
         found = self.known().freed_at(address)
         return None if found is None else found.text
 
@@ -177,7 +177,7 @@ ADDRESSES = AddressRegistry()
 
 
 class _Noting:
-    """The number of callers that want addresses noted; while there are any, it is replaced."""
+    """The number of callers that want addresses noted; above 0, `Tensor.data_ptr` is replaced."""
 
     count = 0
 

@@ -1,6 +1,6 @@
 """Atomics of the whole batch, as if the programs had come one after the other.
 
-Elements that share an address are taken in rounds: the k-th visitor of every address in round k.
+Elements that share an address are updated in rounds: round k has each address's k-th element.
 Additions whose old values are unused are one index_add.
 """
 
@@ -73,7 +73,7 @@ def atomic_cas(
 
 
 def in_rounds(run: Evaluator, kind: str) -> Apply:
-    """Apply the update named `kind`, one visitor of each address after the other."""
+    """Return the update `kind` for `run_atomic`; elements with one address take turns."""
     update = _update(kind)
 
     def apply(flat: Tensor, offsets: Tensor, operands: tuple[Tensor, ...]) -> Tensor:
@@ -104,7 +104,7 @@ def _update(kind: str) -> Update:
 def plain_add(
     run: Evaluator, flat: Tensor, offsets: Tensor, operands: tuple[Tensor, ...]
 ) -> Tensor:
-    """Add without reading the old value."""
+    """Add operands to memory by one index_add; return the operands, since old values are unused."""
     flat.index_add_(0, offsets, operands[0])
     if run.scheduler is not None:
         run.scheduler.changes += 1
@@ -196,7 +196,7 @@ def _atomic_targets(
 ) -> Sequence[tuple[Buffer, Tensor, Tensor | None]]:
     """Return each buffer with element offsets, and a mask of the elements that are on and legal.
 
-    None for the mask means everywhere, in what is then the only buffer.
+    A mask of None means all elements; then there is only one buffer.
     """
     shape = ir.shape_of(type_)
     if isinstance(pointer, AddressTile):
@@ -225,7 +225,7 @@ def _flipped(fn: Update, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _same_bits(a: Tensor, b: Tensor) -> Tensor:
-    """Compare by bits, as compare-and-swap does: a NaN equals itself, -0.0 differs from 0.0."""
+    """Return where two tensors have equal bits: a NaN equals itself, -0.0 differs from 0.0."""
     if not a.is_floating_point():
         return a == b
     integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]

@@ -91,14 +91,14 @@ def bad_elements(
 
 
 def _steps(tile: AffineTile) -> tuple[int, ...]:
-    """Return the offsets between elements by axis; () if they are not the same all over."""
+    """Return the offset between neighbours along each axis; () if that differs within the tile."""
     if tile.base is not None and any(size > 1 for size in tile.base.shape[1:]):
         return ()
     return tile.coefs
 
 
 def _boxes(bad: Tensor) -> tuple[tuple[Box, ...], bool]:
-    """Return boxes that hold the true elements of a tile, and whether they hold no others."""
+    """Return boxes that hold the true elements of a tile, and whether they are exact."""
     found: list[Box] = []
     for box in _parts(bad):
         if len(found) == _MOST_BOXES:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def load_active(run: Evaluator, access: Access, other: TileValue | None) -> TileValue:
-    """Load for the active programs; the others get zeros."""
+    """Load for the active programs; the others may get zeros."""
     if run.active is None:
         return load_access(run, access, other)
     needs_programs = access.tile.base is not None or not isinstance(access.mask, int)
@@ -57,7 +57,7 @@ def load_active(run: Evaluator, access: Access, other: TileValue | None) -> Tile
 
 
 def plain_mask(run: Evaluator, mask: TileValue) -> TileValue:
-    """The mask as a tensor, which is no box tile."""
+    """Return a mask as it is, but a box tile as one tensor."""
     if isinstance(mask, BoxTile):
         return run.unbox(mask)
     return mask
@@ -125,7 +125,7 @@ def _read(run: Evaluator, access: Access, tile: AffineTile) -> Tensor:
 
 
 def _read_factor(run: Evaluator, access: Access) -> TileValue:
-    """Read a factor of a dot: once, where many programs read the same."""
+    """Read a factor of a dot, and only once for programs that read the same elements."""
     tile = access.tile
     if tile.base is not None and tile.base.is_per_program and run.active is None:
         repeats = tile.base.repeats()
@@ -172,7 +172,7 @@ def _load_boxed(
 def _box_fill(
     run: Evaluator, op: Operation, other: TileValue | None, mask: BoxMask, box: Any
 ) -> Tensor | None:
-    """The fill outside the box, or None when `other` varies there."""
+    """Return the fill outside the box; None for pointers, or if `other` is no fill there."""
     kind = run.dtype_of(loaded_type(op))
     if isinstance(ir.element_of(loaded_type(op)), ir.PointerType):
         return None
@@ -189,7 +189,7 @@ def _box_fill(
 
 
 def _load_checked(run: Evaluator, access: Access, other: TileValue | None) -> TileValue:
-    """Element by element through index tensors, bad lanes reported and masked off."""
+    """Load element by element through index tensors; report bad lanes and mask them off."""
     if isinstance(access.mask, int) and not access.mask:
         return fill_of(run, access.op, other)
     offsets, allowed = checked(run, access)

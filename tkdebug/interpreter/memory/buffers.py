@@ -118,7 +118,7 @@ class Buffer:
         return out
 
     def _dims_in(self, itemsize: int) -> list[tuple[int, int]] | None:
-        """Return strides and sizes in elements of another size, None if its own do not make any."""
+        """Return strides and sizes in elements of `itemsize` bytes; None if they do not divide."""
         if self.itemsize % itemsize == 0:
             ratio = self.itemsize // itemsize
             return [(stride * ratio, size) for stride, size in self.dims] + [(1, ratio)]
@@ -139,7 +139,7 @@ class Buffer:
         return self.is_dense or self._proves_strided(tile)
 
     def _proves_strided(self, tile: AffineTile) -> bool:
-        """Peel the strides from the largest: the rest must stay below each of them."""
+        """Whether offsets, divided by each stride from the largest on, stay within its size."""
         rest = None if tile.base is None else tile.base.tensor + tile.const
         const = tile.const if tile.base is None else 0
         coefs = [
@@ -170,11 +170,11 @@ class Buffer:
         return not coefs and not bool(rest.any())
 
     def outside(self, offsets: Tensor) -> Tensor:
-        """Bool: offsets before the first or after the last element."""
+        """Return which offsets are before the first or after the last element, bool."""
         return (offsets < 0) | (offsets >= self.hull_elems)
 
     def between(self, offsets: Tensor) -> Tensor:
-        """Bool: offsets inside the hull that are no element of the tensor."""
+        """Return which offsets are inside the hull but no element of the tensor, bool."""
         bad = torch.zeros_like(offsets, dtype=torch.bool)
         if self.is_dense:
             return bad
@@ -199,7 +199,7 @@ class Buffer:
         return True
 
     def _elements(self, device: torch.device) -> Tensor:
-        """(hull_elems,) bool: which offsets are elements."""
+        """Return which offsets are elements, (hull_elems,) bool."""
         out = torch.zeros(self.hull_elems, dtype=torch.bool, device=device)
         strides = [stride for stride, _ in self.dims]
         out.as_strided([size for _, size in self.dims], strides).fill_(True)

@@ -70,7 +70,7 @@ def mask_of(op: Operation) -> Value | None:
 
 
 def loaded_type(op: Operation) -> ir.Type:
-    """The type that an op reads from memory, wherever it puts it."""
+    """Return the type that an op reads from memory, into a result or into a buffer."""
     if not op.results:
         buffer = ttng.BulkCopy(op).buffer.type
         return ir.tile(ir.shape_of(buffer), ir.element_of(buffer))
@@ -84,7 +84,7 @@ def loaded_type(op: Operation) -> ir.Type:
 
 
 def is_block(op: Operation) -> bool:
-    """Whether the elements that an op's mask leaves out belong to other programs."""
+    """Whether an op accesses a block: elements outside its bounds are not its program's."""
     blocks = tt.Load.cast(op) or tt.Store.cast(op)
     checks = blocks is not None and blocks.boundary_check is not None
     return checks or tt.DescriptorAccess.matches(op)
@@ -94,7 +94,7 @@ def is_block(op: Operation) -> bool:
 
 
 def narrowed(run: EvaluatorState, access: Access, chosen: Any) -> Access:
-    """The access of some programs only."""
+    """Return the access of some programs only."""
     tile = access.tile
     if tile.base is not None and tile.base.shape[0] > 1:
         base = Base(tile.base.tensor[chosen])
@@ -107,7 +107,7 @@ def narrowed(run: EvaluatorState, access: Access, chosen: Any) -> Access:
 
 
 def narrow_value(run: EvaluatorState, value: TileValue | None, op: Operation, chosen: Any) -> Any:
-    """`value`, of all programs, for the chosen ones."""
+    """Return a load's `value`, which all programs have, for the chosen programs."""
     if value is None or isinstance(value, int):
         return value
     tensor = run.dense(value, loaded_type(op))
@@ -115,7 +115,7 @@ def narrow_value(run: EvaluatorState, value: TileValue | None, op: Operation, ch
 
 
 def widened(run: EvaluatorState, op: Operation, value: TileValue, chosen: Tensor) -> TileValue:
-    """Results of some programs put in their places among all."""
+    """Return the results of the chosen programs at their places among all; zeros elsewhere."""
     if isinstance(value, PointerTile | AddressTile):
         return value
     tensor = run.dense(value, loaded_type(op))
@@ -127,7 +127,7 @@ def widened(run: EvaluatorState, op: Operation, value: TileValue, chosen: Tensor
 
 
 def leading(full: Tensor) -> int:
-    """Count the programs from the first on that are true."""
+    """Count the true entries of `full` before its first false one."""
     breaks = (~full).nonzero()
     return full.shape[0] if breaks.shape[0] == 0 else int(breaks[0, 0])
 
@@ -141,7 +141,10 @@ def programs_of(run: EvaluatorState, access: Access) -> int:
 
 
 def checked(run: EvaluatorState, access: Access) -> tuple[Tensor, Tensor | None]:
-    """Return the offsets, and where the access is masked on and legal (None: everywhere)."""
+    """Report bad elements; return the offsets, and the elements that are on and legal.
+
+    The mask is None if that is all of them.
+    """
     offsets = offsets_of(run, access.tile, access.buffer.itemsize)
     allowed: Tensor | None = None
     if not isinstance(access.mask, int):

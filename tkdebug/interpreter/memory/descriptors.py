@@ -119,7 +119,7 @@ def _times(
 
 
 def _and_negative(run: Evaluator, mask: TileValue, difference: AffineTile) -> TileValue:
-    """`mask and difference < 0`."""
+    """Return `mask and difference < 0` as a mask."""
     low, high = difference.bounds()
     if high < 0 or (isinstance(mask, int) and not mask):
         return mask
@@ -232,7 +232,7 @@ def _check_alignment(
 
 
 def _address(run: Evaluator, descriptor: DescriptorTile) -> Tensor:
-    """Bytes from the beginning of the allocation, which is aligned on every device."""
+    """Return the byte offset from the allocation's start, which is aligned; or a bare address."""
     base = descriptor.base
     if isinstance(base, PointerTile):
         offset = _scalar(run, base.offset) + base.buffer.storage_offset
@@ -241,7 +241,7 @@ def _address(run: Evaluator, descriptor: DescriptorTile) -> Tensor:
 
 
 def _scalar(run: Evaluator, value: IntTile) -> Tensor:
-    """A value for each program, or one for all of them: int64, one axis."""
+    """Return a value for each program, or one for all of them: int64, one axis."""
     return run.materialize(tile_scalar(value, ())).reshape(-1)
 
 

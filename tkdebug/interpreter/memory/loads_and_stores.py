@@ -138,12 +138,12 @@ class _OwnBuffers:
         return cls(shaped, _candidates(run, pointer, origins), pointer.itemsize)
 
     def is_of(self, buffer: Buffer) -> Tensor:
-        """Return for each program whether its pointer was into a buffer, bool."""
+        """Return, by program, whether its base pointer is into `buffer`, bool."""
         number = self.buffers.index(buffer) if buffer in self.buffers else len(self.buffers)
         return self._of == number
 
     def may_touch(self, buffer: Buffer) -> Tensor:
-        """Return for each program whether its pointer was into a buffer or no known one, bool."""
+        """Return, by program, whether its base pointer is into `buffer` or no known one, bool."""
         return self.is_of(buffer) | (self._of < 0)
 
 
@@ -165,7 +165,7 @@ def _report_addresses(
 
 
 def _candidates(run: Evaluator, pointer: AddressTile, address: Tensor) -> Sequence[Buffer]:
-    """The buffers a pointer may point into; for a loaded one, the known tensors in reach."""
+    """Return the buffers that a pointer may point into; for a loaded one, those in reach."""
     if pointer.buffers:
         return pointer.buffers
     if run.known_buffers is None:
@@ -251,7 +251,7 @@ def _by_program(
     pointer: AddressTile,
     mask: TileValue,
 ) -> list[Access] | None:
-    """One access per buffer, when every active program's tile starts inside one buffer."""
+    """Return one access per buffer, or None unless each program's tile starts inside a buffer."""
     shape = ir.shape_of(type_)
     size = pointer.itemsize
     address = affine_of(run, pointer.address, shape)

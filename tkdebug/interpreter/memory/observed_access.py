@@ -126,7 +126,7 @@ class ObservedAccess:
         return self._touched
 
     def hyperslabs(self) -> tuple[Hyperslab, ...] | None:
-        """The elements as strided views of the allocation; () for none, None: not by views."""
+        """Return the elements as strided views, () for none; None if they have no such form."""
         if self._slabs is _UNKNOWN:
             access = self._access
             self._slabs = None if access is None else hyperslabs_of(self._run, access)
@@ -140,11 +140,11 @@ class ObservedAccess:
         return self._intervals  # type: ignore[return-value]
 
     def rows(self) -> int | None:
-        """The number of its programs; None if it is no affine tile."""
+        """Return the number of the access's programs; None if it is no affine tile."""
         return None if self._access is None else batch_positions(self._run, self._access).shape[0]
 
     def touch_rows(self, rows: Tensor) -> Touched:
-        """The elements of some of its programs, which are counted up to `rows()`."""
+        """Return the elements of some of its programs, given by numbers below `rows()`."""
         from tkdebug.interpreter.memory.checked_access import (
             narrowed,  # which imports what imports this
         )
@@ -153,7 +153,7 @@ class ObservedAccess:
         return touched_by(self._run, narrowed(self._run, self._access, rows))
 
     def touch_programs(self, positions: Tensor) -> Touched:
-        """The elements of those programs of the batch, by their positions, that take part."""
+        """Return the elements of the active programs among some positions in the batch."""
         access, active = self._access, self._run.active
         if access is None:
             touched = self.touch()
@@ -190,7 +190,7 @@ class ObservedAccess:
     def stored_is_finite(self) -> bool | None:
         """Return whether all stored floats are finite; None as for `stored_sum`.
 
-        False may be of finite values whose sum is not.
+        It may be False for finite values whose sum overflows.
         """
         total = self.stored_sum()
         if total is not None and math.isinf(total):
@@ -215,7 +215,7 @@ class ObservedAccess:
 
     @property
     def value(self) -> TileValue:
-        """The tile of a store, in the form that it has by now."""
+        """The stored tile, in its present form."""
         assert self._values is not None, "only stores have values"
         return self._values
 
@@ -237,7 +237,7 @@ class ObservedAccess:
 
 
 def tell_read(run: Evaluator, access: ObservedAccess, loaded: TileValue | None) -> None:
-    """Hand a load of `loaded` to the observers, after it."""
+    """Pass a load of `loaded` to the observers, after it."""
     values = loaded.data if isinstance(loaded, BoxTile | RepeatedTile) else loaded
     access.loaded = values if isinstance(values, Tensor) else None
     for observer in run.followers:

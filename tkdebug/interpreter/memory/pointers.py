@@ -55,7 +55,7 @@ def add_pointer(
 
 
 def wrapped(run: EvaluatorState, offset: IntTile, itemsize: int = 1) -> IntTile:
-    """An offset of elements of `itemsize` bytes, or an address, by the number nearest to 0."""
+    """Return an offset in elements of `itemsize` bytes, wrapped to the value nearest to 0."""
     if isinstance(offset, AffineTile):
         parts: tuple[int, ...] = offset.coefs
         const = offset.const
@@ -76,7 +76,7 @@ def wrapped(run: EvaluatorState, offset: IntTile, itemsize: int = 1) -> IntTile:
 
 
 def offsets_of(run: EvaluatorState, tile: AffineTile, itemsize: int) -> Tensor:
-    """The values of an offset of elements of `itemsize` bytes, int64, each the nearest to 0."""
+    """Return a tile's offsets in elements of `itemsize` bytes, int64, wrapped nearest to 0."""
     values = run.materialize(tile)
     low, high = tile.bounds()
     if -_NEAR < low and high < _NEAR:
@@ -86,7 +86,7 @@ def offsets_of(run: EvaluatorState, tile: AffineTile, itemsize: int) -> Tensor:
 
 
 def _wrapped_tile(run: EvaluatorState, tile: AffineTile, shift: int) -> AffineTile:
-    """`tile` modulo 2**(64 - shift)."""
+    """Return `tile` modulo 2**(64 - shift), with values nearest to 0."""
     coefs = tuple(wrap(coef, 64 - shift) for coef in tile.coefs)
     near = AffineTile(wrap(tile.const, 64 - shift), tile.base, coefs, tile.shape)
     low, high = near.bounds(exact=True)
@@ -127,10 +127,10 @@ def byte_addresses(pointer: PointerTile | AddressTile) -> TileValue:
 
 
 def itemsize_of(pointer: PointerTile | AddressTile) -> int:
-    """The size of an element that is pointed to, in bytes."""
+    """Return the size of the element that is pointed to, in bytes."""
     return pointer.buffer.itemsize if isinstance(pointer, PointerTile) else pointer.itemsize
 
 
 def buffers_of(pointer: PointerTile | AddressTile) -> tuple[Buffer, ...]:
-    """The buffers that are known to be pointed into."""
+    """Return the buffers that pointers are known to point into."""
     return (pointer.buffer,) if isinstance(pointer, PointerTile) else pointer.buffers

@@ -180,7 +180,7 @@ def blend_views(run: Evaluator, test: Tensor, a: BufferView, b: BufferView) -> B
 
 
 def indices(run: Evaluator, index: int | Tensor | None) -> Tensor:
-    """Return the index of a view's buffer for each program."""
+    """Return the number of a view's buffer for each program."""
     assert index is not None
     return torch.as_tensor(index, device=run.device).expand(run.programs)
 
@@ -231,7 +231,7 @@ def _write(run: Evaluator, view: BufferView, values: Tensor, mask: Tensor | None
 
 
 def _block(run: Evaluator, view: BufferView) -> Tensor:
-    """The view's elements: a torch view, but a copy where the buffer differs by program."""
+    """Return a view's elements: a torch view, or a copy if the buffer differs by program."""
     storage, index = view.storage, view.index
     if isinstance(index, Tensor):
         programs = torch.arange(run.programs, device=run.device)
@@ -247,7 +247,7 @@ def _block(run: Evaluator, view: BufferView) -> Tensor:
 
 
 def _arena_window(run: Evaluator, op: Operation, offset: int, type_: MemDescType) -> Tensor:
-    """The bytes [offset, offset + size) of every program, as the buffer's dtype."""
+    """Return the bytes [offset, offset + size) of every program, as the buffer's dtype."""
     return _bytes(run, op, offset, type_.size_bytes).view(run.dtype_of(type_))
 
 
@@ -284,7 +284,7 @@ def _whole(storage: Tensor, type_: MemDescType) -> BufferView:
 
 
 def _window(tensor: Tensor, window: Sequence[tuple[int, int]], order: Sequence[int]) -> Tensor:
-    """The part of (P, *dims) inside `window`, dimensions permuted."""
+    """Return the part of (P, *dims) inside `window`, with permuted dimensions."""
     for axis, (start, size) in enumerate(window):
         if tensor.shape[axis + 1] != size:
             tensor = tensor.narrow(axis + 1, start, size)

@@ -89,7 +89,7 @@ class StridedAccess:
         return self._unfold(picked, entries, sliced, tile)
 
     def _table(self, flat: Tensor, start: int, rows: int, tile: AffineTile) -> Tensor:
-        """Row i: the slice that begins i elements after `start` (rows overlap)."""
+        """Return a view whose row i is the slice i elements after `start` (rows overlap)."""
         for coef, extent in zip(tile.coefs, tile.shape, strict=True):
             if coef < 0:
                 start += coef * (extent - 1)
@@ -183,7 +183,7 @@ class StridedAccess:
         return sorted_pattern if sorted_pattern.regular else None
 
     def _is_injective(self, pattern: ProgramPattern, tile: AffineTile) -> bool:
-        """Whether no two positions share an offset, by nesting of strides; no negative strides."""
+        """Whether nested strides prove that no two positions share an offset; none negative."""
         moves = [
             (step, size)
             for step, size in zip(pattern.steps, pattern.sizes, strict=True)
@@ -198,7 +198,7 @@ class StridedAccess:
         return True
 
     def scatter(self, flat: Tensor, offsets: Tensor, value: Tensor) -> None:
-        """flat[offsets] = value in program order, the last of equal offsets staying."""
+        """Store flat[offsets] = value in program order, so that the last of equal offsets stays."""
         shape = tuple(map(max, offsets.shape, value.shape))
         offsets, value = offsets.expand(shape), value.expand(shape)
         self.scatter_flat(flat, offsets.reshape(-1), value.reshape(-1))

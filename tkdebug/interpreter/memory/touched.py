@@ -89,7 +89,7 @@ class Hyperslab:
 
     @property
     def is_injective(self) -> bool:
-        """Whether no two positions are one element; False if that is not certain."""
+        """Whether all positions are certainly different elements."""
         reach = 0
         moves = zip(self.strides, self.sizes, strict=True)
         for stride, size in sorted(move for move in moves if move[1] > 1):
@@ -106,12 +106,12 @@ class Hyperslab:
 
     @property
     def count(self) -> int:
-        """Positions, whether or not some are one element."""
+        """The number of positions, repeated elements included."""
         return math.prod(self.sizes)
 
 
 def are_injective(slabs: Sequence[Hyperslab]) -> bool:
-    """Whether no two positions of the slabs are one element; False if that is not certain."""
+    """Whether all positions of the slabs are certainly different elements."""
     ordered = sorted(slabs, key=lambda slab: slab.start)
     apart = all(a.last < b.start for a, b in pairwise(ordered))
     return apart and all(slab.is_injective for slab in slabs)
@@ -272,7 +272,10 @@ def _pattern(base: Base | None, count: int) -> ProgramPattern | None:
 
 
 def _run_of_mask(tile: AffineTile, mask: TileValue) -> tuple[Bound, Bound] | None:
-    """Return the place where the run of elements begins in a program's tile, and its length."""
+    """Return where the run of elements in a program's tile begins, and its length.
+
+    Return None if the elements are no run without gaps.
+    """
     box: Box | None = None
     if isinstance(mask, int):
         box = tuple((0, extent) for extent in tile.shape)
@@ -291,7 +294,10 @@ def _run_of_mask(tile: AffineTile, mask: TileValue) -> tuple[Bound, Bound] | Non
 
 
 def _run_of_cut_mask(tile: AffineTile, mask: BoxMask) -> tuple[Bound, Bound] | None:
-    """Do the same for bounds that differ between programs along the axis of the largest steps."""
+    """Return begin and length of the run if the mask's bounds differ by program along one axis.
+
+    That axis has the largest steps. Return None for other masks, or if there would be gaps.
+    """
     outer = max(range(len(tile.shape)), key=lambda axis: abs(tile.coefs[axis]))
     step, extent = tile.coefs[outer], tile.shape[outer]
     box = [(0, size) for size in tile.shape]

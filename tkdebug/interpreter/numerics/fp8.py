@@ -29,7 +29,7 @@ def convert(
     dtypes: dict[str, Any],
     toward_zero: bool,
 ) -> Tensor:
-    """`value` of IR float type `source` as `target`."""
+    """Convert `value` from IR float type `source` to `target`."""
     wide = _widened(value, source)
     if wide.dtype == torch.float64 and target not in ("f32", "f64"):
         wide = rounded_to_odd(wide)
@@ -49,7 +49,7 @@ def convert(
 def in_float32(
     fn: Callable[..., Tensor], source: str, target: str, dtypes: dict[str, Any]
 ) -> Callable[..., Tensor]:
-    """`fn` on tiles of fp8 type `source`: torch has no arithmetic on them.
+    """Return `fn` for tiles of fp8 type `source`, computed in fp32: torch has no fp8 arithmetic.
 
     The result is rounded to `target` if that is an fp8 type too; a comparison's is not.
     """
@@ -85,7 +85,7 @@ def rounded_to_odd(wide: Tensor) -> Tensor:
 
 
 def _toward_zero(wide: Tensor, target: Any) -> Tensor:
-    """Round to nearest, then step towards zero where the rounding went away from it."""
+    """Convert to `target`, rounding toward zero: to nearest, then a step back where needed."""
     rounded = wide.to(target)
     too_far = rounded.to(wide.dtype).abs() > wide.abs()
     integer = {1: torch.int8, 2: torch.int16, 4: torch.int32}[rounded.element_size()]

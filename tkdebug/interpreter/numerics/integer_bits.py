@@ -21,7 +21,7 @@ def _high(t: Any, x: Any) -> Any:
 
 
 def _popc(word: Any) -> Any:
-    """Ones in a word (Hacker's Delight, 5-1)."""
+    """Count the one bits of a word (Hacker's Delight, 5-1)."""
     word = word - ((word >> 1) & 0x55555555)
     word = (word & 0x33333333) + ((word >> 2) & 0x33333333)
     word = (word + (word >> 4)) & 0x0F0F0F0F

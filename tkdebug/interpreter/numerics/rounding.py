@@ -40,19 +40,19 @@ def two_product(t: Any, a: Any, b: Any) -> Pair:
 
 
 def _finite(t: Any, low: Any) -> Any:
-    """A rounding error that overflowed or came from an infinity, as 0."""
+    """Return a rounding error, or 0 if it is not finite (from an overflow or an infinity)."""
     return t.where(t.isfinite(low), low, 0.0)
 
 
 def _total(t: Any, high: Any, low: Any) -> Pair:
-    """The pair normalised; a zero keeps its sign, an infinity stays."""
+    """Return the pair normalised; a zero keeps its sign, an infinity stays."""
     low = _finite(t, low)
     total, lost = two_sum(high, low)
     return t.where(low == 0, high, total), _finite(t, lost)
 
 
 def _round_to_odd(t: Any, high: Any, low: Any) -> Any:
-    """The pair as one double whose last bit says whether anything was lost."""
+    """Round the pair to odd: an inexact result is a double whose last bit is 1."""
     total, lost = _total(t, high, low)
     is_even = (total.view(t.int64) & 1) == 0
     toward = t.where(lost > 0, float("inf"), float("-inf")).to(total.dtype)
@@ -75,7 +75,7 @@ def _directed(t: Any, nearest: Any, lost: Any, mode: str) -> Any:
 
 
 def _odd_single(t: Any, x: Any) -> Any:
-    """A double as the fp32 that is rounded to odd: the way to types below fp32 rounds once."""
+    """Round a double to odd in fp32, so that a second rounding, to fewer bits, acts as one."""
     nearest = x.to(t.float32)
     cut = _directed(t, nearest, x - nearest.double(), "rz")
     sticky = (cut.view(t.int32) | 1).view(t.float32)

@@ -64,7 +64,7 @@ _TESTS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _compared(r: Reader, a: Operand, b: Operand, type_: str, name: str) -> Tensor:
-    """Whether a comparison of two operands of a type holds, as 0 or 1."""
+    """Return 1 where a comparison of two operands of a type holds, else 0."""
     if type_ in ("u64", "b64"):
         x, y = (r.integer(o, type_) ^ -(2**63) for o in (a, b))
     elif r.is_float(type_):
@@ -77,7 +77,7 @@ def _compared(r: Reader, a: Operand, b: Operand, type_: str, name: str) -> Tenso
 
 
 def _comparison(r: Reader, operands: list[Operand]) -> tuple[str, Callable[[Tensor], Tensor]]:
-    """The comparison an opcode names, and how its result is combined with a predicate."""
+    """Return the comparison of an opcode, and a function that combines it with a predicate."""
     # The first of both kinds: `setp.lt.and.s32`.
     names, combined = r.modifiers & _COMPARISONS.keys(), r.modifiers & _COMBINED.keys()
     r.allow(*names, *combined)
@@ -109,7 +109,7 @@ def _halves_compared(r: Reader, operands: list[Operand], name: str) -> list[Tens
 
 
 def _set(r: Reader, operands: list[Operand], target: Any) -> Tensor:
-    """All ones, or 1.0 of a float type, where the comparison holds."""
+    """set: all ones, or 1.0 for a float type, where the comparison holds; else 0."""
     name, combine = _comparison(r, operands)
     if len(r.types) != 2:
         raise NotUnderstoodError(r.text)
@@ -150,7 +150,7 @@ def _select_by_sign(r: Reader, operands: list[Operand], target: Any) -> Tensor:
 
 
 def _copy_sign(r: Reader, operands: list[Operand], target: Any) -> Tensor:
-    """The sign of the first with the magnitude of the second."""
+    """copysign: the second operand's magnitude with the first operand's sign."""
     r.allow()
     if r.type not in ("f32", "f64"):
         raise NotUnderstoodError(r.text)
@@ -256,7 +256,7 @@ def _whole(r: Reader, x: Tensor, wanted: str) -> Tensor:
 
 
 def _tf32(r: Reader, x: Tensor) -> Tensor:
-    """fp32 to the ten mantissa bits of tf32: rna is nearest, ties away from zero."""
+    """Round fp32 to tf32's ten mantissa bits: .rna ties away, .rz truncates, else ties to even."""
     bits = r.raw(x, "f32")
     special = ~torch.isfinite(x)
     if "rna" in r.modifiers:
@@ -279,7 +279,7 @@ def _limited_float(r: Reader, x: Tensor, wanted: str) -> Tensor:
 
 
 def _pair(r: Reader, operands: list[Operand], wanted: str, given: str) -> Tensor:
-    """Convert two values at once: two f32, the first to the upper half, or a word's halves."""
+    """Convert two values at once: two f32, the first to the upper half, or two halves of a word."""
     r.allow("satfinite", "relu", "rz")
     if given == "f32" and len(operands) == 2:
         high, low = (r.float(operand, "f32") for operand in operands)
@@ -369,7 +369,7 @@ _Function = Callable[..., Tensor]
 
 
 def _numeric(fn: _Function, *allowed: str, floats: bool = True, integers: bool = True) -> Evaluate:
-    """An instruction whose operands and result have its one type; packed ones part by part."""
+    """Return an instruction whose operands and result have one type; packed parts one by one."""
 
     def evaluate(r: Reader, operands: list[Operand], target: Any) -> Tensor:
         r.allow(*allowed)
@@ -392,7 +392,7 @@ def _numeric(fn: _Function, *allowed: str, floats: bool = True, integers: bool =
 
 
 def _limited(r: Reader, value: Tensor, type_: str) -> Tensor:
-    """A result after .sat or .relu."""
+    """Return a result limited by .sat or .relu, if the instruction has them."""
     if "sat" in r.modifiers:
         if r.is_float(type_):
             return value.nan_to_num(nan=0.0).clamp(0.0, 1.0)
@@ -405,7 +405,7 @@ def _limited(r: Reader, value: Tensor, type_: str) -> Tensor:
 
 
 def _wide(fn: _Function) -> _Function:
-    """A float function computed in single precision at least and rounded once."""
+    """Return a float function that computes in fp32 at least and rounds once."""
 
     def compute(*values: Tensor) -> Tensor:
         if values[0].dtype in (torch.float16, torch.bfloat16):

@@ -59,7 +59,7 @@ def _multiply_24(r: Reader, operands: list[Operand], target: Any) -> Tensor:
 
 
 def _field(value: Tensor, start: int, bits: int, is_signed: bool) -> Tensor:
-    """Some bits of a word as a number."""
+    """Return `bits` bits of a word, from bit `start` on, as a number."""
     field = (value >> start) & ((1 << bits) - 1)
     return field - ((field >> (bits - 1)) << bits) if is_signed else field
 
@@ -167,7 +167,7 @@ def _counted(fn: Callable[..., Any]) -> Evaluate:
 
 
 def _highest(r: Reader, operands: list[Operand], target: Any) -> Tensor:
-    """Bfind: the highest bit that is not the sign; all ones if there is none."""
+    """bfind: the highest bit that differs from the sign, or its shift; all ones if none does."""
     r.allow("shiftamt")
     if r.type not in ("u32", "s32"):
         raise NotUnderstoodError(r.text)

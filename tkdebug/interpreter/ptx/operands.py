@@ -48,13 +48,13 @@ class Reader:
 
     @property
     def type(self) -> str:
-        """The only type, or the last one."""
+        """The instruction's only type, or its last one."""
         if not self.types:
             raise NotUnderstoodError(self.text)
         return self.types[-1]
 
     def part(self) -> tuple[str, int]:
-        """The type of each of two packed parts and its bits; the type and 0 if it is not packed."""
+        """Return the type of a packed part and its bits; the whole type and 0 if not packed."""
         if len(self.types) != 1:  # as `fma.rn.f32.bf16`
             raise NotUnderstoodError(self.text)
         if not self.type.endswith("x2"):
@@ -62,17 +62,17 @@ class Reader:
         return self.type.removesuffix("x2"), 32 if self.type == "f32x2" else 16
 
     def allow(self, *modifiers: str) -> None:
-        """Refuse modifiers other than these and the harmless ones."""
+        """Raise NotUnderstoodError on modifiers other than these and the harmless ones."""
         if self.modifiers - _HARMLESS - set(modifiers):
             raise NotUnderstoodError(self.text)
 
     def rounding(self, modes: Mapping[str, str], default: str) -> str:
-        """The rounding mode that one of the modifiers in `modes` names."""
+        """Return the rounding mode that a modifier in `modes` names, else `default`."""
         asked = self.modifiers & modes.keys()
         return modes[asked.pop()] if asked else default
 
     def immediate(self, text: str) -> float | int | None:
-        """A literal as a number; hexadecimal floats as floats; None if it is no literal."""
+        """Return a literal as a number, also hexadecimal floats; None if it is no literal."""
         if match := re.fullmatch(r"0[fF]([0-9a-fA-F]{8})", text):
             return float(struct.unpack(">f", bytes.fromhex(match.group(1)))[0])
         if match := re.fullmatch(r"0[dD]([0-9a-fA-F]{16})", text):

@@ -39,7 +39,7 @@ class Instruction:
 
 @lru_cache(maxsize=256)
 def parse(text: str) -> tuple[Instruction, ...]:
-    """The instructions of PTX text, declarations and comments dropped.
+    """Return the instructions of PTX text, without declarations and comments.
 
     Raises:
         NotUnderstoodError: something that is no plain instruction.
@@ -129,7 +129,7 @@ class _Machine:
         return results
 
     def _count(self, itemsize: int) -> int:
-        """Registers that `pack` elements of a size take."""
+        """Return the number of registers that `pack` elements of `itemsize` bytes take."""
         per_register = max(1, _REGISTER_BYTES // itemsize)
         return -(-self.pack // per_register)
 
@@ -158,7 +158,11 @@ class _Machine:
                 place += 1
 
     def _note_constant(self, place: int, register: Tensor) -> None:
-        """Note an operand of constraint `n`, which must be one number in every instance."""
+        """Note an operand of constraint `n` or `i`.
+
+        Raises:
+            UnsupportedError: it is not the same number in every instance.
+        """
         if place >= len(self.constraints) or self.constraints[place].strip() not in ("n", "i"):
             return
         if bool((register != register[0]).any()):
@@ -228,12 +232,12 @@ class _Machine:
 
 
 def _only_orders(instruction: Instruction) -> bool:
-    """Whether it is a barrier or a fence: all threads here are done with one op before the next."""
+    """Whether it is a barrier or a fence: no effect here, as ops end for all threads in turn."""
     name, *modifiers = instruction.opcode
     return name in ("membar", "fence") or (name in ("bar", "barrier") and "sync" in modifiers)
 
 
 def _plain(name: str) -> str:
-    """`${3:modifier}` as `$3`."""
+    """Return `${3:modifier}` as `$3`; any other name unchanged."""
     match = re.match(r"\$\{(\d+)", name)
     return f"${match.group(1)}" if match else name

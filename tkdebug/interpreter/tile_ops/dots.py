@@ -46,7 +46,10 @@ def dot(run: Evaluator, view: DotLike, a: TileValue, b: TileValue, acc: TileValu
 
 
 def _adds_by_blocks(x: Tensor | RepeatedTile, y: Tensor | RepeatedTile, total: Tensor) -> bool:
-    """Add x @ y to total where runs, which have a y each, have the same rows of x; else False."""
+    """Add x @ y to `total` in place, for runs of programs that share y and have equal x rows.
+
+    Return False, and leave `total`, where that does not apply.
+    """
     if not (isinstance(x, RepeatedTile) and isinstance(y, RepeatedTile)):
         return False
     programs, depth = y.repeats.places.shape[0], y.data.shape[-2]
@@ -65,7 +68,7 @@ def _adds_by_blocks(x: Tensor | RepeatedTile, y: Tensor | RepeatedTile, total: T
 
 
 def _joined(x: Tensor | RepeatedTile, y: Tensor | RepeatedTile) -> tuple[Tensor, Tensor]:
-    """The factors; for programs in a row that have the same y, their rows of x as one matrix."""
+    """Return both factors; for consecutive programs that share y, their rows of x as one matrix."""
     rows = x.spread() if isinstance(x, RepeatedTile) else x
     if not isinstance(y, RepeatedTile):
         return rows, y
@@ -77,7 +80,7 @@ def _joined(x: Tensor | RepeatedTile, y: Tensor | RepeatedTile) -> tuple[Tensor,
 
 
 def _is_ours(run: Evaluator, op: Operation, acc: TileValue) -> bool:
-    """Whether nothing else reads the accumulator's memory."""
+    """Whether nothing else reads the accumulator's memory, so that a sum may overwrite it."""
     if op in run.fusion.reused:
         return True
     if op not in run.fusion.sums or run.active is not None:
@@ -115,7 +118,7 @@ def _sum(x: Tensor, y: Tensor, total: Tensor, is_ours: bool) -> Tensor:
 def _dot_of_halves(
     run: Evaluator, view: DotLike, a: TileValue, b: TileValue, acc: TileValue
 ) -> Tensor:
-    """Sums in fp16, which tensor cores round after each 16 products (seen on an H200)."""
+    """Return a dot summed in fp16, rounded after each 16 products (as seen on an H200)."""
     x, y = _matrix(run, a, view.a.type, view), _matrix(run, b, view.b.type, view)
     total = run.full(acc, view.accumulator.type).double()
     for k in range(0, x.shape[-1], _HALF_SUM_DEPTH):
@@ -195,7 +198,7 @@ def dot_scaled(
 
 
 def _elements(run: Evaluator, value: TileValue, type_: ir.Type, format_: str, axis: int) -> Tensor:
-    """The numbers of an operand; e2m1 unpacked along `axis`."""
+    """Return the numbers of an operand; e2m1 is unpacked along `axis`."""
     tile = run.full(value, type_)
     if format_ != "e2m1":
         return tile.float() if tile.element_size() == 1 else tile
@@ -210,7 +213,7 @@ def _elements(run: Evaluator, value: TileValue, type_: ir.Type, format_: str, ax
 def _scaled(
     run: Evaluator, tile: Tensor, scale: TileValue, type_: ir.Type, fast_math: bool
 ) -> Tensor:
-    """Rows times the scales of their groups along the last axis."""
+    """Return a tile times the scales of its groups along the last axis."""
     factors = run.full(scale, type_)
     group = tile.shape[-1] // factors.shape[-1]
     if factors.is_floating_point():

@@ -211,7 +211,7 @@ def map_elementwise(
 
 
 def _lanes_of(run: Evaluator, value: TileValue, type_: ir.Type, pack: int) -> list[TileValue]:
-    """A tile's elements on the program axis, in `pack` interleaved parts."""
+    """Return a tile's elements on the program axis, as `pack` interleaved parts."""
     if isinstance(value, PointerTile | AddressTile):
         parts = _lanes_of(run, value.places, _index_type(type_), pack)
         return [value.at(part) for part in parts]

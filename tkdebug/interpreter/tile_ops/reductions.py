@@ -57,7 +57,10 @@ def _reduce_tensor(tensor: Tensor, axis: int, extent: int, combiner: str) -> Ten
 
 
 def _reduce_boxed(tile: BoxTile, axis: int, extent: int, combiner: str) -> Tensor | None:
-    """Reduce the box alone and combine the fill once; None when the box crops other axes."""
+    """Reduce the box alone, and combine the fill with the result.
+
+    Return None if the box crops other axes, or the combiner is mul or xor.
+    """
     if tile.cropped_axes != (axis,):
         return None
     low, high = tile.box[axis]
@@ -78,7 +81,7 @@ def _reduce_boxed(tile: BoxTile, axis: int, extent: int, combiner: str) -> Tenso
 def _arg_reduce(
     run: Evaluator, view: tt.Reduce, operands: Sequence[TileValue], axis: int, combiner: str
 ) -> Sequence[TileValue]:
-    """Value and index of the first extremum; the index operand is the axis position."""
+    """Return value and index of the first minimum or maximum; the index operand has positions."""
     value, position = view.sources
     values = run.full(operands[0], value.type)
     if values.is_floating_point():
@@ -235,7 +238,7 @@ def _flip(t: Tensor) -> Tensor:
 
 
 def _in_halves(name: str) -> Callable[[Tensor, int], Tensor]:
-    """Combine both halves until one element is left."""
+    """Return a reduction that combines both halves until one element is left."""
 
     def fold(t: Tensor, dim: int) -> Tensor:
         fn = getattr(torch, name)
@@ -250,7 +253,7 @@ def _in_halves(name: str) -> Callable[[Tensor, int], Tensor]:
 
 
 def _rounding_each(name: str) -> Callable[[Tensor, int], Tensor]:
-    """Sums of halves in torch are rounded once; the GPU rounds, and overflows, at each step."""
+    """Return a reduction that rounds fp16 and bf16 at each step, as GPUs do; torch rounds once."""
     whole, in_halves = getattr(torch, name), _in_halves({"sum": "add", "prod": "mul"}[name])
 
     def reduce(t: Tensor, dim: int) -> Tensor:

@@ -49,7 +49,7 @@ def _respread(
     shape: tuple[int, ...],
     coefs: tuple[int, ...],
 ) -> TileValue:
-    """A scalar-like value under a tile shape, its tensors reshaped to (P, *dims)."""
+    """Return a scalar-like value with the given shape and coefficients, tensors as (P, *dims)."""
     if isinstance(value, int):
         return value
     if isinstance(value, AffineTile):
@@ -225,7 +225,7 @@ def cat(run: Evaluator, view: tt.Cat, a: TileValue, b: TileValue) -> TileValue:
 def _reshaped_coefs(
     coefs: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """Coefficients under another shape when the tile is one run: value = c * linear position."""
+    """Return coefficients for shape `target`, or None unless value = c * linear position."""
     step = 0
     stride = 1
     for coef, extent in zip(reversed(coefs), reversed(source), strict=True):

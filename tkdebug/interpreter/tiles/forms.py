@@ -95,7 +95,7 @@ class TileForms:
         return out + tile.const if tile.const else out
 
     def dtype_of(self, type_: Type) -> Any:
-        """Torch dtype of a type's elements; addresses for pointers."""
+        """Return the torch dtype of a type's elements; for pointers, that of addresses."""
         element = ir.element_of(type_)
         if isinstance(element, ir.PointerType):
             return torch.int64
@@ -215,7 +215,7 @@ class TileForms:
         return self.map(op, fn, *operands)
 
     def _apply(self, op: Operation, fn: Callable[..., Tensor], tensors: Sequence[Tensor]) -> Tensor:
-        """Apply `fn` to tensors, in the memory of an operand that dies here if it fits."""
+        """Apply `fn` to tensors, writing over an operand that dies here if it fits."""
         place = self.fusion.reused.get(op)
         if place is None:
             return fn(*tensors)

@@ -43,7 +43,7 @@ class IndexAlgebra:
     # Affine forms, and exact sums and multiples of them
 
     def affine(self, value: TileValue, shape: tuple[int, ...]) -> AffineTile | None:
-        """`value` as an affine tile, or None if it is not an integer tile or too dense."""
+        """Return `value` as an affine tile, or None if it is no integer tile."""
         if isinstance(value, AffineTile):
             return value
         if isinstance(value, int):
@@ -53,7 +53,7 @@ class IndexAlgebra:
         return None
 
     def _symbolic(self, a: TileValue, b: TileValue, shape: tuple[int, ...]) -> bool:
-        """Whether an operation on a and b should stay symbolic."""
+        """Whether an operation on a and b should stay symbolic: neither is too dense."""
         return self._is_small(a, b) and self._is_small(b, a)
 
     def _is_small(self, value: TileValue, other: TileValue) -> bool:
@@ -204,7 +204,10 @@ class IndexAlgebra:
         return self._dense(op, self._divide, a, b)
 
     def _exact_quotient(self, tile: AffineTile, divisor: int) -> IntTile | None:
-        """The quotient when every part of a non-negative tile is a multiple of the divisor."""
+        """Return the quotient of a non-negative tile if the divisor divides all of its parts.
+
+        Return None otherwise, or if the tile has a base.
+        """
         if tile.base is not None or tile.const % divisor:
             return None
         if any(coef % divisor for coef in tile.coefs):

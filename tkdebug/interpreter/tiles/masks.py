@@ -114,7 +114,7 @@ class MaskAlgebra:
         return self.make(tuple(bounds), shape)
 
     def full_programs(self, mask: BoxMask, programs: int) -> Tensor:
-        """(P,) bool: the programs in which the mask is true everywhere."""
+        """Return the programs in which the mask is true everywhere, (P,) bool."""
         full = torch.ones(programs, dtype=torch.bool, device=self._forms.device)
         for (low, high), extent in zip(mask.bounds, mask.shape, strict=True):
             if not isinstance(low, int) or low > 0:
@@ -145,7 +145,7 @@ def _take(value: Tensor, index: Any) -> Tensor:
 def _ints(
     bounds: list[tuple[Bound, Bound]], shape: tuple[int, ...]
 ) -> list[tuple[tuple[Any, Any], int]]:
-    """Bounds with tensors replaced by -1, so that they compare unequal to any extent."""
+    """Return pairs of bounds and extents; bounds that are tensors are -1, unequal to any extent."""
     plain = [
         (low if isinstance(low, int) else -1, high if isinstance(high, int) else -1)
         for low, high in bounds

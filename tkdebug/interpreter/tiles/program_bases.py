@@ -70,7 +70,7 @@ class Base:
 
     @property
     def exact_bounds(self) -> tuple[int, int]:
-        """The smallest and the largest value."""
+        """The minimum and the maximum value."""
         if not self._exact:
             tensor = self.tensor
             if tensor.numel() == 0:
@@ -101,7 +101,7 @@ class Base:
         return self._of(self._tensor.permute(0, *(axis + 1 for axis in order)))
 
     def _of(self, tensor: Tensor) -> Base:
-        """Return a base with the same values of the same programs, as another tensor."""
+        """Return a base with the same bounds and pattern, whose values are in `tensor`."""
         out = Base(tensor, self._bounds)
         out._exact = self._exact
         out._pattern = self._pattern
@@ -150,7 +150,7 @@ class Base:
 
 
 def _fit(low: int, high: int) -> bool:
-    """Whether two ends of a range, in any order, are numbers of an int64 tensor."""
+    """Whether both ends of a range, in any order, fit int64."""
     return _LEAST <= low <= _MOST and _LEAST <= high <= _MOST
 
 
@@ -161,8 +161,8 @@ class Repeats:
     Attributes:
         distinct: each value once.
         places: (P,) the number of each program's base.
-        run_places: (P / run,) the same of runs: the first `run` programs have the same value, the
-            next, and so on.
+        run_places: (P / run,) the number of each run's base: each run of that many consecutive
+            programs has one value.
     """
 
     distinct: Base
@@ -172,13 +172,13 @@ class Repeats:
 
     @property
     def run(self) -> int:
-        """Programs of a run."""
+        """The number of programs in a run."""
         return self.places.shape[0] // self.run_places.shape[0]
 
     def within_runs_of(self, other: Repeats) -> Tensor:
-        """The places in each run of `other`, once for as many runs in a row as have the same.
+        """Return this object's places within the runs of `other`, (blocks, run).
 
-        The result is (blocks, run): a block is that many runs.
+        A block is a number of consecutive runs of `other` with equal places, listed once.
         """
         known = self._within_runs.get(other)
         if known is None:
@@ -190,7 +190,7 @@ class Repeats:
 
 
 def find_repeats(base: Base) -> Repeats:
-    """Find the per-program bases that are the same."""
+    """Return the distinct values of per-program bases, and which program has which."""
     values = base.tensor.reshape(-1)
     distinct, places = values.unique(return_inverse=True)  # type: ignore[no-untyped-call]
     changes = (places[1:] != places[:-1]).nonzero().reshape(-1) + 1
@@ -216,7 +216,7 @@ class ProgramPattern:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The smallest and the largest number of a regular pattern."""
+        """The minimum and the maximum number of a regular pattern."""
         low, high = reach(self.sizes, self.steps)
         return self.start + low, self.start + high
 
@@ -242,7 +242,7 @@ class ProgramPattern:
 
 
 def reach(sizes: Sequence[int], steps: Sequence[int]) -> tuple[int, int]:
-    """The smallest and the largest sum of position x step, with a position along each axis."""
+    """Return the minimum and the maximum sum of position x step, over all positions."""
     low = high = 0
     for size, step in zip(sizes, steps, strict=True):
         furthest = step * (size - 1)

@@ -1,7 +1,7 @@
 """A float tile side by side: as a kernel has it, in fp64, and in fp64 under single causes of error.
 
-Rules see none of this: who keeps such tiles runs each op once for every side of them
-(`tkdebug.precision`). They only pass control flow, which hands on and blends whatever it carries.
+Rules of ops never get such a tile: `tkdebug.precision`, which makes them, runs each op once for
+every side. Only control flow forwards and blends them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 
 class AsActual:
-    """A world in which a tile is what the kernel has, not what it would be in fp64, if it has none.
+    """Base of worlds in which a tile without an entry is the kernel's, not the fp64 one.
 
-    It is the kernel's with all errors but some, and so the kernel's up to the first of these.
+    Such a world has all errors of the kernel but some, and equals the kernel up to the first of
+    these.
     """
 
     __slots__ = ()
@@ -53,17 +54,17 @@ class SideBySide:
         self._wide: Tensor | None = None
 
     def widened(self, run: TileForms, type_: Type) -> Tensor:
-        """Return what the kernel has, as fp64."""
+        """Return the kernel's values as fp64."""
         if self._wide is None:
             self._wide = widened(run, self.actual, type_)
         return self._wide
 
     def in_fp64(self, run: TileForms, type_: Type) -> Tensor:
-        """Return what it would have in fp64."""
+        """Return the values that the tile would have in fp64."""
         return self.widened(run, type_) if self.exact is None else self.exact
 
     def in_world(self, run: TileForms, type_: Type, world: Hashable) -> Tensor:
-        """Return what it would have under the errors of one cause."""
+        """Return the values that the tile would have in a world."""
         found = self.worlds.get(world)
         if found is not None:
             return found
@@ -72,7 +73,7 @@ class SideBySide:
 
 
 def widened(run: TileForms, value: TileValue, type_: Type) -> Tensor:
-    """Return the floats of a plain tile as fp64; axes of extent 1 may stand for more."""
+    """Return the floats of a plain tile as fp64; axes of extent 1 may represent more."""
     tensor = run.dense(value, type_)
     element = ir.element_of(type_)
     if isinstance(element, ir.ScalarType) and element.bits == 8:
@@ -83,12 +84,12 @@ def widened(run: TileForms, value: TileValue, type_: Type) -> Tensor:
 
 
 def sides_of(value: TileValue) -> SideBySide:
-    """Return the sides of a tile; a plain one is exact."""
+    """Return a tile as sides; for a plain tile, fp64 equals what the kernel has."""
     return value if isinstance(value, SideBySide) else SideBySide(value)
 
 
 def worlds_of(*values: TileValue) -> Iterator[Hashable]:
-    """Yield the worlds in which some of the tiles differ from fp64, each once."""
+    """Yield the worlds for which some of the tiles have values of their own, each once."""
     yield from dict.fromkeys(
         world for value in values if isinstance(value, SideBySide) for world in value.worlds
     )

@@ -59,7 +59,7 @@ class AffineTile:
         return not any(self.coefs)
 
     def spread(self) -> tuple[int, int]:
-        """Smallest and largest of the sum over axes."""
+        """Return the minimum and the maximum of the sum over axes."""
         return reach(self.shape, self.coefs)
 
     def bounds(self, exact: bool = False) -> tuple[int, int]:
@@ -203,7 +203,7 @@ class PointerTile:
 
     @property
     def places(self) -> IntTile:
-        """The offsets, which pointers are compared by."""
+        """The offsets, by which pointers are compared."""
         return self.offset
 
     def at(self, places: TileValue) -> PointerTile:
@@ -223,7 +223,7 @@ class AddressTile:
 
     @property
     def places(self) -> IntTile:
-        """The addresses, which pointers are compared by."""
+        """The addresses, by which pointers are compared."""
         return self.address
 
     def at(self, places: TileValue) -> AddressTile:

@@ -93,7 +93,7 @@ class LaunchWatcher(Observer):
             self._keep(run, site, rows, visit[rows], values)
 
     def _room(self, site: WatchSite, count: int) -> int:
-        """Return how many of `count` more values are kept."""
+        """Count `count` more values of a site; return how many of them are to be kept."""
         number = site.number
         room = max(0, min(count, self._spaces[number].capacity - self._kept[number]))
         self._kept[number] += room
@@ -131,7 +131,7 @@ class LaunchWatcher(Observer):
 
 
 def _programs_in(run: Evaluator, site: WatchSite) -> Tensor:
-    """(P,) bool: the programs of the batch that a site is for."""
+    """Return the programs of the batch that a site is for, (P,) bool."""
     linear = torch.arange(run.programs, device=run.device) + run.first
     if not site.programs:
         return torch.ones_like(linear, dtype=torch.bool)
@@ -181,7 +181,7 @@ class _Algebra:
         return found.to(torch.float64)
 
     def binary(self, operator: Operator, left: Tensor, right: Tensor) -> Tensor:
-        """Arithmetic."""
+        """Apply an arithmetic operator."""
         match operator:
             case "add":
                 return left + right
@@ -206,5 +206,5 @@ class _Algebra:
         return left & right if is_and else left | right
 
     def negate(self, operand: Tensor) -> Tensor:
-        """Whether a condition does not hold."""
+        """Invert a condition."""
         return ~operand

@@ -80,14 +80,14 @@ def _summary(value: Value, tile: Tensor, prefix: str, is_signed: bool) -> str:
 
 
 def tell_summarised(op: Operation, most: int) -> None:
-    """Say once how all elements are printed."""
+    """Report once, at the op's line, how to print each element in place of a summary."""
     place = op.location.primary
     tell_once(f"{shown_path(place.file)}:{place.line}", most)
 
 
 @lru_cache(maxsize=256)
 def tell_once(place: str, most: int) -> None:
-    """Say once for a place, `file:line`, how all elements are printed."""
+    """Report once for a place, `file:line`, how to print each element in place of a summary."""
     tell(
         f"{place}: device_print of tiles of more than {most:,} elements prints a summary; "
         "TKDEBUG_PRINT_ELEMENTS=all prints each element"
@@ -95,7 +95,7 @@ def tell_once(place: str, most: int) -> None:
 
 
 def _elements(tile: Tensor, hexadecimal: bool, signed: bool) -> Iterator[tuple[str, str]]:
-    """The index and value of each element."""
+    """Yield the index and the value of each element, as text."""
     shape = tuple(tile.shape)
     widths = index_widths(shape)
     for linear, value in enumerate(tile.reshape(-1).tolist()):

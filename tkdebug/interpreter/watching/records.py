@@ -119,7 +119,7 @@ def mean_of(total: Tensor, scale: Tensor, count: Tensor) -> Tensor:
 
 
 def bins_of(histogram: Tensor) -> tuple[tuple[int, int], ...]:
-    """The bins of (BINS,) that have elements, as records have them."""
+    """Return the non-empty bins of a (BINS,) histogram, as records have them."""
     return tuple(
         (place + FIRST_EXPONENT, count) for place, count in enumerate(histogram.tolist()) if count
     )
@@ -272,7 +272,7 @@ def values_of(
 def _rows(
     site: WatchSite, space: Space, count: int, records: Callable[[int, int], bytes]
 ) -> Tensor:
-    """The words of the first `count` records of a site, int64."""
+    """Return the words of the first `count` records of a site, int64."""
     size = count * site.record_words * WORD_BYTES
     data = bytearray(records(space.first_word * WORD_BYTES, size))
     return torch.frombuffer(data, dtype=torch.int64).reshape(count, site.record_words)

@@ -113,7 +113,7 @@ class Stop:
         sm: number of the multiprocessor.
         grid: None if the warp has left.
         block: index of the block in the grid; None if the warp has left.
-        cluster: index of the cluster in the grid, if there are clusters.
+        cluster: index of the cluster in the grid; None if the dump does not have it.
         threads: indices of the threads that the exception is of, lane by lane.
     """
 
@@ -134,7 +134,7 @@ class Warp:
     Attributes:
         grid: None if the dump does not have it.
         block: index of its block in the grid.
-        cluster: index of the cluster in the grid, if there are clusters.
+        cluster: index of the cluster in the grid; None if the dump does not have it.
         pcs: addresses of the instructions that its threads run next.
         sm: number of the multiprocessor, as the dump counts them.
     """
@@ -296,7 +296,7 @@ class _Reader:
         return [data[at : at + size] for at in range(0, len(data), size)]
 
     def _table(self, index: int, needed: int) -> tuple[bytes, int]:
-        """A table's rows, and how many bytes each has."""
+        """Return the bytes of a table's rows and the size of a row, at least `needed` bytes."""
         section = self.sections[index]
         size = section.entry_size
         if size < needed or section.size % size:
@@ -322,7 +322,7 @@ class _Reader:
         return data[offset:end].decode(errors="replace") if end >= 0 else ""
 
     def _metadata(self) -> tuple[str, int | None]:
-        """Version of the driver and time of the dump, which drivers before 565 do not give."""
+        """Return the driver's version and the dump's time; "" and None by drivers before 565."""
         for _, section in self._of_type(_METADATA):
             if section.size >= _METADATA_ROW.size:
                 _, major, minor, *_, time_s = _METADATA_ROW.unpack_from(self._bytes(section))
@@ -476,7 +476,7 @@ class _Reader:
 
 
 def _sm_exception(row: bytes) -> tuple[int, int, int | None]:
-    """Number, exception and PC of a multiprocessor; drivers before 555 give neither of these."""
+    """Number, exception and PC of a multiprocessor; -1 and None by drivers before 555."""
     if len(row) < _SM_EXCEPTION.size:
         # Any warp of it may have one.
         return _SM_ROW.unpack_from(row)[0], -1, None

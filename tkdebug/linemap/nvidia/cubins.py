@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 ARCHITECTURE = 90
 INSTRUCTION = struct.Struct("<QQ")
 _OPCODE = 0xFFF
-# A in shared memory, A in registers; H, I, B and QGMMA each.
+# Opcodes of HGMMA, IGMMA, BGMMA and QGMMA with A in shared memory, then with A in registers.
 _MULTIPLIES = frozenset((*range(0x9F0, 0x9F4), *range(0xDF0, 0xDF4)))
-_WARPGROUP, _WAIT_BIT = 0x9C5, 47  # ARRIVE, or with the bit DEPBAR
+_WARPGROUP, _WAIT_BIT = 0x9C5, 47  # WARPGROUP.ARRIVE; with the bit set, WARPGROUP.DEPBAR
 
 
 def wgmma_instructions(code: bytes) -> Iterator[tuple[int, Literal["fence", "multiply"]]]:
@@ -97,7 +97,7 @@ class FunctionLines:
         return self.source[index - 1][1]
 
     def ptx_line_at(self, address: int) -> int | None:
-        """Line (1-based) of the PTX text the instruction at `address` was made of."""
+        """Line (1-based) of the PTX text that the instruction at `address` was made of, or None."""
         if address in self.rowless_ptx:
             return None
         index = bisect.bisect_right(self.ptx, address, key=lambda row: row[0])
@@ -212,7 +212,7 @@ def _lines_of(
     wgmma: bool,
     inner: tuple[LocalFunction, ...],
 ) -> FunctionLines:
-    """The record of one function; in an image that was loaded, rows count from `base`."""
+    """The line information of one function; rows of a loaded image count from `base`."""
     offset = base if source and source[0][0] >= base else 0
     multiplies = {
         at + offset
@@ -253,7 +253,11 @@ def _chains(rows: tuple[Row, ...], only: str) -> dict[str, list[tuple[int, tuple
 
 
 def section_data(elf: ELFFile, name: str) -> bytes:
-    """The bytes of a section in the file, never decompressed; b"" if there is no such section."""
+    """The bytes of a section, never decompressed; b"" if the file has none.
+
+    Raises:
+        CubinError: the section is cut short.
+    """
     section = elf.get_section_by_name(name)
     if section is None or section["sh_type"] == "SHT_NOBITS":
         return b""
@@ -294,7 +298,7 @@ class CubinKernel:
 
     Attributes:
         registers: the registers of a thread, None if the cubin does not say.
-        threads: the threads of a block, if the kernel was compiled for a fixed number.
+        threads: the threads of a block; None if the kernel was not compiled for a fixed number.
         shared_bytes: static shared memory.
         stack_bytes: local memory of a thread.
     """

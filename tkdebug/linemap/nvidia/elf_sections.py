@@ -67,6 +67,9 @@ def chosen_sections(
     """The section headers of some types, with their numbers; None for all types.
 
     Nearly all sections of a core dump have types that are not asked for, three for each thread.
+
+    Raises:
+        SectionsError: no ELF file of that type, cut short, or of a layout not known.
     """
     if len(data) < _HEADER.size:
         raise SectionsError(f"not a {what}: got {len(data)} bytes")

@@ -122,7 +122,7 @@ def decode(
 
     Args:
         data: the section.
-        symbols: offset in it of each relocated address -> name of the symbol there.
+        symbols: offset in `data` of each relocated address -> name of the symbol there.
         strings: `.debug_str`, for the names of inlined functions.
 
     Raises:
@@ -430,7 +430,7 @@ def _is_plain(data: bytes, operations: Sequence[Step], rows: Sequence[ProgramRow
 def _merged(
     rows: Sequence[ProgramRow], added: Mapping[int, ProgramRow]
 ) -> list[tuple[ProgramRow, int | None]]:
-    """All rows in order, each with its index in `rows` if it was there before."""
+    """All rows in order of address, each with its index in `rows`, None for an added one."""
     addresses = [row.address for row in rows]
     there = set(addresses)
     new: list[ProgramRow] = []

@@ -76,7 +76,7 @@ def rewrite_locations(
     in_routine = False
     for text, op_id in zip(lines, ops, strict=True):
         in_routine = has_routines and _is_in_routine(text, in_routine)
-        # A regular expression takes longer than the test for its text.
+        # A regular expression takes longer than a search for its fixed part.
         if op_id is None and (".loc" in text or ".file" in text):
             if _LOC.match(text) or text.lstrip().startswith(".file"):
                 continue
@@ -101,7 +101,7 @@ def rewrite_locations(
 
 
 def _op_of_each_line(lines: list[str], has_routines: bool) -> list[int | None]:
-    """The op id in force at each instruction, 0 for no place, None if there is none."""
+    """Return by line the op id of its `.loc`, 0 for no place; None for lines without an op."""
     ops: list[int | None] = []
     current: int | None = None
     at_entry = in_routine = False
@@ -124,7 +124,7 @@ def _op_of_each_line(lines: list[str], has_routines: bool) -> list[int | None]:
 
 
 def _is_in_routine(text: str, before: bool) -> bool:
-    """Whether a line is of a function that the kernel calls, whose code is of no op."""
+    """Whether a line is in a `.func` that the kernel calls, whose code belongs to no op."""
     return text.startswith(".func") or (before and ".entry" not in text)
 
 

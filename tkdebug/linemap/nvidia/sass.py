@@ -140,13 +140,13 @@ def _without_padding(code: Sequence[SassInstruction]) -> tuple[SassInstruction, 
 
 
 def _guards_nothing(code: Sequence[SassInstruction], index: int) -> bool:
-    """Whether the branch at `index` is the one that jumps to itself after the program's end."""
+    """Whether the branch at `index` cannot be reached: an unconditional end or jump precedes it."""
     before = code[index - 1].text
     return opcode(before) in ("EXIT", "RET", "BRA") and not before.startswith("@")
 
 
 def opcode(text: str) -> str:
-    """`LDG` of `@!P3 LDG.E.128 R14, desc[UR14][R4.64]`."""
+    """Return the opcode's first part: `LDG` of `@!P3 LDG.E.128 R14, desc[UR14][R4.64]`."""
     return _PREDICATE.sub("", text).partition(" ")[0].partition(".")[0]
 
 

@@ -47,7 +47,7 @@ class DisassemblyError(TkError):
 
 
 def find_nvdisasm() -> Path | None:
-    """The nvdisasm of the nvidia-cuda-nvdisasm package, of CUDA_HOME, or on PATH."""
+    """The nvdisasm of NVIDIA's packages, else of CUDA_HOME or CUDA_PATH, else on PATH, or None."""
     places = [folder / "bin" / "nvdisasm" for folder in nvidia_folders()]
     places += [folder / "cuda_nvdisasm" / "bin" / "nvdisasm" for folder in nvidia_folders()]
     for variable in ("CUDA_HOME", "CUDA_PATH"):

@@ -33,7 +33,9 @@ _T = TypeVar("_T")
 def credit_calls(
     code: Sequence[Instruction], functions: tuple[LocalFunction, ...]
 ) -> tuple[tuple[Instruction, ...], tuple[LocalFunction, ...]]:
-    """`code` and its local `functions`, code with the places of calls, functions with callers.
+    """Return `code`, and its local `functions` with their callers.
+
+    Instructions of a local function get the place of its calls, if these agree.
 
     Code of local functions that has a place already, as a device function that was not inlined has,
     keeps it.
@@ -76,7 +78,7 @@ def _calls(
     functions: tuple[LocalFunction, ...],
     seen: set[str],
 ) -> Iterable[Instruction]:
-    """The instructions outside of local functions without places that lead to a call of `name`."""
+    """Yield the calls of `name`; for calls in unplaced local functions, the calls of these."""
     seen.add(name)
     for site in sites.get(name, ()):
         function = holding(functions, site.address)
@@ -104,7 +106,8 @@ class UnreadCode:
         cubin: the object file.
         op_of_line: the op of each PTX line that has code, None for code of no op; empty if the
             PTX is another compiler's, or was edited.
-        entry: the call chain of the kernel's `def`, which what ptxas puts before the first op has.
+        entry: the call chain of the kernel's `def`, for the code that ptxas puts before the first
+            op.
     """
 
     table: LineTable

@@ -76,7 +76,7 @@ class _Form:
         why: why a thread takes no more elements at once, "" if it takes all that it can.
         neighbours: elements of a thread that follow each other in memory, aligned or not.
         held: elements of a thread that follow each other in the tile.
-        odd: the arguments that keep addresses from being aligned, "" if others do or none.
+        odd: the arguments that keep addresses from being aligned, "" if no argument does.
     """
 
     path: AccessPath
@@ -161,7 +161,7 @@ def _form(op: Operation, infos: Mapping[Value, AxisInfo]) -> _Form:
 
 
 def _why_narrow(op: Operation, vector: int, info: AxisInfo, mask: AxisInfo | None) -> str:
-    """Return why an access of a thread takes no more elements."""
+    """Return why an access of a thread takes no more elements; "" if no reason is known."""
     pointee = PointerAccess(op).pointer.type
     assert isinstance(pointee, TensorType)
     axis = _longest_axis(info)
@@ -187,7 +187,7 @@ def _longest_axis(info: AxisInfo) -> int:
 
 
 def _is_odd(info: AxisInfo, vector: int) -> bool:
-    """Whether the place where elements begin keeps accesses narrow."""
+    """Whether the alignment of runs of elements keeps accesses narrow."""
     axis = _longest_axis(info)
     return info.contiguity[axis] > vector and info.divisibility[axis] < MAX_ACCESS_BYTES
 
@@ -261,9 +261,10 @@ def _facts(
 
 
 def _kept(access: AccessProfile) -> float:
-    """Return the share of a tile's sectors that the program's execution before touched, too.
+    """Return the share of a tile's sectors that the program's previous execution touched, too.
 
-    A scalar's is seldom read again before what a round loads besides has replaced it.
+    For a scalar, return the share of executions at an earlier execution's address: its sector is
+    seldom read again before an iteration's other loads have replaced it.
     """
     if not access.shape:
         return access.repeated / access.compared if access.compared else 0.0
@@ -271,7 +272,7 @@ def _kept(access: AccessProfile) -> float:
 
 
 def _most_per_sector(counted: Tensor | None, itemsize: int) -> int:
-    """Most accesses to one sector, from the accesses by element of the tensor."""
+    """Maximum number of accesses to one sector, from the number for each element of the tensor."""
     if counted is None or not counted.numel():
         return 1
     per = max(1, SECTOR_BYTES // itemsize)
@@ -280,7 +281,7 @@ def _most_per_sector(counted: Tensor | None, itemsize: int) -> int:
 
 
 def _loaded_by(access: AccessProfile, profile: LaunchProfile) -> int | None:
-    """Return the first load of the same elements, in all programs that were looked at."""
+    """Return the id of the first load of the same elements in all sampled programs, or None."""
     if access.kind != "load" or not access.samples or not access.shape:
         return None
     keys = {key for key, op in profile.footprints if op is access.op}
@@ -294,7 +295,7 @@ def _loaded_by(access: AccessProfile, profile: LaunchProfile) -> int | None:
 
 
 def _begin_alike(one: AccessProfile, other: AccessProfile) -> bool:
-    """Whether two accesses touch the same elements in the first round of each sampled program."""
+    """Whether two accesses touch the same elements in the first executions that were sampled."""
     pairs = list(zip(one.samples, other.samples, strict=False))[:_ALIKE]
     return bool(pairs) and all(
         a.shape == b.shape and bool((a == b).all()) for (a, _), (b, _) in pairs
@@ -316,10 +317,11 @@ def _requests(access: AccessProfile, form: _Form) -> list[Requests]:
 
 
 def _reached(access: AccessProfile) -> float:
-    """Return the elements of an average sampled execution that has at least one.
+    """Return the estimated share of executions in which masks let anything through.
 
-    Samples begin with the first programs, whose rows may be longer than others'. The requests of an
-    execution are taken to be in proportion to its elements: warps without any make none.
+    It is the mean number of elements of all executions over that of the sampled ones. Samples begin
+    with the first programs, whose rows may be longer than others'. The requests of an execution are
+    taken to be in proportion to its elements: warps without any make none.
     """
     sampled = _mean(positions.numel() for _, positions in access.samples)
     if not access.exact or not access.executions or not sampled:
@@ -345,7 +347,7 @@ def _frame(op: Operation) -> Frame:
 
 
 def _slice(op: Operation) -> Iterator[Operation]:
-    """Ops that compute the addresses of an access, values that loops carry included."""
+    """Yield the ops that compute an access's addresses, by way of values that loops carry, too."""
     for value in _sliced_values(op):
         maker = value.defining_op
         if maker is not None and maker.name not in CONTROL_FLOW:
@@ -353,12 +355,12 @@ def _slice(op: Operation) -> Iterator[Operation]:
 
 
 def _sliced_values(op: Operation) -> Iterator[Value]:
-    """Values that the addresses of an access are computed from, the kernel's arguments included."""
+    """Yield the values that an access's addresses are computed from, kernel arguments included."""
     return _computed_from(op, [accessed(op)])
 
 
 def _computed_from(op: Operation, values: list[Value]) -> Iterator[Value]:
-    """Values that some values of an op's function are computed from, and themselves."""
+    """Yield some values of an op's function, and all values that they are computed from."""
     sources = _sources(op)
     seen: set[Value] = set()
     while values and len(seen) < _MOST_SLICED:
@@ -374,7 +376,7 @@ def _computed_from(op: Operation, values: list[Value]) -> Iterator[Value]:
 
 
 def _sources(op: Operation) -> dict[Value, list[Value]]:
-    """Return what becomes each argument and result of the control flow around and before an op."""
+    """Return the sources of each argument and result of control flow around and before an op."""
     top = op
     while top.block is not None and (parent := top.block.parent_op) is not None:
         top = parent
@@ -387,7 +389,7 @@ def _sources(op: Operation) -> dict[Value, list[Value]]:
 
 
 def _axes(op: Operation) -> frozenset[int]:
-    """Return the axes of the grid that an access's addresses depend on, and loops around it."""
+    """Return the grid axes that an access's addresses, or the loops around it, depend on."""
     found: set[int] = set()
     around: Operation | None = op
     while around is not None and not tt.Func.matches(around):
@@ -424,7 +426,7 @@ def _depends_on_load_of_loop(op: Operation) -> bool:
 
 
 class MisalignedArguments:
-    """The search in one function.
+    """Finds the arguments of one function that keep addresses from being aligned.
 
     Args:
         function: the tt.func.
@@ -511,7 +513,7 @@ class MisalignedArguments:
         return known % needed == 0
 
     def _needed(self, operand: Value, result: Value, needed: int) -> int:
-        """Return what an operand of a sum has to be a multiple of: an offset counts elements."""
+        """Return the divisor that an operand of a sum must have: in elements for an offset."""
         is_offset = isinstance(element_of(result.type), PointerType) and not isinstance(
             element_of(operand.type), PointerType
         )

@@ -41,17 +41,17 @@ class Executions:
         self._known: dict[Operation, int] = {}
 
     def tile_op(self, gpu_op_id: int) -> Operation | None:
-        """The Tile IR op that an op of GPU IR came from, the first of several."""
+        """Return the Tile IR op that an op of GPU IR came from, the first of several, or None."""
         return next(self.tile_ops(gpu_op_id), None)
 
     def tile_ops(self, gpu_op_id: int) -> Iterator[Operation]:
-        """The Tile IR ops that an op of GPU IR came from."""
+        """Yield the Tile IR ops that an op of GPU IR came from."""
         place = self._places.get(gpu_op_id)
         origins = (gpu_op_id, *(place.origins if place is not None else ()))
         return (self._tile_ops[o] for o in origins if o in self._tile_ops)
 
     def gpu_op(self, op_id: int) -> Operation | None:
-        """The op of GPU IR of that id."""
+        """Return the op of GPU IR with that id, or None."""
         return self._gpu_ops.get(op_id)
 
     def of_tile(self, op: Operation) -> int:
@@ -60,11 +60,11 @@ class Executions:
         return self._programs if region is None else self._entered.get(region, 0)
 
     def rounds_of_tile(self, loop: Operation) -> int:
-        """Rounds of a loop of Tile IR, in all programs."""
+        """Iterations of a loop of Tile IR, in all programs."""
         return self._entered.get(loop.regions[-1], 0)
 
     def of_gpu(self, op_id: int | None) -> int:
-        """Return how often an op of GPU IR runs; a loop's own instructions run once a round."""
+        """Return how often an op of GPU IR runs; once an iteration for a loop's own code."""
         op = self._gpu_ops.get(op_id) if op_id is not None else None
         if op is None:
             return self._programs
@@ -74,7 +74,7 @@ class Executions:
         return self._of_op(op)
 
     def entered(self, loop: Operation) -> int:
-        """Return how often programs come to a loop of GPU IR."""
+        """Return how often a loop of GPU IR is entered, in all programs."""
         return self._of_op(loop)
 
     def _of_op(self, op: Operation) -> int:

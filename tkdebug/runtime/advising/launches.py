@@ -177,7 +177,7 @@ def _discarded(profile: LaunchProfile) -> Iterator[Discarded]:
 
 
 def _follows_dot(op: Operation) -> bool:
-    """Whether the first value of a select is a product, or one after few elementwise ops."""
+    """Whether the first value of a select is a dot's result, maybe after few elementwise ops."""
     return _comes_from_dot(arith.Select(op).true_value)
 
 
@@ -197,7 +197,7 @@ def _is_added_to_dot(op: Operation) -> bool:
 
 
 def _number(value: Value) -> float | None:
-    """Return the number that a tile of one constant has; None for other tiles."""
+    """Return the number that all elements of a constant tile are; None for other tiles."""
     maker = value.defining_op
     while maker is not None:
         tile = tt.Splat.cast(maker) or tt.Broadcast.cast(maker)
@@ -209,7 +209,7 @@ def _number(value: Value) -> float | None:
 
 
 def _comes_from_dot(value: Value) -> bool:
-    """Whether a value is a product, or one after few elementwise ops."""
+    """Whether a value is a dot's result, maybe after few elementwise ops."""
     for _ in range(6):
         maker = value.defining_op
         if maker is None or not maker.operands:
@@ -293,7 +293,7 @@ class Advisor:
 
 
 def _units(facts: KernelFacts) -> dict[Frame, str]:
-    """Return by line of a dot what computes it and why nothing faster does."""
+    """Return, by line of a dot, a text: the unit that computes it, and why no faster one does."""
     names = {"fma": "FMA units", "mma": "mma.sync"}
     return {
         dot.frame: f"dot: computed by {names[dot.unit]}"
@@ -353,13 +353,13 @@ def _region(region: Region, found: Mapping[Operation, Operation]) -> Region | No
 
 
 def _alike(watched: Module, bare: Module) -> dict[Operation, Operation]:
-    """Return by op of a watched kernel the same op of the bare one."""
+    """Return, by op of a watched kernel, the same op of the bare one, if it has that op."""
     by_place = dict(_numbered(bare))
     return {op: by_place[key] for key, op in _numbered(watched) if key in by_place}
 
 
 def _numbered(module: Module) -> list[tuple[object, Operation]]:
-    """Yield the ops of a module by name, place and number among equal ones."""
+    """Return the ops of a module, each after its key: name, place, number among equal ones."""
     seen: Counter[object] = Counter()
     found: list[tuple[object, Operation]] = []
     for op in module.walk():
@@ -370,7 +370,7 @@ def _numbered(module: Module) -> list[tuple[object, Operation]]:
 
 
 def remarks_of_plugins(facts: KernelFacts, machine: Machine) -> Iterator[Remark]:
-    """Remarks of plugins on a launch."""
+    """Yield the remarks of plugins on a launch."""
     for plugin, rule in loaded("tkdebug.remarks", RemarkPlugin):
         yield from _remarks(plugin, rule, facts, machine)
 

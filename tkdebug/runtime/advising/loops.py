@@ -1,4 +1,4 @@
-"""Loops of Tile IR: work that rounds do again, and results that they need of each other."""
+"""Loops of Tile IR: work that iterations repeat, and loop-carried dependences."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class RepeatedWork:
 
 
 def _combined_by(op: Operation) -> Operation | None:
-    """The reduction, scan or map that an op is in the region of."""
+    """Return the reduction, scan or map whose region an op is in, or None."""
     parent = op.block.parent_op if op.block is not None else None
     return parent if ElementFunction.matches(parent) else None
 
@@ -134,7 +134,7 @@ def _may_change(store: Operation, load: Operation) -> bool:
 
 
 def loops(tile: Module, executions: Executions) -> Iterator[LoopFacts]:
-    """Yield the outermost loops that ran, each with how its rounds depend on each other."""
+    """Yield the facts of the outermost loops that ran, loop-carried dependences among them."""
     for loop in tile.walk():
         if not scf.Loop.matches(loop) or loops_around(loop):
             continue
@@ -153,11 +153,11 @@ def loops(tile: Module, executions: Executions) -> Iterator[LoopFacts]:
 
 
 def _needs_before(loop: Operation) -> Frame | None:
-    """Return the places where an iteration computes what the next one needs.
+    """Return the line of a loop-carried dependence, or None if there is none.
 
-    Sums and extremes do not count: their terms may be computed in any order, and combined after the
-    loop. So may the parts of a loop with products, or of a softmax, whose iterations rescale the
-    sums.
+    Sums, minima and maxima do not count: their terms may be computed in any order, and combined
+    after the loop. So may the parts of a loop with products, or of a softmax, whose iterations
+    rescale the sums.
     """
     if not scf.For.matches(loop):
         return loop.location.frames[-1]
@@ -188,7 +188,7 @@ def _is_recurrence(carried: IterArg) -> bool:
 
 
 def _carried_on(carried: IterArg) -> IterArg | None:
-    """Return the value of a loop inside by which alone a carried value changes, or None."""
+    """Return the inner loop's carried value that alone updates a carried value, or None."""
     inner = carried.yielded.defining_op
     if inner is None or not scf.For.matches(inner) or list(carried.argument.uses) != [inner]:
         return None
@@ -203,7 +203,7 @@ def _is_float(value: Value) -> bool:
 
 
 def _rescales(loop: Operation) -> bool:
-    """Whether all floats that a loop carries are extremes, and sums rescaled as these change.
+    """Whether all floats that a loop carries are minima or maxima, and sums rescaled by these.
 
     Parts of such a loop are combined by rescaling each part's sums once, if nothing is stored
     before its end.
@@ -226,7 +226,7 @@ def _is_extreme(carried: IterArg) -> bool:
 
 
 def _is_rescaled_sum(carried: IterArg, extremes: set[Value], sums: set[Value]) -> bool:
-    """Whether a carried value is scaled by what only extremes decide, and then added to."""
+    """Whether a carried value is scaled by minima or maxima, not by sums, and then added to."""
     users = list(carried.argument.uses)
     if len(users) != 1 or not arith.MulF.matches(users[0]):
         return False
@@ -254,7 +254,7 @@ def _needed_by(values: list[Value]) -> set[Value]:
 
 
 def accumulated_reductions(tile: Module, executions: Executions) -> Mapping[int, float]:
-    """Return the rounds of each reduction in a loop whose result is only added up there."""
+    """Return, by op id, the trip count around each reduction that its loop only accumulates."""
     found = {}
     for op in tile.walk():
         if not tt.Reduce.matches(op) or len(op.results) != 1:

@@ -33,10 +33,10 @@ from tkdebug.runtime.advising.loops import RepeatedWork
 # The reduction of large arguments is most of their code, and seldom runs.
 _ORDINARY_SHARE = 0.35
 _MOST_CALLS = 3
-# What is called for numbers that the code in place does not take: division of 64 bits for those
-# that have more than 32, floating point for those that are as good as infinite or 0.
+# Slow paths for numbers that the code in place does not handle: division of 64 bits for numbers of
+# more than 32, and floating point for numbers that are as good as infinite or 0.
 _SELDOM, _SELDOM_SHARE = re.compile(r"slowpath|(div|rem)_[su]64"), 0.05
-# Of a copy of a loop's body: less is what was moved out of it.
+# Share of a copy of a loop's body; a smaller share is code that was moved out of the loop.
 _SOME = 0.5
 # Causes of instructions for which a rule may know a shorter form.
 INTEGER_DIVISION, FP64, SLOW_FUNCTION = "integer-division", "fp64", "slow-function"
@@ -87,14 +87,14 @@ class InstructionRuns:
         return counts
 
     def _loop_of(self, op_id: int | None) -> Operation | None:
-        """The innermost loop that an op is in, or is."""
+        """Return the innermost loop that an op is in, or is, or None."""
         op = self._executions.gpu_op(op_id) if op_id is not None else None
         while op is not None and not scf.Loop.matches(op):
             op = op.block.parent_op if op.block is not None else None
         return op
 
     def _rounds(self, loop: Operation) -> float:
-        """Rounds each time that a loop is entered."""
+        """Trip count of a loop, on average."""
         return self._executions.of_gpu(loop.id) / max(1, self._executions.entered(loop))
 
     def _way(
@@ -117,7 +117,7 @@ class InstructionRuns:
                 yield from self._way(body, around, of_step * seldom, calls + 1)
 
     def _share(self, index: int, around: Operation | None) -> float:
-        """Return how often an instruction runs each time that the code comes by."""
+        """Return how often an instruction runs each time that a warp reaches its place."""
         op_id = self._code[index].op_id
         if op_id is None:
             return 1.0
@@ -157,7 +157,7 @@ class _Spread:
         self._divide(nest, None)
 
     def of(self, loop: CodeLoop) -> tuple[Operation | None, float]:
-        """Return the loop of GPU IR that a loop of the code is, with its rounds, or None."""
+        """Return the loop of GPU IR, or None, that a loop of the code is, and its iterations."""
         return self._found[loop]
 
     def beside(self, index: int, loop: Operation) -> float:
@@ -169,7 +169,7 @@ class _Spread:
         return min(1.0, left / copies) if copies >= _SOME else 1.0
 
     def _copies(self, loop_id: int, instructions: int) -> float:
-        """Return how many copies of a loop's body so many of its instructions are."""
+        """Return how many copies of a loop's body `instructions` of its instructions make up."""
         factor = self._factors.get(loop_id, 1.0)
         return factor * instructions / max(1, self._total[loop_id])
 
@@ -193,7 +193,10 @@ class _Spread:
     def _unrolled_around(
         self, one: CodeLoop, loop: Operation | None, around: Operation | None
     ) -> Operation | None:
-        """Return the loop around one of which the code has all rounds one after the other."""
+        """Return the innermost loop that loop `one` of the code iterates, or None.
+
+        Loops inside of it are unrolled: the code has all their iterations one after the other.
+        """
         while loop is not None:
             own = sum(self._loops[at] is loop for at in indices_of(one.body))
             outer = loop.block.parent_op if loop.block is not None else None
@@ -253,7 +256,7 @@ def _unroll_factors(gpu: Module, table: LineTable) -> dict[int, float]:
 
 
 def _own(operations: Iterable[Operation]) -> Iterable[Operation]:
-    """The ops of a loop's body, branches included, inner loops left out."""
+    """Yield the ops of a loop's body, with those in branches, and without those in inner loops."""
     for op in operations:
         yield op
         if scf.If.matches(op):
@@ -334,7 +337,7 @@ class MachineCode:
 
     def waits(self, accesses: tuple[AccessFacts, ...], machine: Machine) -> tuple[WaitFacts, ...]:
         """Return the waits of a warp, by op."""
-        # What masks leave nothing of is not asked for.
+        # An access that a mask leaves nothing of waits for nothing.
         latency = {a.op_id: a.reached * latency_s(a, machine) * machine.clock_hz for a in accesses}
         usual = machine.l2_latency_s * machine.clock_hz
 
@@ -360,7 +363,7 @@ class MachineCode:
         )
 
     def _counted(self, warps: int) -> Iterator[tuple[Instruction, float]]:
-        """Return the instructions that have a line, with the number of warps that execute each."""
+        """Yield each instruction that has a line, with its executions by all of the warps."""
         programs = self.executions.of_gpu(None)
         for at, instruction in enumerate(self.table.instructions):
             if instruction.mapped:

@@ -90,14 +90,14 @@ def _is_of_narrow_data(value: Value) -> bool:
 
 
 def _loads_of(dot: Operation | None) -> tuple[int | None, int | None]:
-    """The loads of Tile IR that a dot's operands are from."""
+    """The ids of the loads of Tile IR that a dot's operands are from, None where there is none."""
     if dot is None:
         return None, None
     return _load_of(tt.Dot(dot).a), _load_of(tt.Dot(dot).b)
 
 
 def _load_of(operand: Value) -> int | None:
-    """Return the load of an operand that is cast, transposed or scaled since, or None."""
+    """Return the id of the load of an operand that may be cast, transposed or scaled, or None."""
     value = operand
     for _ in range(_MOST_STEPS):
         maker = value.defining_op
@@ -208,7 +208,7 @@ def _added_up(add: Operation, repeats: _Repeats, executions: Executions) -> _Fou
 
 
 def _is_only_for(carried: IterArg, user: Operation) -> bool:
-    """Whether a carried value is read by one op in its loop, and what that makes by none there."""
+    """Whether only one op reads a carried value in its loop, and none there reads the new value."""
     made = carried.yielded.uses
     return list(carried.argument.uses) == [user] and all(scf.Yield.matches(use) for use in made)
 

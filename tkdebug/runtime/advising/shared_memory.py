@@ -69,7 +69,7 @@ def _facts(
 
 
 def _wavefronts(op: Operation, banks: SharedBanks) -> tuple[float, float, str] | None:
-    """Wavefronts of one warp that are needed, and those that conflicts add; None for other ops."""
+    """Return a warp's needed and added wavefronts, and the kind of access; None for other ops."""
     try:
         if ttg.ConvertLayout.matches(op):
             return _of_conversion(op, banks)
@@ -117,7 +117,7 @@ def _of_buffer(
 def _of_gather(
     op: Operation, indices: Integers, warps: int, banks: SharedBanks
 ) -> tuple[float, float, str] | None:
-    """Return the wavefronts of a gather's reads; the source lies row by row."""
+    """Return the wavefronts of a gather's reads of a row-major source; None without a layout."""
     layout = encoding_of(op.result.type)
     if layout is None:
         return None
@@ -134,7 +134,7 @@ def _of_gather(
 
 
 def _most_of_a_bank(words: Integers, banks: SharedBanks) -> Integers:
-    """The most distinct words in one bank, by row: a bank serves one at a time."""
+    """Maximum number of distinct words in one bank, by row: a bank serves one at a time."""
     ordered = np.sort(words, axis=1)
     is_first = np.ones(ordered.shape, np.bool_)
     is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]

@@ -61,7 +61,7 @@ class ArgumentInfos:
 
 
 class _UnlikeOthers(Exception):
-    """An argument that takes more than a short look: a tuple, a descriptor, an object."""
+    """An argument needs more than a short look: it is a tuple, a descriptor or an object."""
 
 
 def _look(value: Any) -> Hashable:

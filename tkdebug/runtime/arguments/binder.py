@@ -78,7 +78,7 @@ def explain_binding(
     arguments: Sequence[Any],
     keywords: Mapping[str, Any],
 ) -> None:
-    """Say why a launch's arguments do not fit the kernel.
+    """Raise the error that says why a launch's arguments do not fit the kernel.
 
     Raises:
         ArgumentTypeError: arguments are missing, doubled or surplus, or no kernel can take one; the

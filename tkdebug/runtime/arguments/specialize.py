@@ -158,7 +158,7 @@ def _int_name(value: int) -> str:
 
 
 def _constant(value: Any) -> Any:
-    """`value` if it is a constant wherever it is passed."""
+    """Return the constant that `value` always is; raise ArgumentTypeError if it is none."""
     if value is None or isinstance(value, constexpr | LanguageType) or is_jit_function(value):
         return unwrap(value)
     if getattr(value, "is_constexpr_function", False):
@@ -304,7 +304,8 @@ def upstream_name(spec: ArgSpec) -> Any:
 def alignment_key(parameters: Sequence[KernelParam], values: Sequence[Any]) -> tuple[Hashable, ...]:
     """Return whether each argument is a multiple of 16; part of the key of native kernels alone.
 
-    None if the parameter opts out of specialisation, False if it opts out of this part.
+    None if the parameter is constexpr or opts out of specialisation, False if it opts out of this
+    part.
     """
     return tuple(
         None
@@ -315,7 +316,7 @@ def alignment_key(parameters: Sequence[KernelParam], values: Sequence[Any]) -> t
 
 
 def aligned(value: Any) -> Hashable:
-    """Whether an argument is a multiple of 16, in tuples for tuples; see `aligned_descriptor`."""
+    """Return whether a value is a multiple of 16, a tuple for a tuple; see `aligned_descriptor`."""
     if isinstance(value, bool | float):
         return False
     if isinstance(value, int):

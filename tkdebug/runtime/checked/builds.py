@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 # Launches of a kernel that have timelines, and neither checks nor watches. The first one finds
 # caches cold.
 MOST_TIMELINES = 3
-# As many as code generation looks for one more beside (`ptx_stage`).
+# Up to so many blocks, code generation tries to fit one more (`ptx_stage`).
 _FEW_BLOCKS = 3
 # Code that is on the disk is there before the bare build could be lowered meanwhile.
 _ON_DISK_S = 0.05
-# So many checked launches later a kernel is compiled again, for those that follow.
+# After so many checked launches a kernel is compiled again, for later launches.
 _LASTING_AFTER = 4
 
 
@@ -89,7 +89,7 @@ def _tell_once(names: str) -> None:
 
 
 class StaticPrints:
-    """Whether a build of a source has printed what `static_print` says, as only one does."""
+    """A flag: a build of a source has made its static prints, which only one build does."""
 
     are_made = False
 
@@ -257,8 +257,8 @@ class CheckedCode:
         self._kernel: NativeKernel | None = None
         self._admits = admits
         self._is_admitted = False
-        # The build for many launches, and how many come before it is begun; None where there is
-        # none, or it is the one that is used.
+        # The build for many launches, and how many launches come before it is begun; None if there
+        # is no such build, or it is in use.
         self._lasting: Build | None = None
         self._before_lasting: int | None = _LASTING_AFTER
         self.shows: tuple[WatchSite, ...] = ()
@@ -295,7 +295,7 @@ class CheckedCode:
         self.give_up(failure)
 
     def kernel(self) -> NativeKernel | None:
-        """The compiled kernel; None if there is nothing to check, or nothing compiles."""
+        """Return the compiled kernel; None if it checks nothing, does not compile, or may not."""
         while self._kernel is None and self._build is not None:
             self._is_admitted = self._is_admitted or self._admits()
             if not self._is_admitted:
@@ -312,7 +312,7 @@ class CheckedCode:
         return self._kernel
 
     def _take(self, kernel: NativeKernel) -> None:
-        """Use a kernel, if it checks anything."""
+        """Use a kernel; give checks up if it checks nothing."""
         plan, checks = kernel.binary.checks, kernel.src.checks
         if plan is None or not (plan.sites or plan.watches or plan.timeline):
             self._build = None
@@ -351,7 +351,7 @@ class CheckedCode:
             return self._replace(anywhere)
 
     def lasting(self, kernel: NativeKernel) -> NativeKernel:
-        """Return the kernel for many launches once it is compiled, until then the given one."""
+        """Return the faster build's kernel once it is compiled, until then the given one."""
         if self._before_lasting is None or self.has_timeline or self._build is None:
             return kernel
         self._before_lasting -= 1
@@ -380,8 +380,8 @@ class CheckedCode:
     def give_up(self, error: Exception | None) -> None:
         """Fall back after an error to the usual kinds of faults, or to none if these fail.
 
-        The bare build says what is wrong with the kernel itself. Called after the handler of the
-        error, so that what is wrong does not come as its sequel.
+        The bare build reports what is wrong with the kernel itself. Call this after the error's
+        handler, so that the bare build's error is not chained to it.
         """
         if error is None:
             return

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 # Attributes that scripts read off a kernel, besides those of every `CompiledKernel`.
 _OF_LOADED = frozenset(("function", "module", "n_max_threads", "n_regs", "n_spills"))
 _OF_BARE = _OF_LOADED.union(("asm", "binary", "gpu_ir", "gpu_module", "kernel"))
-# What launches that nobody looks at need of it where there are hooks.
+# Attributes that hooked launches need which are not looked at.
 _OF_RECORDED = frozenset(
     ("launch_hooked", "parameter_kinds", "passes_plain", "tell_failed", "write_note")
 )
@@ -251,7 +251,7 @@ class CheckedKernel(CompiledKernel):
         return self._prepared(other, grid, stream, values, is_captured)
 
     def _is_wanted(self, grid: Grid, values: tuple[Any, ...]) -> bool:
-        """Whether a launch is of a kind that has its turn; settles the next action."""
+        """Whether a launch is checked, by its kind; also set the action at the next launch."""
         self._kinds.depends_on_data = self._checked.depends_on_data
         is_wanted = self._kinds.wants(kind_of(grid, values))
         rest = self._kinds.rest
@@ -333,7 +333,7 @@ class CheckedKernels:
         )
 
     def _admits(self, checks: CheckOptions) -> bool:
-        """Count one more checked build, unless there are too many."""
+        """Whether one more checked build may be compiled; it is counted where there is a limit."""
         is_asked_for = bool(checks.watches or checks.instrumentations) or bool(checks.timeline)
         if KNOBS.check_launches == "first" and not is_asked_for:
             if self._built >= MOST_CHECKED_BUILDS:

@@ -266,7 +266,7 @@ class CheckedLaunch:
 
 
 def _or_wait(begin: Callable[[], _T | None]) -> _T | None:
-    """Return the result of `begin`; if memory is taken, ask again after the oldest launch."""
+    """Return the result of `begin`; if it is None, call it again after the oldest launch."""
     found = begin()
     if found is None:
         CHECKED.collect_oldest()

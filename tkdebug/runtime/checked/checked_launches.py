@@ -169,7 +169,7 @@ class CheckedLaunches:
         self._settle_replays()
 
     def may_save(self, kernel: str) -> bool:
-        """Whether a launch is among the first of a kernel, whose memory may be saved."""
+        """Whether the memory of a launch may be saved, as it is among the first of its kernel."""
         return self._awaited.get(kernel, 0) < MOST_AWAITED
 
     def await_briefly(self, kernel: str) -> None:
@@ -299,11 +299,11 @@ class CheckedLaunches:
 
     @staticmethod
     def _is_for_the_host(pending: PendingLaunch) -> bool:
-        """Whether there may be faults that no kernel tests."""
+        """Whether a launch may have faults that only the host can find."""
         return pending.arguments.has_gaps or pending.plan.has_blocks or bool(asked_on_copies())
 
     def _show_values(self, pending: PendingLaunch, records: CheckRecords, counters: bytes) -> bool:
-        """Hand out the watched values; return False if races were not looked for in all."""
+        """Pass on watched values; return False if part of the launch was not searched for races."""
         from tkdebug.interpreter.watching.records import WatchedLaunch, seen_natively
 
         counts = struct.unpack(f"={len(pending.plan.watches)}q", counters)

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from tkdebug.records.events import Fault
     from tkdebug.runtime.checked.held_launch import PendingLaunch
 
-# For each kernel.
+# Maximum number of looks at one kernel.
 MOST_LOOKS = 16
-# Of each kernel that find nothing new, and the time of all in a process: of launches that showed
-# something, and of those that are looked at for what was asked for.
+# Maximum number of looks at a kernel that find nothing new, and the time of all looks in a process:
+# at launches that showed something, and at launches for the checks that were asked for.
 MOST_FRUITLESS = 3
 ALL_LOOKS_S = 3.0
 ALL_ASKED_S = 10.0
-# Of each build, for how its threads pass values to each other.
+# Maximum number of looks at a build, for how its threads pass values to each other.
 MOST_LOOKS_AT_THREADS = 2
 _LOOKS_AT_THREADS = "looks at threads"
 
@@ -49,7 +49,7 @@ def asked_on_copies() -> frozenset[str]:
 
 
 def wanted_checks(plan: CheckPlan) -> frozenset[str]:
-    """Return the checks in force that some checked launches of a kernel may do without."""
+    """Return the checks in force that some checked launches of a kernel may not get."""
     found = CHECKS_ON_COPIES.union((RACE, UNWRITTEN)).intersection(checks_in_force())
     return found | {THREAD_ORDER} if threads_may_meet(plan) else found
 
@@ -62,7 +62,7 @@ def threads_may_meet(plan: CheckPlan) -> bool:
 
 
 def wants_look_at_threads(plan: CheckPlan) -> bool:
-    """Whether a launch of a build is looked at for how its threads pass values to each other."""
+    """Whether to check how a launch's threads pass values to each other; the looks are counted."""
     looks = plan.module.derived.get(_LOOKS_AT_THREADS, 0)
     assert isinstance(looks, int)
     if looks >= MOST_LOOKS_AT_THREADS or not threads_may_meet(plan):
@@ -83,7 +83,7 @@ class _Budget:
         self._most_fruitless = most_fruitless
         self._left_s = all_s
         self._looks: dict[str, int] = {}
-        # By the kernel and what it showed: one that stores Infs as it should may make NaNs later.
+        # By kernel and symptoms: a kernel that stores Infs as it should may make NaNs later.
         self._fruitless: dict[tuple[str, frozenset[str]], int] = {}
 
     def allows(self, kernel: str, shown: frozenset[str]) -> bool:

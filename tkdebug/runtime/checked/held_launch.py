@@ -202,7 +202,7 @@ def _plain(
     states: Mapping[str, tuple[ref[torch.Tensor], int | None]],
     passed: PassedArguments,
 ) -> list[Any]:
-    """Return the held tensors and numbers; a parameter is an argument or a constant."""
+    """Return the held tensors and numbers of a launch that has no other arguments."""
     found: list[Any] = []
     for name, spec in zip(names, specs, strict=True):
         if isinstance(spec, Constant):
@@ -227,7 +227,7 @@ def _held(value: Any) -> Any:
     if isinstance(value, TensorDescriptor):
         padding, tensor = value.padding, value.base
     if isinstance(tensor, TensorWrapper):
-        # Its view of the other element type dies here, and is none that torch knows the base of.
+        # The view of another element type ends here; torch does not know its base.
         passed = PassedTensor.of(bare_tensor(tensor))
         return _Held.of(tensor.base, padding, passed)
     if isinstance(tensor, torch.Tensor):

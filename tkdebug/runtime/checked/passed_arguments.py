@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from tkdebug.runtime.device.platform import CheckMemory
 
-# As the kernel compares addresses, as signed numbers.
+# The largest address, as the kernel compares addresses as signed numbers.
 _NO_END = (1 << 63) - 1
 _ANYWHERE = (0, _NO_END, MOST_ELEMENTS)
 _NUMBERS = (bool, int, float)
@@ -63,8 +63,8 @@ class PassedArguments:
         self.numbers: dict[str, object] = {}
         self.has_gaps = False
         self.is_plain = True
-        # Of each tensor, the addresses of its first byte and of the one behind its last, and how
-        # large the kernel takes its elements to be.
+        # For each tensor, the addresses of its first byte and of the byte after its last, and the
+        # element size that the kernel assumes.
         self._extents: dict[str, tuple[int, int, int]] = {}
         for name, value in zip(names, values, strict=True):
             # The usual ones first, with few calls: the GPU may be waiting for this launch.
@@ -107,12 +107,12 @@ class PassedArguments:
         return frozenset(name for name, (_, end, _) in self._extents.items() if not end % END_BYTES)
 
     def has_aligned_ends(self, names: Collection[str]) -> bool:
-        """Whether each of these is a tensor that ends so."""
+        """Whether each name is a tensor that ends at a multiple of END_BYTES."""
         extents = self._extents
         return all(name in extents and not extents[name][1] % END_BYTES for name in names)
 
     def bounds(self, names: Sequence[str], memory: tuple[int, int] = (0, 0)) -> tuple[int, ...]:
-        """Return, for each name, what the kernel takes, in the order of PLACES.
+        """Return the bounds that the kernel takes for each name, in the order of PLACES.
 
         An argument of no known extent, such as an address with a type, has no bounds.
 
@@ -139,7 +139,7 @@ def _tensor_class() -> type[torch.Tensor]:
 
 
 def kind_of(grid: tuple[int, int, int], values: Sequence[Any]) -> Hashable:
-    """Return all that the addresses of a launch depend on, except loaded values.
+    """Return a key of all that a launch's addresses depend on, except loaded values.
 
     Args:
         grid: the grid of the launch.
@@ -204,7 +204,7 @@ class LaunchMemory:
     live: Sequence[AddressRange]
 
     def freed_at(self, address: int) -> str | None:
-        """Say which freed tensor had an address, and whether another one has it now."""
+        """Describe the freed tensor that had an address, and any reuse; None if there is none."""
         for one in self.freed:
             if one.span.first <= address < one.span.end:
                 is_reused = any(overlapping(AddressRange(address, address + 1), self.live))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.targets.target import Target
     from tkdebug.runtime.compile.specialization import Specialization
 
-# As `tkdebug passes` has it.
+# The default of `tkdebug passes`, too.
 _USUAL_TARGET = "sm_90a"
 
 
@@ -128,7 +128,7 @@ def passes_of(src: Specialization, module: Module, stage: str) -> Iterator[tuple
 
     Args:
         src: the specialisation to compile.
-        module: which they are run on as they come.
+        module: the module that the caller runs each pass on before it takes the next one.
         stage: "tile-ir" or "gpu-ir".
     """
     for pass_ in tile_passes():
@@ -184,7 +184,7 @@ def fitting_programs(src: Specialization, module: Module, multiprocessors: int) 
     if backend.obstacle() is None:
         module = copy_module(module)
         note_arguments(src, module)
-        # What native code does not have is limited by its warps, as is what cannot be generated.
+        # A kernel that native code does not have, or that does not compile, is limited by warps.
         with suppress(TkError):
             lowered = backend.lower(module, options, target, Observers())
             binary = backend.generate(lowered).binary()

@@ -339,7 +339,7 @@ def _check_resources(target: Target, threads: int, shared_bytes: int) -> None:
     """Refuse a kernel that no device of the architecture can run.
 
     Raises:
-        OutOfResources: it has less.
+        OutOfResources: the architecture has less than the kernel needs.
     """
     if threads > target.threads_per_block:
         raise OutOfResources(threads, target.threads_per_block, "threads")
@@ -368,12 +368,12 @@ class NativeStageFiles:
 
     @property
     def on_snapshot(self) -> SnapshotCallback | None:
-        """The callback that gets the GPU IR after each pass."""
+        """The callback that gets the GPU IR after each pass; None if stages are not written."""
         return None if self.dump is None else partial(self.dump.write_snapshot, "gpu-ir")
 
     @property
     def on_stage(self) -> Callable[[str, str], str | None] | None:
-        """The callback that gets the text of each stage, and may return an edited one."""
+        """The callback that gets each stage's text, and may return another; None if unwanted."""
         return None if self.dump is None and self.override is None else self._on_stage
 
     def _on_stage(self, stage: str, text: str) -> str | None:
@@ -404,7 +404,7 @@ class NativeStageFiles:
 
     @property
     def on_image(self) -> ImageCallback | None:
-        """The callback that gets the image to load, and may return an edited one."""
+        """The callback that gets the image to load, and may return another; None if unwanted."""
         return None if self.dump is None and self.override is None else self._on_image
 
     def _on_image(self, image: bytes) -> bytes:

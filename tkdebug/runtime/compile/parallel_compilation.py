@@ -103,7 +103,7 @@ class ParallelCompilation:
         calls: Iterable[Callable[[], object]],
         begin: Callable[[NativeCompilation], None],
     ) -> None:
-        """Make the calls up to one that fails, which fails again where the error is reported."""
+        """Make the calls until one fails, which will fail again where its error is reported."""
         with suppress(Exception):
             for call in calls:
                 self._begin = begin
@@ -120,7 +120,7 @@ PARALLEL_COMPILATION: ContextVar[ParallelCompilation | None] = ContextVar(
 
 @contextmanager
 def compile_in_parallel(fn: JITFunction, calls: Iterable[Callable[[], object]]) -> Iterator[None]:
-    """Compile what `calls` want before the body of a `with` block wants it.
+    """Compile the kernels that `calls` want before the body of a `with` block runs.
 
     If a `jit_cache_hook` may take compiles over, or edited stages are reported as they are read,
     nothing is compiled ahead.

@@ -127,7 +127,7 @@ class StageOverride:
         return content
 
     def read_text(self, file: str) -> str | None:
-        """Read a stage that is text, as `read` does.
+        """Return the text that replaces a stage, or None if nothing does.
 
         Raises:
             UsageError: the file cannot be read, or is no UTF-8 text.

@@ -99,7 +99,7 @@ class _HostMemory:
     Attributes:
         host: the address.
         address: the same address as the device sees it; None if it does not.
-        descriptor: the descriptor of it, -1 if nobody else can map it.
+        descriptor: its file descriptor; -1 if no other process can map it.
         view: the view of its bytes.
     """
 
@@ -175,7 +175,7 @@ class _Table:
         self.is_copied = False
         self.address = self.behind = address + HEADER_BYTES
         self.memory, self._at = memory, at
-        # The copy lies behind the capacity of the shown slots: a later launch may have more sites.
+        # The copy lies after the capacity of the shown slots: a later launch may have more sites.
         self._shown_at = memory.host + at + HEADER_BYTES
         self._is_mapped = memory.address is not None
         self.host = self._shown_at + capacity_bytes * self._is_mapped
@@ -306,7 +306,10 @@ class CudaCheckMemory:
         return table
 
     def begin_captured(self, slots_bytes: int) -> CheckTable | None:
-        """Return a table of zeros for a launch that a graph captures; it is never free again."""
+        """Return a table of zeros for a launch that a graph captures; None if there is none.
+
+        The table is never free again.
+        """
         capacity = _capacity(slots_bytes)
         if not self._device.maps_host_memory or capacity > _MOST_SHOWN:
             return None
@@ -560,7 +563,7 @@ def _spans(segment: Mapping[str, Any]) -> Iterator[tuple[int, AddressRange]]:
 
 @cache
 def _options() -> dict[str, bool]:
-    """Return the options that leave out a history, if torch has them."""
+    """Return the options that leave histories out of a memory snapshot, if torch has them."""
     import torch
 
     known = inspect.signature(torch.cuda.memory.memory_snapshot).parameters

@@ -45,7 +45,7 @@ class CudaCrashDumps:
     """Dumps that NVIDIA's driver writes (CUDA-GDB documentation, "GPU Core Dump Support")."""
 
     def settings(self, folder: Callable[[], str], by_request: bool) -> DumpSettings | None:
-        """Return variables that switch dumps on; variables that the user has set stay."""
+        """Return settings that switch dumps on, or None; variables that the user has set stay."""
         if os.environ.get(_ENABLE, "1") != "1":
             return None
         is_owned = _FILE not in os.environ and _ENABLE not in os.environ
@@ -66,7 +66,7 @@ class CudaCrashDumps:
         return {name: value for name, value in wanted.items() if name not in os.environ}
 
     def asked_for_by(self) -> str | None:
-        """Return the variable that switches dumps on, if the user has set it."""
+        """Return the variable that switches dumps on if the user has set it, else None."""
         return f"{_ENABLE}=1" if os.environ.get(_ENABLE) == "1" else None
 
     def are_understood(self) -> bool:
@@ -101,7 +101,7 @@ class CudaCrashDumps:
         return no_dump_fault(error, launches)
 
     def error(self) -> str | None:
-        """Wait for the current context, and return the driver's error if a kernel failed."""
+        """Wait for the current context; return the driver's error if a kernel failed, else None."""
         from tkdebug.runtime.cuda import driver_api
 
         with suppress(TkError, AttributeError):

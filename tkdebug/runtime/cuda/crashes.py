@@ -104,7 +104,7 @@ def _fault(dump: CoreDump, stops: Sequence[Stop], launches: InFlight | None) -> 
 def _candidates(
     dump: CoreDump, stop: Stop, place: Place | None, launches: InFlight | None
 ) -> list[Flight]:
-    """Return the launches that may have stopped there."""
+    """Return the launches in flight that may have made a stop of the dump."""
     if launches is None:
         return []
     flying = flying_launches(dump, launches)
@@ -151,7 +151,7 @@ def _passed(flight: Flight, parameters: bytes) -> bool:
 
 
 def _is_ours(kernel: DeviceKernel) -> bool:
-    """Whether tkdebug compiled it; no more is known of kernels of an installed Triton."""
+    """Whether tkdebug compiled a kernel; less is known of kernels of an installed Triton."""
     return getattr(kernel, "binary", None) is not None
 
 
@@ -161,7 +161,7 @@ def _binary(kernel: DeviceKernel) -> Binary:
 
 
 def kernel_of(place: Place | None, launches: InFlight | None) -> DeviceKernel | None:
-    """The kernel of this process that the code belongs to."""
+    """Return the kernel of this process that a place in code belongs to, or None if unknown."""
     if place is None or launches is None:
         return None
     for flight in launches.latest:
@@ -173,7 +173,7 @@ def kernel_of(place: Place | None, launches: InFlight | None) -> DeviceKernel | 
 
 
 def op_of(place: Place | None, kernel: DeviceKernel | None) -> Operation | None:
-    """Return the op that an instruction belongs to, if the kernel is ours."""
+    """Return the op that an instruction belongs to; None if unknown, or not tkdebug's kernel."""
     if place is None or kernel is None or place.ptx_line is None or not _is_ours(kernel):
         return None
     wanted = _binary(kernel).ptx_ops.get(place.ptx_line)
@@ -183,7 +183,7 @@ def op_of(place: Place | None, kernel: DeviceKernel | None) -> Operation | None:
 
 
 def _asserted(op: Operation | None, stop: Stop) -> str:
-    """Return the message of the kernel's own assert."""
+    """Return the message of the kernel's own assert as a clause; "" if there is none."""
     # Only the report of a crash needs the dialects.
     from tkdebug.compiler.dialects import tt
 
@@ -193,7 +193,7 @@ def _asserted(op: Operation | None, stop: Stop) -> str:
 
 
 def _instruction(place: Place | None) -> str:
-    """` by `LDG.E R2, …` (SASS 0x80)`, as far as known."""
+    """Return a place as text, ` by `LDG.E R2, …` (SASS kernel+0x80)`; "" if unknown."""
     if place is None:
         return ""
     at = f"SASS {place.function}+{place.offset:#x}"
@@ -220,7 +220,7 @@ def _where(stop: Stop) -> str:
 
 
 def program_of(grid: Grid | None, block: Triple | None, cluster: Triple | None) -> Triple | None:
-    """Return the program of a block: the block, or the cluster if clusters have several."""
+    """Return a block's program: the block, or its cluster of several; None if unknown."""
     if grid is not None and cluster is not None:
         x, y, z = grid.cluster_size
         if x * y * z > 1:
@@ -265,7 +265,7 @@ class _Waiting:
     """Warps of one grid on one line.
 
     Attributes:
-        frames: () if the code has no line.
+        frames: the source frames of the line; () if the code has no line.
         place: the place of one of their instructions; None if it is in no loaded image.
     """
 
@@ -344,7 +344,7 @@ def _programs(number: int) -> str:
 
 
 def _resident(dump: CoreDump, grid: Grid) -> str:
-    """Say how many blocks of a grid are on the GPU, have ended, or have not begun.
+    """Return a text: how many blocks of a grid are on the GPU, have ended, or have not begun.
 
     The GPU begins blocks in the order of their index, x first, as soon as there is room for one.
     """

@@ -266,7 +266,7 @@ def check_resources(device: Device, threads: int, shared_bytes: int) -> None:
     """Check that a block needs no more than `device` has.
 
     Raises:
-        OutOfResources: it has less.
+        OutOfResources: the device has less than a block needs.
     """
     if shared_bytes > device.max_shared_bytes:
         raise OutOfResources(shared_bytes, device.max_shared_bytes, "shared memory")

@@ -206,7 +206,7 @@ class LaunchCalls:
         self.called = self._code.called
 
     def take(self) -> bytes:
-        """Take the notes since, in the order of their numbers, packed by `CALL_FIELDS`."""
+        """Return the notes since the last call, by their numbers, packed by `CALL_FIELDS`."""
         count = self._code.take(self._taken, self._most)
         return ctypes.string_at(self._taken, _CALL_BYTES * count)
 
@@ -235,7 +235,7 @@ def _compiled(key: int, is_capturing: int, most: int) -> _Code:
 
 
 def _functions() -> dict[str, str]:
-    """Return the functions that the code calls, as LLVM writes addresses."""
+    """Return, by name, the addresses of the functions that the code calls, as LLVM text."""
     system, python = ctypes.CDLL(None), ctypes.pythonapi
     found = {
         "clock_gettime": system.clock_gettime,

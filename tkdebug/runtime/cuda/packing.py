@@ -47,7 +47,7 @@ _ELEMENTS = "i"
 _BOOL = "?"
 _TENSOR_MAP = f"{SIZE_BYTES}s"
 _BASE_ADDRESS = ".base.data_ptr()"
-# As the generated launch names them.
+# Names in the text of the generated launch.
 WORKSPACE = "workspace"
 CHECKS = "checks"
 
@@ -159,7 +159,7 @@ def _watch_slots(plan: CheckPlan) -> Iterator[Slot]:
 
 
 def _signed_text(slot: Slot) -> str:
-    """Return the text of a number as kernels see it: the sign of its type does not matter."""
+    """Return the expression of a slot's number, with unsigned ones wrapped to signed ones."""
     if slot.code not in _UNSIGNED_CODES:
         return slot.expression
     return f"wrapped({slot.expression}, {struct.calcsize(f'={slot.code}') * 8})"

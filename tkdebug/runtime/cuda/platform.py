@@ -189,7 +189,7 @@ class CudaPlatform:
         return span_timer(cuda_device(device))
 
     def check_memory(self, device: int) -> CheckMemory | None:
-        """Tables in the GPU's memory, copied to pinned memory of the host."""
+        """Tables in the GPU's memory, copied to pinned host memory; None without a GPU."""
         from tkdebug.runtime.cuda.check_memory import check_memory
         from tkdebug.runtime.cuda.device import device as cuda_device
 
@@ -307,7 +307,7 @@ def _untried(major: int, minor: int) -> str:
 
 
 def _driver_devices() -> str:
-    """The devices that the driver itself reports, for a torch without CUDA."""
+    """Names of the devices that the driver reports, for a torch without CUDA; "" for none."""
     if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
         return ""
     from cuda.bindings import driver

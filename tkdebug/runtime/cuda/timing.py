@@ -117,7 +117,7 @@ class SpanTimer:
         return None if status or capturing.value else DeviceSpan(self, stream)
 
     def calibrate(self) -> None:
-        """Measure once what events add; it waits for the GPU, so only settling calls do it."""
+        """Measure once the time that events add; only settling calls may: it waits for the GPU."""
         if not self._is_calibrated:
             self._is_calibrated = True
             self.overhead_ns = _overhead_ns(self.device)
@@ -216,7 +216,7 @@ class DeviceSpan:
             return self.duration_ns
 
     def has_passed(self) -> bool:
-        """Whether its end has passed; unlike a call it never waits for who is asking already."""
+        """Whether the span has ended; unlike a call, it waits for no thread that asks already."""
         if self.duration_ns is not None:
             return True
         with self._timer.asking():

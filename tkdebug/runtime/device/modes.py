@@ -78,7 +78,7 @@ def _matches(kernel: str, patterns: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=4)
 def _auto(platform: Platform) -> Mode:
-    """Return native if there is a device that tkdebug compiles for."""
+    """Return "native" if kernels can run on a device, else "interpret"; report an unusable GPU."""
     reason = platform.obstacle()
     if reason is None:
         return "native"

@@ -111,7 +111,7 @@ class CrashDumps(Protocol):
         ...
 
     def error(self) -> str | None:
-        """Wait for the device, and return the driver's error if a kernel failed."""
+        """Wait for the device; return the driver's error if a kernel failed, else None."""
         ...
 
     def is_busy(self, device: int, stream: int) -> bool:
@@ -202,7 +202,7 @@ class Span(Protocol):
         ...
 
     def __call__(self, wait: bool = False) -> int | None:
-        """Return its length once it is known."""
+        """Return the span's length in nanoseconds; None while it is not known."""
         ...
 
 
@@ -404,7 +404,7 @@ class Platform(Protocol):
         ...
 
     def is_likely(self) -> bool:
-        """`is_there`, answered without loading anything: true where it may be."""
+        """Whether a device of this kind may be there, answered without loading anything."""
         ...
 
     def obstacle(self) -> str | None:

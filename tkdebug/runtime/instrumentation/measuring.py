@@ -1,6 +1,6 @@
 """Records operands of kernels for the plugins that want them, and keeps their measurements by line.
 
-What records operands is put into kernels; a launch's records are handed to plugins.
+It adds the ops that record operands to kernels, and passes a launch's records to plugins.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _is_own(op: Operation) -> bool:
 
 
 def _shown(build: OpBuilder, value: Value) -> Value:
-    """A value as numbers."""
+    """Return a value, pointers converted to 64-bit integers."""
     if isinstance(ir.element_of(value.type), ir.PointerType):
         return build.op(tt.PtrToInt, (value,), ir.with_element(value.type, ir.I64))
     return value
@@ -177,7 +177,7 @@ def gpu_ops(
 
 
 def layout_of(op: Operation) -> LinearLayout | None:
-    """The layout of an op's first tile."""
+    """Return the layout of an op's first tile, or None if it has no tile."""
     for value in (*op.operands, *op.results):
         layout = encoding_of(value.type)
         if isinstance(layout, LinearLayout):
@@ -278,7 +278,7 @@ def _measured(
 
 
 def _moments(captured: Sequence[Captured]) -> Iterator[tuple[int, int, tuple[Tensor, ...]]]:
-    """Program, iteration and values, from the records of all values of the op."""
+    """Yield program, iteration and values of each execution that all values' records have."""
     tables = []
     for one in sorted(captured, key=lambda each: each.site.operand):
         keys = zip(one.programs.tolist(), one.visits.tolist(), strict=True)

@@ -37,7 +37,7 @@ class SeenOp:
     layout: LinearLayout | None = None
 
     def elements_by_warp(self) -> Iterator[Tensor]:
-        """The row-major positions of the elements that each warp holds, each once; int64.
+        """Yield, for each warp, the row-major positions of its elements, each once; int64.
 
         A scalar is element 0 of the first warp.
         """

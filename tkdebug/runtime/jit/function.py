@@ -338,7 +338,7 @@ class JITFunction(KernelFunction, KernelInterface):
         return Specialization(self, specs, parsed, alignment, checks=checks)
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Say why arguments do not fit the kernel's signature.
+        """Raise the error that says why arguments do not fit the kernel's signature.
 
         Raises:
             ArgumentTypeError: they do not fit.
@@ -372,7 +372,7 @@ class JITFunction(KernelFunction, KernelInterface):
         return DeviceCaches(self.kernels)
 
     def _is_stale(self, used: UsedGlobal) -> bool:
-        """Whether a global that no longer is the object it was calls for another compile."""
+        """Whether a rebound global calls for another compile, or raise GlobalChangedError."""
         if not used.changed:
             return False
         now = used.namespace.get(used.name, "<deleted>")

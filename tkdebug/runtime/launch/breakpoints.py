@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def debugger_of_breakpoints(places: Sequence[SourceLocation]) -> LaunchDebugger | None:
-    """Return the debugger that stops at `places`, or None and say once that none does."""
+    """Return the debugger that stops at `places`; without one, report that once, return None."""
     if os.environ.get("PYTHONBREAKPOINT") == "0":
         return None  # as Python's own `breakpoint()`
     found = None if HOOKS.break_into is None else HOOKS.break_into()

@@ -101,7 +101,7 @@ class CompiledKernel:
         n_spills: registers kept in memory, per thread.
         n_max_threads: threads a block of it may have.
         used_globals: module-level values it was compiled with.
-        guarded: a look-up of each guarded global: (function, name, value).
+        guarded: a lookup of each guarded global: (function, name, value).
         next_action: gives the action at the next launch; None if that is always to submit it.
     """
 

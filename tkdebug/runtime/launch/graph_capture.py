@@ -42,7 +42,7 @@ _here = _Here()
 
 
 def capture_in_force() -> LaunchCapture | None:
-    """The capture under way in this thread."""
+    """Return the capture under way in this thread, or None."""
     return _here.capture
 
 

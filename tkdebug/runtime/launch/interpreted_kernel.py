@@ -222,7 +222,7 @@ class InterpretedKernel(CompiledKernel):
         return Room(count, fitting)
 
     def _order_of_threads(self, values: tuple[Any, ...]) -> ThreadOrder | None:
-        """Return the facts of the threads of a launch with `values`, once for each alignment."""
+        """Return the order of threads in a launch, found once for each alignment of `values`."""
         from tkdebug.runtime.compile.debugged_stages import order_of_threads
 
         src = self._source_for_gpu(values)
@@ -245,7 +245,7 @@ class InterpretedKernel(CompiledKernel):
         return Kernel(self.module, architecture(src), src.options.num_warps, divisors)
 
     def _profile(self, grid: Grid, values: tuple[Any, ...]) -> LaunchProfile | None:
-        """Return the observer that counts a launch's work, if advice is asked for."""
+        """Return the observer that counts a launch's work; None if no advice is asked for."""
         if not KNOBS.advise or self._compilation is None:
             return None
         return self._advisor.observer(grid, values)
@@ -321,7 +321,7 @@ def _places(kernel: str, names: Sequence[str], values: Sequence[Any]) -> set[str
     import torch  # as below
 
     places: set[str] = set()
-    # Of the tensors themselves: subclasses are not asked.
+    # The places of the tensors themselves: functions of subclasses are not asked.
     with torch._C.DisableTorchFunction():  # noqa: SLF001
         for name, value in _tensors(names, values):
             try:
@@ -334,7 +334,7 @@ def _places(kernel: str, names: Sequence[str], values: Sequence[Any]) -> set[str
 
 
 class _MemoryProblem(Exception):
-    """Return why a kernel cannot access a tensor, in words that follow "is"."""
+    """The reason why a kernel cannot access a tensor, in words that follow "is"."""
 
 
 def _without(value: Any, error: Exception) -> str:
@@ -347,10 +347,11 @@ def _without(value: Any, error: Exception) -> str:
 
 
 def _storage(torch: Any, value: Any) -> Any:
-    """Return a tensor's memory, if all of it is there.
+    """Return the storage of a tensor, which has all of its elements.
 
     Raises:
-        _MemoryProblem: the tensor has no memory, or none that an address and strides describe.
+        _MemoryProblem: the tensor has no memory, too little, or none that an address and strides
+            describe.
         RuntimeError, ValueError: torch says that it has none.
     """
     if value.is_nested:
@@ -376,7 +377,7 @@ def _storage(torch: Any, value: Any) -> Any:
 
 
 def _span(torch: Any, value: Any) -> int:
-    """Return the distance from a tensor's first element past its last, in elements."""
+    """Return the number of elements from a tensor's first to its last, gaps included."""
     # A subclass may answer for its strides alone.
     if value.__class__ is torch.Tensor and value.is_contiguous():
         return int(value.numel())

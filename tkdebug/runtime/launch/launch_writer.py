@@ -403,7 +403,7 @@ def _prepare_text(parameter: KernelParam, hint: Any) -> str:
 
 
 def _branches(parameter: KernelParam) -> dict[str, tuple[str, list[str]]]:
-    """Yield condition and statements for each kind of value that the text handles itself."""
+    """Return condition and statements for each kind of value that the text handles itself."""
     declared = parameter.declared_type
     branches = {}
     if declared is None or declared.is_ptr():

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 KEPT_LAUNCHES = 4096
 _NS_PER_S = 1_000_000_000
 _PLAIN = frozenset((int, float, bool))
-# Files of tkdebug's, and of what it generates for launches.
+# Beginnings of the names of tkdebug's files, and of code that it generates for launches.
 _OWN_FILES = (OWN_FOLDER, "<launch of ")
-# They launch for scripts.
+# Packages that launch for scripts.
 _LIBRARIES = frozenset(("triton", "torch"))
 # Modules of code that Inductor generates; `call` runs a graph, from the first launch to the last.
 _GRAPHS = "torch._inductor.runtime.compile_tasks."
@@ -135,7 +135,7 @@ class InFlight:
         self._flights.append(flight)
 
     def place_from(self, frame: FrameType | None) -> Place | None:
-        """Return the place of the nearest frame of the script's, from this one outward.
+        """Return the place of the nearest frame of the script's, from `frame` outward, or None.
 
         A compiled graph makes its launches one after the other from one frame, dozens of calls
         below the script's. A later instruction of the same frame has the same place, for which the
@@ -192,7 +192,7 @@ def _owner(frame: FrameType) -> _Owner:
 
 
 def plain(passed: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a launcher's arguments, without those that are neither an address nor a number."""
+    """Return a launcher's arguments, None for each that is neither an address nor a number."""
     return tuple([value if value.__class__ in _PLAIN else None for value in passed])
 
 

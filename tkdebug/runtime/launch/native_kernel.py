@@ -175,7 +175,7 @@ class NativeKernel(CompiledKernel):
         return self.submit(x, y, z, stream, *passed)
 
     def submit_by_pointers(self, x: int, y: int, z: int, stream: int, *passed: Any) -> NativeKernel:
-        """Launch the kernel that does without tensor maps that launches make."""
+        """Launch and return this kernel compiled without tensor maps that launches make."""
         self._without_host_descriptors.submit(x, y, z, stream, *passed)
         return self._without_host_descriptors
 
@@ -271,7 +271,7 @@ class NativeKernel(CompiledKernel):
     def launch_recorded(
         self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
     ) -> None:
-        """Launch with hooks around it, or only pack it if they ask for no more.
+        """Launch with hooks around it, or only pack its record if the hooks ask for no more.
 
         Args:
             grid: programs along x, y and z.
@@ -305,7 +305,7 @@ class NativeKernel(CompiledKernel):
         values: tuple[Any, ...],
         start_ns: int,
     ) -> None:
-        """Report a launch without a record that raised to hooks."""
+        """Report to hooks a launch that raised before it had a record."""
         record = self.launch_record(next_launch_id(), grid, stream, values, start_ns)
         hooks = HOOKS.enter(self, record)
         record.duration_ns = time_ns() - start_ns
@@ -348,7 +348,7 @@ class NativeKernel(CompiledKernel):
         stream: int,
         passed: tuple[Any, ...],
     ) -> NativeKernel | None:
-        """Submit between two events, whose times go into the record."""
+        """Submit between two events that time it for the record; return what `submit` returns."""
         span = self._timer.start(stream)
         ran = submit(*grid, stream, *passed)
         if span is not None:
@@ -372,7 +372,7 @@ def _kind(spec: ArgSpec) -> str:
 
 
 def locate(error: OutOfResources, src: Specialization) -> None:
-    """Give `error` the kernel's line, and the numbers to lower that it was compiled with.
+    """Add to `error` the kernel's line, and the options and blocks to lower, with their values.
 
     `num_stages` is never among them: loops get no more buffers than there is room for, so a kernel
     that does not fit needs as much with one stage, too.

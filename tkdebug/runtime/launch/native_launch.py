@@ -127,7 +127,7 @@ class NativePath:
         options: dict[str, Any],
         grid: Any,
     ) -> CompiledKernel | None:
-        """The kernel to launch when a global it was compiled with is another object now."""
+        """Return the kernel to launch after a global was rebound; None if a cache hook takes it."""
         if not self._fn.forget_if_stale(kernel, key):
             return kernel
         return self._fn.compile_native(key, device, values, _unfolded(options), grid is WARMUP)
@@ -179,7 +179,7 @@ class NativePath:
 
 
 def _unfolded(options: dict[str, Any]) -> dict[str, Any]:
-    """The options, with options that are parameters, too, in the parameters' places."""
+    """Return the options, with entries of `DOUBLED`, which are parameters too, put in by name."""
     if DOUBLED not in options:
         return options
     plain = {name: value for name, value in options.items() if name != DOUBLED}

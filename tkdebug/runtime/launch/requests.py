@@ -81,7 +81,7 @@ class LaunchRequest:
         kwargs: arguments by name, and options.
         grid: a tuple, or a function of the arguments.
         config: what a tuner has chosen.
-        configs: the tuner's other configurations, and that one; empty without a tuner.
+        configs: all of the tuner's configurations, the chosen one too; empty without a tuner.
     """
 
     runner: Any
@@ -105,7 +105,7 @@ def requested(
     config: Mapping[str, Any] | None = None,
     configs: Sequence[Any] = (),
 ) -> Iterator[None]:
-    """Note a request while it is launched, unless it is part of another; arguments as above."""
+    """Note a `LaunchRequest` of these fields while it is launched, unless it is part of another."""
     if HOOKS.debugger is None or REQUEST.get() is not None:
         yield
         return

@@ -194,7 +194,8 @@ class Autotuner(KernelInterface):
         """Choose for an interpreted kernel: timing leaves out what does not compile, too.
 
         Returns:
-            The first of `candidates` if none compiles, so that the launch says why.
+            The first of `candidates` that compiles; if none does, the first, so that the launch
+            says why.
         """
         if _plain_kernel(self.fn) is None:
             return candidates[0]
@@ -518,7 +519,7 @@ def timed_in_turn(
         bench: times one, `briefly`.
 
     Returns:
-        The round in the middle for each of them; nothing if only one is that fast, or all
+        The median of each one's times in several turns; empty if only one is that fast, or all
             are slow.
     """
     least_ms = min(map(median_ms, timings.values()))

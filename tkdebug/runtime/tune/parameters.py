@@ -67,7 +67,7 @@ class Config:
 
     @property
     def brief(self) -> str:
-        """Return it as `str` has it, without clusters of one block and without an absent limit."""
+        """Text of the configuration, without clusters of one block and without an absent limit."""
         shown = {**self.kwargs, "num_warps": self.num_warps, "num_stages": self.num_stages}
         if self.num_ctas != 1:
             shown["num_ctas"] = self.num_ctas

@@ -51,7 +51,7 @@ class _Suggestions(Suggester):
         self.variables: tuple[str, ...] = ()
 
     async def get_suggestion(self, value: str) -> str | None:
-        """Return the whole line with its last word completed."""
+        """Return the whole line with its last word completed, or None without a completion."""
         found = _LAST_WORD.search(value)
         if found is None:
             return None
@@ -114,7 +114,7 @@ class CommandLine(Input):
             self._history = [*self._history, self.value][-_MOST_HISTORY:]
         self._at = len(self._history)
         line, self.value = self.value, ""
-        # Who types `:` again, as if the keys were elsewhere, means no command `:p`.
+        # A user who types `:` again, as if the focus were elsewhere, means no command `:p`.
         self.post_message(self.Typed(line.lstrip().removeprefix(":")))
 
     def action_older(self) -> None:

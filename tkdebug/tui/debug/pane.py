@@ -43,7 +43,7 @@ from tkdebug.tui.widgets.line_list import LineList
 from tkdebug.tui.widgets.typing_keys import take_keys, typing_key
 
 Phase = Literal["none", "before", "running", "stopped", "gone"]
-# Of these a letter begins a longer command, which is typed in the command line.
+# Letters that begin a longer command, which is typed in the command line.
 _LETTERS = "rptwhjl"
 _SHOWN_AS_RUNNING_S = 0.3
 # Keys that were pressed and not yet answered; one that is held down is to stop soon after.
@@ -173,14 +173,14 @@ class DebugPane(Pane):
         self._show_phase()
 
     def show_failure(self, failure: str) -> None:
-        """Ignore it: what is shown comes from the debugger."""
+        """Ignore a recording that cannot be read: all that is shown comes from the debugger."""
 
     def focus_main(self) -> None:
         """Focus the source."""
         take_keys(self.query_one("#debug-source"))
 
     def tab_mark(self) -> Text:
-        """Whether a launch is stopped."""
+        """Return a mark if a launch is stopped, else an empty text."""
         is_stopped = self._shown_phase == "stopped"
         return Text(" ■", style=palette.FAULT) if is_stopped else Text("")
 

@@ -116,7 +116,7 @@ class ProgramGrid(LineList):
 
     @property
     def program(self) -> int | None:
-        """The first program of the cell at the cursor."""
+        """The first program of the cell at the cursor, or None without any."""
         return None if self._programs is None else self._cell * self._programs.per_cell
 
     @property

@@ -42,7 +42,7 @@ class SourceFiles:
         self._asked: set[str] = set()
 
     def is_missing(self, file: str) -> bool:
-        """Whether it is to be asked for now."""
+        """Whether a file's text is to be asked for; True once, as it counts as asked for then."""
         if file in self._asked:
             return False
         self._asked.add(file)

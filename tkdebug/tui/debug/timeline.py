@@ -72,7 +72,7 @@ class TimeSlider(OwnRows, can_focus=True):
 
     @property
     def index(self) -> int:
-        """The line of all that the handle is at."""
+        """The index, among all lines passed, of the one at the handle."""
         return self._index
 
     def put(self, index: int) -> None:
@@ -177,12 +177,12 @@ class TimeLog(LineList):
 
     @property
     def index(self) -> int:
-        """The line of all that is at the cursor."""
+        """The index, among all lines passed, of the one at the cursor."""
         return self.cursor + (self._timeline.first if self._timeline is not None else 0)
 
     @property
     def moment(self) -> str | None:
-        """The moment at which the line at the cursor was passed."""
+        """The moment at which the line at the cursor was passed, or None without a line."""
         line = None if self._timeline is None else _line_of(self._timeline, self.index)
         return None if line is None else line.moment
 

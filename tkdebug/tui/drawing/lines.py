@@ -19,7 +19,7 @@ class Code:
     spans: tuple[Spans, ...] = ()
 
     def index(self, line: int) -> int | None:
-        """Return the index in `lines` of the line of that number."""
+        """Return the index in `lines` of the line of that number, or None if it is not there."""
         index = line - self.first_line
         return index if 0 <= index < len(self.lines) else None
 

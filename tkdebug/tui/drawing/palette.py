@@ -32,9 +32,9 @@ ADVICE = "#bda6ff"
 VALUE = "#62cbd8"
 # From little to much: luminance rises at each step.
 HEAT = ("#5a4320", "#7d571f", "#a8752a", "#cf9440", "#f3bd68")
-# Of kernels in order of their share, each with a fill of its own; all further ones have the last.
+# Colours of kernels by their share, each with a fill of its own; all further ones have the last.
 KERNELS = ("#3f8fd6", "#e08fbf", "#2aa37e", "#dda01a", "#58b3e6", "#7d8a99")
-# In pictures: what was meant, what is not there, what takes no part, and what points out.
+# Roles in pictures: the intended, the missing, the uninvolved, and the highlighted.
 MEANT = "#2f6fae"
 BAD = "#d9534a"
 FRAME = "#3a4450"

@@ -48,8 +48,8 @@ class Panel:
     """The panel to fill.
 
     Attributes:
-        width: in cells.
-        height: in rows; 0 for as many as there are.
+        width: its width in cells.
+        height: its height in rows; 0 for as many as there are.
         is_plain: whether it has no colours.
         has_source: whether the whole line is in sight beside it.
     """

@@ -54,8 +54,8 @@ class Kernels(RowsView, can_focus=False):
             kernel: the one that is chosen.
             finding: the finding at the cursor, -1 for none.
             is_row: whether there is only one row.
-            width: of the list in cells.
-            height: of it in rows.
+            width: the list's width in cells.
+            height: the list's height in rows.
         """
         shown_now = (id(index), kernel, finding, is_row, width, height)
         if shown_now == self._shown:

@@ -165,12 +165,12 @@ class HomePane(Pane):
 
     @property
     def model(self) -> RunModel | None:
-        """The model that is shown."""
+        """The model that is shown, or None."""
         return None if self._index is None else self._index.model
 
     @property
     def index(self) -> RunIndex | None:
-        """The model as it is looked up in."""
+        """The index of the model that is shown, or None."""
         return self._index
 
     # Reading
@@ -258,7 +258,7 @@ class HomePane(Pane):
 
     @property
     def sheet(self) -> Sheet | None:
-        """The specialisation that is shown."""
+        """The specialisation that is shown, or None."""
         if self._index is None:
             return None
         if self._kernel >= len(self._index.model.kernels):
@@ -339,7 +339,7 @@ class HomePane(Pane):
         return next((number for number, one in found if one.place == place), -1)
 
     def _jump(self) -> None:
-        """Note where one was, to come back to."""
+        """Post the present place, to which the user can come back."""
         self._has_moved = True
         self.post_message(Jumped(self.TAB, self.position()))
 
@@ -455,7 +455,7 @@ class HomePane(Pane):
         self._view.turn_stage(is_shown=is_shown)
 
     def action_heat(self) -> None:
-        """Let heat measure something else."""
+        """Show the next measure of lines as heat in the gutter."""
         sheet = self.sheet
         if sheet is None or len(sheet.heats) < 2:
             self.app.notify("nothing else was measured by line; run --advise, or --stalls on a GPU")
@@ -562,7 +562,7 @@ class HomePane(Pane):
                 self._source.show_breakpoints(self._breakpoints)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Permit to leave only what has taken another's place."""
+        """Permit `leave` only if the facts or the stage have another's place."""
         if action == "leave":
             return self.is_ready and self._view.has_other
         return super().check_action(action, parameters)
@@ -577,7 +577,7 @@ class HomePane(Pane):
             self._view.show_line()
 
     def source_place(self) -> tuple[str, int] | None:
-        """The line at the cursor."""
+        """The file and line at the cursor, or None."""
         return self._source.place
 
     def watched(self) -> str:

@@ -92,7 +92,7 @@ def picture_rows(
         picture: what to draw.
         columns: cells of each row.
         is_plain: whether to do without colours.
-        most_rows: of its shapes; texts above and below them have their own.
+        most_rows: the rows of its shapes at most; texts above and below have rows of their own.
     """
     bounds = _bounds(picture)
     if bounds is None or columns < _LEAST_COLUMNS:
@@ -136,7 +136,7 @@ def beside(pictures: Sequence[list[RichText]], gap: int = 2) -> list[RichText]:
 
 
 def _bounds(picture: Picture) -> tuple[float, float, float, float] | None:
-    """Return left, top, right and bottom of all shapes."""
+    """Return left, top, right and bottom of all shapes, or None without shapes."""
     xs: list[float] = []
     ys: list[float] = []
     for mark in picture.marks:

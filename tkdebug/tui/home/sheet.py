@@ -26,7 +26,7 @@ from tkdebug.tui.drawing.highlight import Spans, highlight_python
 from tkdebug.tui.drawing.lines import lines_of
 
 FindingKind = Literal["fault", "warning", "advice"]
-# What a measure of heat is of, and how it was obtained.
+# The quantity that each measure of heat shows, and how it was obtained.
 HEATS: Mapping[str, tuple[str, str]] = {
     "stalls": ("stalls", "sampled"),
     "timeline": ("cycles of warps", "timeline"),
@@ -67,7 +67,7 @@ class Row(NamedTuple):
     Attributes:
         kind: "line"; "caret", which belongs to the line above it; "fold", which stands for lines.
         text: without the indent that it shares with all lines of its function.
-        column: of a caret, the column of `text` it points to, from 0.
+        column: for a caret, the column of `text` that it points to, from 0.
         depth: how many calls a line is inside of.
         calls: how many lines of inlined functions are folded at this line.
         faults: numbers of the faults of this line.
@@ -159,7 +159,7 @@ class RunIndex:
         return "a function"
 
     def first_place(self) -> Finding | None:
-        """The finding that a run opens at: what is wrong, else what is advised."""
+        """The finding that a run opens at: what is wrong, else what is advised, else None."""
         return next(iter(self.findings), None)
 
 
@@ -202,7 +202,7 @@ class Sheet:
 
     @property
     def code(self) -> Code | None:
-        """The texts of its stages."""
+        """The texts of its stages, or None."""
         return None if self.variant is None else self.variant.code
 
     def _calls(self) -> Mapping[Place, tuple[Place, ...]]:
@@ -251,7 +251,7 @@ class Sheet:
         return (_NO_FACTS if facts is None else facts.heat).get(self.heat_by, 0.0)
 
     def opening(self) -> Place | None:
-        """The line that a kernel opens at: its first fault, its best advice, its hottest line."""
+        """The line to open at: the first fault, best advice or hottest line; None without any."""
         for finding in self.index.findings:
             if finding.kernel != self.name:
                 continue

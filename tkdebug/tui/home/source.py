@@ -64,7 +64,7 @@ class HomeSource(LineList, inherit_bindings=False):
 
     @property
     def place(self) -> Place | None:
-        """The place of the line at the cursor."""
+        """The place of the line at the cursor, or None."""
         return self._rows[self.cursor].place if self._rows else None
 
     @property
@@ -75,7 +75,7 @@ class HomeSource(LineList, inherit_bindings=False):
         return row is None or cell_len(row.text) + 2 * row.depth + 5 <= room
 
     def index_of_line(self, line: int) -> int | None:
-        """Return the index of the row of that line."""
+        """Return the index of the row of that line, or None if it is not there."""
         found = (i for i, row in enumerate(self._rows) if row.kind == "line")
         return next((i for i in found if self._rows[i].place.line == line), None)
 

@@ -59,7 +59,7 @@ class Window:
         return Window(begin, begin + span)
 
     def showing(self, begin_ns: float, end_ns: float, whole_ns: float) -> Window:
-        """Return a window as long in which a span of time is."""
+        """Return a window of the same length that shows a span of time."""
         if self.begin_ns <= begin_ns and end_ns <= self.end_ns:
             return self
         begin = max(0.0, min(begin_ns - self.span_ns / 4, whole_ns - self.span_ns))
@@ -278,7 +278,7 @@ class TimeStripView(Widget):
 
 
 def _ticks(window: Window, width: int) -> str:
-    """Return times at even steps, each from the cell that it is of."""
+    """Return times at even steps; the text of each begins at its cell."""
     powers = (10.0**power for power in range(16))
     steps = sorted(first * power for power in powers for first in (1, 2, 5))
     least = window.span_ns / max(1, width) * _TICK_CELLS

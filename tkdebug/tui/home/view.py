@@ -110,7 +110,7 @@ class StageView(CodeView):
         return [row for row, chain in enumerate(self._stage.chains, 1) if chain in of_line]
 
     def source_of(self, index: int) -> Place | None:
-        """The source line that a row comes from."""
+        """The source line that a row comes from, or None."""
         if self._stage is None or self._code_of is None or index >= len(self._stage.chains):
             return None
         chain = self._stage.chains[index]
@@ -383,7 +383,7 @@ class HomeView(Container):
         columns = self._step_columns
         return next((step for begin, end, step in columns if begin <= event.x < end), None)
 
-    # What has another's place
+    # Parts that have another's place
 
     def turn_facts(self) -> None:
         """Give the facts the whole screen, or take it back."""
@@ -398,7 +398,7 @@ class HomeView(Container):
 
     @property
     def has_other(self) -> bool:
-        """Whether something has the place of what is there usually."""
+        """Whether the facts have the whole screen, or the stage has the facts' place."""
         return self.has_class("-all") or self.has_class("-stage")
 
     def turn_stage(self, *, is_shown: bool) -> None:
@@ -409,7 +409,7 @@ class HomeView(Container):
         self.call_after_refresh(self.show_line)
 
     def leave(self) -> None:
-        """Take back what has another's place."""
+        """Take the whole screen back from the facts, or else the facts' place from the stage."""
         if self.has_class("-all"):
             self.turn_facts()
         else:
@@ -420,10 +420,10 @@ def stage_head(code: Code | None, shown: str, rows: Mapping[str, int], width: in
     """Return the stages in one row, each with how many of its rows come from the line.
 
     Args:
-        code: of the specialisation.
+        code: the stages of the specialisation.
         shown: the stage that is shown.
-        rows: of the line, by stage.
-        width: of the row in cells.
+        rows: the number of rows that come from the line, by stage.
+        width: the width of the row in cells.
     """
     stages = () if code is None else code.stages
     names = [one.name for one in stages]
@@ -449,7 +449,7 @@ def _stage_names(names: Sequence[str], at: str, rows: Mapping[str, int]) -> Text
 
 
 def _densest(rows: Sequence[int], height: int) -> tuple[int, int]:
-    """Return the first and the last of the rows that the most of fit into a height."""
+    """Return the first and the last of the largest group of rows that fits into a height."""
     best, first = (0, 0), 0
     for last, row in enumerate(rows):
         while row - rows[first] >= height:

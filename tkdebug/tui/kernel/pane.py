@@ -263,7 +263,7 @@ class KernelPane(Pane):
                 self._load(kernel, file, line)
 
     def source_place(self) -> tuple[str, int] | None:
-        """The source line at the cursor."""
+        """The file and source line at the cursor, or None."""
         text = self._text
         return None if text is None or not text.file else (text.file, self._sides.source.line)
 

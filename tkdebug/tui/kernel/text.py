@@ -62,7 +62,7 @@ class KernelText:
         files: the files that the stage's lines come from, the kernel's own first.
         stages: the stages, SASS last.
         table: the kernel's line table; None if it has none.
-        note: why it has none, "" if there is nothing to say.
+        note: why it has no line table, "" if there is nothing to say.
         costs: by line of the file shown, its counts in machine code.
         has_read_code: whether the machine code was read, or there is none.
     """

@@ -443,7 +443,7 @@ class LaunchesPane(FilteredPane):
             old, descending = self._launch_sort
             self._launch_sort = (column, not descending if old == column else column in (2, 3))
             self._show_rows()
-            # Who sorts wants to see what is first now.
+            # A user who sorts wants to see the first rows.
             table.move_cursor(0, announce=True)
 
     def _focused_table(self) -> tuple[Table, int]:

@@ -260,7 +260,7 @@ _CALLS = {
 
 
 def can_be_known() -> bool:
-    """Whether this system shows it."""
+    """Whether this system shows that a process waits for typed input."""
     return sys.platform == "linux" and platform.machine() in _CALLS
 
 

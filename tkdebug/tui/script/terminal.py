@@ -328,7 +328,7 @@ def _after(graphics: _Graphics, parameters: str) -> _Graphics:
 
 
 def _extended_colour(codes: list[int], at: int) -> tuple[Color | None, int]:
-    """The colour of `38;5;n` or `38;2;r;g;b` and where the next code is."""
+    """Return the colour of `38;5;n` or `38;2;r;g;b`, or None, and the index of the next code."""
     if codes[at : at + 1] == [5] and at + 1 < len(codes):
         return Color.from_ansi(min(codes[at + 1], 255)), at + 2
     if codes[at : at + 1] == [2] and at + 3 < len(codes):

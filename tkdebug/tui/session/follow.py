@@ -155,14 +155,14 @@ class Follower:
         return ScriptState("unended")
 
     def _note_process(self) -> bool:
-        """Note the process of the latest launch."""
+        """Note the process of the latest launch; return False, as no row has changed."""
         latest = self.session.launches(self.session.recent_cursor(1), 1).launches
         self._processes.update(launch.process for launch in latest)
         return False
 
     def _read_launches(self) -> bool:
         changed = False
-        # One that is far behind goes on with the latest: the totals are exact in any case.
+        # A follower that is far behind goes on with the latest: totals are exact in any case.
         self._cursor = max(self._cursor, self.session.recent_cursor(MAX_ROWS))
         for _ in range(MAX_ROWS // PAGE_ROWS + 1):
             page = self.session.launches(self._cursor, PAGE_ROWS)

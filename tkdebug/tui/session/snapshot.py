@@ -43,7 +43,7 @@ class Snapshot:
 
     @property
     def more(self) -> str:
-        """The sign after a number of faults that are not all, else ""."""
+        """A "+" to follow the number of faults if there are more of them, else ""."""
         return "+" if self.fault_limit_reached else ""
 
 

@@ -73,7 +73,7 @@ class CodeView(LineList):
         return self._width
 
     def index_of_line(self, line: int) -> int | None:
-        """Return the index of the line of that number in the gutter."""
+        """Return the index of the line of that number in the gutter, or None."""
         return self._code.index(line)
 
     def line_text(self, index: int) -> str:

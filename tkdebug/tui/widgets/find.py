@@ -24,7 +24,7 @@ class Searched(Protocol):
         """Return the index of the line of that number, counted from 1, or None."""
 
     def find(self, wanted: str, begin: int, step: int = 1) -> int | None:
-        """The first line from `begin` on, wrapping around at the end, that has `wanted` in it."""
+        """Return the index of the first line from `begin` on with `wanted`, wrapping, or None."""
 
     def move_cursor(self, index: int, *, announce: bool = False, last: int | None = None) -> None:
         """Put the cursor on a line and scroll there."""

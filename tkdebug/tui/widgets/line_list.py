@@ -30,8 +30,9 @@ from tkdebug.tui.widgets.rows_view import OwnRows
 def find_line(
     text: Callable[[int], str], count: int, wanted: str, begin: int, step: int
 ) -> int | None:
-    """The first of some lines from `begin` on, wrapping around at the end, that has a text in it.
+    """Return the index of the first line from `begin` on that has `wanted` in it, or None.
 
+    The search wraps around at the end, and `step` -1 searches backwards.
     Capitals count only where `wanted` has some.
     """
     fold = wanted == wanted.lower()
@@ -114,7 +115,7 @@ class LineList(ScrollView, OwnRows, can_focus=True):
                 self.refresh()
 
     def show_failure(self, failure: str) -> None:
-        """Say instead, for as long as it is not "", why what it would show cannot be read."""
+        """Set the reason why lines cannot be read, shown in place of `empty_text`; "" for none."""
         if failure != self._failure:
             self._failure = failure
             if not self.line_count:
@@ -148,7 +149,7 @@ class LineList(ScrollView, OwnRows, can_focus=True):
         return line - 1 if 1 <= line <= self.line_count else None
 
     def find(self, wanted: str, begin: int, step: int = 1) -> int | None:
-        """The first line from `begin` on, wrapping around at the end, that has `wanted` in it."""
+        """Return the index of the first line from `begin` on with `wanted`, wrapping, or None."""
         return find_line(self.line_text, self.line_count, wanted, begin, step)
 
     def render_header(self, row: int, width: int) -> Strip:
@@ -346,7 +347,7 @@ class TextList(LineList):
 
     @property
     def row(self) -> TextRow | None:
-        """The row at the cursor."""
+        """The row at the cursor, or None without rows."""
         return self._rows[self.cursor] if self._rows else None
 
     def show_rows(self, rows: Sequence[TextRow]) -> None:

@@ -20,7 +20,7 @@ from tkdebug.tui.drawing.display import count
 
 
 class OwnRows(Widget):
-    """Base of such widgets; the second of a class's bases, as styles are those of the first.
+    """Base of widgets that draw their own rows. As a second base: styles are the first base's.
 
     Attributes:
         base_style: the style that all rows are on. `rich_style` is found by way of all ancestors,
@@ -35,7 +35,7 @@ class OwnRows(Widget):
         return super().render_lines(crop)
 
     def refresh_rows(self, rows: Iterable[int]) -> None:
-        """Have those of some rows drawn again that are in sight, of which the first is 0."""
+        """Draw some rows again, as far as they are in sight; row 0 is the first in sight."""
         width, height = self.size
         if regions := [Region(0, y, width, 1) for y in rows if 0 <= y < height]:
             self.refresh(*regions)

@@ -159,7 +159,7 @@ class Table(LineList):
             begin += width + GAP
 
     def _shown_columns(self, width: int) -> list[tuple[int, Column, int]]:
-        """Yield number, column and width of the columns shown in `width` cells."""
+        """Return number, column and width of each column that is shown in `width` cells."""
         columns = [(n, c) for n, c in enumerate(self.columns) if c.from_width <= width]
         fixed = sum(c.width for _, c in columns) + GAP * len(columns)
         rest = max(MIN_FLEXIBLE_WIDTH, width - fixed)

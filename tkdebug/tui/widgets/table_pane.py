@@ -30,7 +30,7 @@ class TablePane(Pane, Generic[_Row]):
     """Reads its rows in a thread as launches are added.
 
     Attributes:
-        COLUMNS: of the table.
+        COLUMNS: the columns of the table.
         RELOAD_S: the least time between two reads while the script runs, in seconds.
         rows: the rows in the order in which they are shown.
     """
@@ -57,7 +57,10 @@ class TablePane(Pane, Generic[_Row]):
         self._text = Text("")
 
     def reader(self, session: Session) -> Callable[[], object]:
-        """Reads the session for `take`, in a thread; may raise SessionError."""
+        """Return a function that reads the session for `take`, in a thread.
+
+        It may raise SessionError.
+        """
         raise NotImplementedError
 
     def take(self, found: Any) -> None:
@@ -109,7 +112,7 @@ class TablePane(Pane, Generic[_Row]):
         return not self.rows
 
     def source_place(self) -> tuple[str, int] | None:
-        """The line that the row at the cursor is about."""
+        """The file and line that the row at the cursor is about, or None."""
         index = self.query_one(Table).cursor
         return self.place(self.rows[index])[1:] if index < len(self.rows) else None
 

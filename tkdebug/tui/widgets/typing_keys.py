@@ -23,7 +23,7 @@ def typing_key(key: str, action: str, description: str, *, show: bool = True) ->
 
 def take_keys(widget: Widget) -> None:
     """Focus a widget at once."""
-    # Not to be scrolled to, for which what is still being mounted would be laid out.
+    # Without scrolling to it, which would lay out widgets that are still being mounted.
     widget.screen.set_focus(widget, scroll_visible=False)
 
 

@@ -230,7 +230,7 @@ class TritonAsker:
             tell(line)
 
     def summary(self, missing: int) -> Iterator[str]:
-        """Return lines that sum up the answers.
+        """Yield lines that sum up the answers; none if nothing was asked.
 
         Args:
             missing: questions without an answer.

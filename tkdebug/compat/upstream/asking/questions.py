@@ -24,7 +24,7 @@ from tkdebug.runtime.compile.options import LaunchOptions
 from tkdebug.runtime.compile.specialization import Specialization
 
 _PACKAGE = "triton"
-# What scripts import of tkdebug itself, and of what modules that is in upstream.
+# Modules that scripts import from tkdebug itself, and their names in upstream.
 _OWN_MODULES = {"tkdebug": "triton", "tkdebug.language": "triton.language"}
 _PLAIN = (bool, int, float, str, type(None))
 # These have a default of upstream's own, or mean something here alone.
@@ -74,7 +74,7 @@ def question_of(src: Specialization) -> Question:
 def _constants(
     specs: Sequence[ArgSpec], path: tuple[int, ...]
 ) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """The constants among a kernel's arguments, by their place."""
+    """Yield the constants among a kernel's arguments, each after its path."""
     for index, spec in enumerate(specs):
         if isinstance(spec, Constant):
             yield (*path, index), spec.value
@@ -98,7 +98,7 @@ class _Names:
         self._depth = 0
 
     def number_of(self, function: Any) -> int:
-        """The number of a function, which is described in the end."""
+        """Return the number of a function, which `describe_functions` describes in the end."""
         number = self._numbers.setdefault(id(function), len(self._found))
         if number == len(self._found):
             self._found.append(function)
@@ -136,7 +136,7 @@ class _Names:
     def _names_of(
         self, fn: FunctionType, source: KernelSource, is_jit: bool
     ) -> Iterator[tuple[str, Any]]:
-        """Return the names in a function's text that its surroundings bind, with their values."""
+        """Yield the names in a function's text that its surroundings bind, with their values."""
         cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
         for name, attributes in _used_names(source.definition).items():
             if name in cells:

@@ -1,6 +1,6 @@
 """Compiles and runs kernels with an installed Triton, in a process of its own.
 
-Run as a script by a Python that has Triton and need not have tkdebug: it imports nothing of it. It
+Run as a script by a Python that has Triton and need not have tkdebug: nothing of it is imported. It
 reads a question a line from stdin, JSON as `questions.py` beside it writes it, and answers each by
 a line of JSON on stdout. A question holds the text of the kernel and of the functions that it
 calls, and the values of their names; no script is run here. To compile needs no GPU. A question
@@ -68,7 +68,7 @@ class Rebuilt:
             self._remember_lines(described)
 
     def function(self, number: int) -> Any:
-        """Make one of the functions, and the functions that it calls with it."""
+        """Return one of the functions, made together with the functions that it calls."""
         if number not in self._made:
             described = self._described[number]
             namespace: dict[str, Any] = {"__name__": described["module"]}
@@ -99,7 +99,7 @@ class Rebuilt:
                 return function
 
     def value(self, described: Any) -> Any:
-        """Make the value that a description describes."""
+        """Return the value that a description describes."""
         if not isinstance(described, dict):
             return described
         ((kind, what),) = described.items()
@@ -244,7 +244,7 @@ def _launch(triton: Any, question: Mapping[str, Any], diagnostics: Any) -> dict[
 
 
 def _argument(torch: Any, rebuilt: Rebuilt, memory: Sequence[Any], described: Any) -> Any:
-    """Make an argument of a launch."""
+    """Return an argument of a launch from its description."""
     ((kind, what),) = described.items()
     match kind:
         case "tensor":
@@ -313,7 +313,7 @@ def _answers(send: Callable[[dict[str, Any]], None], diagnostics: Any) -> None:
         os.ftruncate(diagnostics.fileno(), 0)
         diagnostics.seek(0)
         if hasattr(signal, "alarm"):
-            # It ends this process in whatever loop of LLVM's it is; nobody waits any more then.
+            # The alarm ends this process in any loop of LLVM's; nobody waits for it by then.
             signal.alarm(question["limit_s"] + 5)
         started = time.perf_counter()
         try:

@@ -81,7 +81,7 @@ class Combining(ElementFunction):
     sources = variadic_operands_def(VALUES)
     results = variadic_results_def()
     axis = attribute_def("axis", int)
-    # The name of a combination that is known; the region is what counts.
+    # The name of a well-known combination; the region alone defines the result.
     combiner = optional_attribute_def("combiner", str)
 
     def verify(self) -> None:
@@ -169,7 +169,7 @@ class ElementwiseInlineAsm(Elementwise):
     """PTX text `asm` applied to `pack` elements of each tile at a time."""
 
     name = "tt.elementwise_inline_asm"
-    # Attribute `pure` says whether it has none.
+    # Unless attribute `pure` is set.
     effects = Effects.OTHER
     sources = variadic_operands_def(VALUES)
     results = variadic_results_def()

@@ -117,7 +117,7 @@ class DescriptorAccess(MemoryAccess):
 
     takes_any_layout = True
     descriptor = operand_def(DESCRIPTORS)
-    # Why it is no bulk copy.
+    # The reason why it is lowered to an access through pointers, not to a bulk copy.
     by_pointers = optional_attribute_def("by_pointers", str)
 
 
@@ -220,7 +220,7 @@ class AtomicLoad(Atomic, MaskedAccess):
     """Reads memory atomically where the mask holds, zero elsewhere."""
 
     name = "tt.atomic_load"
-    # Other programs' stores come between two of them.
+    # Not merged: other programs may store between two loads of the same address.
     effects = Effects.READ | Effects.OTHER
     mask = optional_operand_def(CONDITIONS)
 

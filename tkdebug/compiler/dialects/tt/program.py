@@ -33,7 +33,7 @@ from tkdebug.compiler.ir.op_view import (
 
 
 class GridQuery(OneResult):
-    """A number of the program's place in the grid."""
+    """A number along a grid axis: the program's position, or the grid's extent."""
 
     axis = attribute_def("axis", int)
 
@@ -123,7 +123,7 @@ class Visit(OneResult):
         return (ir.I32,)
 
 
-# A hint that no pass goes by: checked kernels look whether a block begins at a multiple of it.
+# A kind of hint that no pass uses: checked kernels test whether a block begins at a multiple of it.
 BLOCK_START = "block-start"
 
 
@@ -165,14 +165,14 @@ class Func(StatementRegions):
     # For kernels that are checked as they run (`compiler.sites`).
     check_sites = attribute_def("check_sites", tuple[str, ...], ())
     check_bounds = attribute_def("check_bounds", tuple[str, ...], ())
-    # Which of these end at multiples of 16 bytes.
+    # The parameters among `check_bounds` whose tensors end at multiples of 16 bytes.
     check_aligned_ends = attribute_def("check_aligned_ends", tuple[str, ...], ())
-    # The test of each, once it is lowered (`compiler.sites.checks.TESTS`).
+    # The test of each check site, set by its lowering (`compiler.sites.checks.TESTS`).
     check_tests = attribute_def("check_tests", tuple[str, ...], ())
     # For kernels some of whose values are watched (`compiler.sites.watches`).
     watch_sites = attribute_def("watch_sites", tuple[str, ...], ())
     check_symptoms = attribute_def("check_symptoms", tuple[str, ...], ())
-    # The infinities that are constants of it: "inf", "-inf".
+    # The infinities among the kernel's constants: "inf", "-inf".
     check_written_infs = attribute_def("check_written_infs", tuple[str, ...], ())
     # For kernels with timelines: the most marks of a warp, then the programs.
     timeline = attribute_def("timeline", tuple[int, ...], ())

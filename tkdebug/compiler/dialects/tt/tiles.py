@@ -101,7 +101,7 @@ class MakeRange(OneResult):
 
 
 class Rearrangement(Moving, SameElements, OneResult):
-    """Puts the elements of one tile or scalar elsewhere, and looks at none of them."""
+    """Moves the elements of one tile or scalar elsewhere, whatever their values are."""
 
     source: OperandDef
 
@@ -140,7 +140,7 @@ class ExpandDims(Rearrangement):
     def infer(
         cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
     ) -> Sequence[Type] | None:
-        """The tile with an axis more."""
+        """The tile with one more axis, of extent 1."""
         (source,) = operands
         axis = attributes["axis"]
         assert isinstance(source, TensorType)
@@ -162,7 +162,7 @@ class Reshape(Rearrangement):
     source = operand_def(VALUES)
 
     def verify(self) -> None:
-        """Check that no element comes or goes."""
+        """Check that operand and result have the same number of elements."""
         source, target = self.source.type, self.result.type
         if prod(ir.shape_of(source)) != prod(ir.shape_of(target)):
             raise IRError(f"{self.name}: {source} and {target} have different numbers of elements")
@@ -339,7 +339,7 @@ class TopK(Sorting):
         return (ir.tile((*ir.shape_of(operands[0])[:-1], k), ir.element_of(operands[0])),)
 
     def verify(self) -> None:
-        """Check that the axis has as many elements."""
+        """Check that the last axis has at least `k` elements."""
         super().verify()
         k, extent = self.k, ir.shape_of(self.source.type)[-1]
         if not isinstance(k, int) or not 0 < k <= extent:

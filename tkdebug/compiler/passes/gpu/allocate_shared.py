@@ -1,8 +1,8 @@
 """`AllocateShared`: where every shared-memory buffer and scratch region lies.
 
-Buffers that are live at the same time interfere and get disjoint bytes; others may share them (the
-barriers that this needs are InsertBarriers'). Largest first, each goes to the lowest place that
-fits.
+Buffers that are live at the same time interfere and get disjoint bytes; others may share them, and
+`InsertBarriers` adds the barriers that this needs. Largest first, each goes to the lowest place
+that fits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Demand:
     """Shared memory to be placed: the buffer of a `ttg.local_alloc`, or an op's scratch region.
 
     Attributes:
-        live: the times at which its bytes may not be another's.
+        live: the interval in which no other demand may have the same bytes.
     """
 
     owner: Operation
@@ -103,7 +103,7 @@ def _swizzled(function: Operation, aliases: BufferAliases) -> set[Operation]:
 
 
 def _read_by_address(op: Operation) -> tuple[Value, ...]:
-    """The operands that tensor cores or bulk copies access: buffers, and tiles beside them."""
+    """The operands that tensor cores or bulk copies may access: buffers, and tiles in registers."""
     dot, copy = ttng.WarpGroupDot.cast(op), ttng.BulkCopy.cast(op)
     if dot is not None:
         return dot.a, dot.b
@@ -128,13 +128,13 @@ def place(demands: Sequence[Demand]) -> list[int]:
 
 
 def footprint_bytes(demands: Sequence[Demand]) -> int:
-    """The shared memory in which all of `demands` find their places."""
+    """The shared memory that all of `demands` take, placed as `place` does."""
     ends = (at + d.size_bytes for at, d in zip(place(demands), demands, strict=True))
     return max(ends, default=0)
 
 
 def _first_fit(taken: Sequence[tuple[int, int]], size_bytes: int, alignment_bytes: int) -> int:
-    """The lowest aligned offset at which `size_bytes` overlap nothing `taken` (sorted)."""
+    """The lowest aligned offset at which `size_bytes` overlap no interval of `taken`, sorted."""
     offset = 0
     for start, end in taken:
         if offset + size_bytes <= start:

@@ -47,12 +47,12 @@ from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.targets.target import Target
 
-# A small vector of which each thread wants more is handed around after all.
+# A small vector of which each thread needs more registers is converted, not loaded again.
 _MOST_REGISTERS_OF_A_LOAD = 32
 
 
 class Placement:
-    """Hands out values in the layouts that ops need.
+    """Returns values in the layouts that ops need: converted, made again, or in buffers.
 
     Args:
         module: the rewritten module.
@@ -73,7 +73,7 @@ class Placement:
         self.layouts = layouts
         self.buffers: dict[tuple[Value, LinearLayout | None, tuple[int, ...] | None], Value] = {}
         self._made: dict[tuple[Value, LinearLayout], Value] = {}
-        # The flexible ops that have a layout themselves, with the operands they had before.
+        # The flexible ops that already have a layout, with their operands from before.
         self._placed: dict[Operation, tuple[Value, ...]] = {}
         self._following: dict[Operation, Operation] = {}
         for op in module.walk():
@@ -102,7 +102,7 @@ class Placement:
             value.type = with_encoding(value.type, self.layouts.of_value(value))
 
     def settle_unused(self, op: Operation) -> None:
-        """Give an unused flexible op some layout: it is dead, the module stays valid."""
+        """Give an unused flexible op the default layout, so that the module stays valid."""
         if op in self._placed:
             return
         for result in op.results:
@@ -150,7 +150,7 @@ class Placement:
         if op not in self._placed:
             self._placed[op] = sources
             op.operands = tuple(operands)
-            # A load's layout is for those that stay.
+            # The attribute holds only for loads that are not made again.
             del OpView(op).layout
             value.type = type_
             self.rewriter.record_change(op, "assign-layout")
@@ -163,7 +163,7 @@ class Placement:
         return clone.result
 
     def _convert_remade(self, value: Value, layout: LinearLayout) -> Value:
-        """Convert the result of a view that no layout of its operand brings into `layout`."""
+        """Convert the result of a view to `layout`, which no layout of its operand gives it."""
         op = value.defining_op
         assert op is not None
         (source, *_) = op.operands
@@ -191,7 +191,7 @@ _CHUNK_BYTES = 16
 
 
 def place_dot(placement: Placement, op: Operation) -> None:
-    """Give the dot `op` its operands where its unit wants them."""
+    """Put the operands of dot `op` into the registers or buffers that its unit reads."""
     dot = tt.Dot(op)
     acc = dot.layout
     assert isinstance(acc, LinearLayout)
@@ -233,7 +233,7 @@ def _canonical(layout: LinearLayout) -> LinearLayout:
 
 
 def _register_operand(placement: Placement, a: Value, acc: LinearLayout) -> Value | None:
-    """A in registers, where the threads that need it hold it already (a dot fed by a dot)."""
+    """Operand A in registers if the threads that need it hold it (a dot feeds a dot), else None."""
     width = max(1, 32 // element_of(a.type).bits)
     wanted = _canonical(dot_operand(acc, 0, width, shape_of(a.type)))
     assigned = placement.layouts.find(a)
@@ -297,10 +297,11 @@ def _wgmma_buffer(placement: Placement, value: Value, index: int) -> Value:
 def _turned_buffer(
     placement: Placement, value: Value, order: tuple[int, ...] | None, k_dim: int
 ) -> Value:
-    """Narrow and wide types are read along K only: other operands go through registers.
+    """A buffer contiguous along K for an operand that is contiguous along the other dimension.
 
-    Threads read words along the other dimension and store 16 bytes along K. The first buffer's
-    swizzle and the order of lanes are such that neither meets a bank twice.
+    Wgmma reads all types but those of 16 bits along K only, so such an operand goes through a first
+    buffer and registers. Threads read words along the other dimension and store 16 bytes along K.
+    The first buffer's swizzle and the order of lanes are such that neither meets a bank twice.
     """
     key = (value, None, order)
     known = placement.buffers.get(key)
@@ -334,7 +335,7 @@ def _matrix_buffer(
     order: tuple[int, ...] | None,
     contents: Value | None = None,
 ) -> Value:
-    """A buffer that matrix descriptors can name, `inner` contiguous."""
+    """A buffer that matrix descriptors can describe, contiguous along dimension `inner`."""
     shape, bits = shape_of(source.type), element_of(source.type).bits
     row_bytes = shape[inner] * bits // 8
     swizzle = next(width for width in (128, 64, 32, 0) if row_bytes >= max(width, _CHUNK_BYTES))
@@ -343,7 +344,7 @@ def _matrix_buffer(
 
 
 def _fma_buffer(placement: Placement, value: Value, index: int, acc: LinearLayout) -> Value:
-    """The operand in shared memory as it lies in global memory; threads read rows of 16 bytes.
+    """A buffer with the operand in the order of global memory; threads read rows of 16 bytes.
 
     Where K is contiguous, the lanes of a warp read the same columns of different rows: these are
     swizzled by the rows of one thread. Else neighbouring lanes read neighbouring columns.
@@ -381,7 +382,10 @@ def _landed(value: Value) -> LinearLayout | None:
 
 
 def _peeled(value: Value) -> tuple[Value, tuple[int, ...] | None]:
-    """The source of a transposed operand, and the order; a view costs nothing."""
+    """The source and the order of a transpose of two axes, else `value` and None.
+
+    A buffer is transposed by a view, which costs nothing.
+    """
     op = value.defining_op
     if op is not None and tt.Trans.matches(op) and len(shape_of(value.type)) == 2:
         return tt.Trans(op).source, (1, 0)

@@ -40,7 +40,7 @@ class MbarrierRing:
     Attributes:
         loads: the `tt.descriptor_load`s whose blocks land together.
         words: the memory of the mbarriers.
-        count: how many there are.
+        count: the number of mbarriers.
     """
 
     loads: tuple[Operation, ...]
@@ -75,7 +75,7 @@ class MbarrierRing:
         return fuse(*(load.location for load in self.loads))
 
     def at(self, build: OpBuilder, place: Value) -> Value:
-        """The mbarrier of one place."""
+        """Build a view of the mbarrier at `place`."""
         return build.op(ttg.MemDescIndex, (self.words, place))
 
     def copy(
@@ -87,7 +87,7 @@ class MbarrierRing:
         coordinates: Sequence[Sequence[Value]],
         comes: Value,
     ) -> list[Operation]:
-        """Start the copies to one place of the ring, where `comes`: one for each load."""
+        """Start the copies to one place of the ring if `comes`; return them, one for each load."""
         build = OpBuilder(self.rewriter, anchor, rule, self.location)
         barrier = self.at(build, place)
         size_bytes = 0
@@ -113,14 +113,14 @@ class MbarrierRing:
     ) -> Operation:
         """Wait at one place's mbarrier; `also` are locations of ops that the wait replaces.
 
-        Bulk copies land for tensor cores as well as for threads, with no fence.
+        After the wait threads and tensor cores see the copied bytes, without a fence.
         """
         location = fuse(*(load.location for load in self.loads), *also)
         build = OpBuilder(self.rewriter, anchor, rule, location)
         return build.effect(ttng.WaitBarrier.name, (self.at(build, place), phase))
 
     def end(self, anchor: Operation, rule: str) -> None:
-        """End the lives of the mbarriers; nothing is on its way."""
+        """Invalidate the mbarriers before `anchor`, where no copy may be under way."""
         build = OpBuilder(self.rewriter, anchor, rule, self.location)
         for place in range(self.count):
             barrier = self.at(build, build.constant(I32, place))
@@ -128,7 +128,7 @@ class MbarrierRing:
 
 
 def holds_block(alloc: Operation, buffer: MemDescType) -> bool:
-    """Whether the buffer of `alloc` has the layout of `buffer`."""
+    """Whether `alloc` makes a single buffer in the layout of `buffer`."""
     type_ = alloc.result.type
     assert isinstance(type_, MemDescType)
     return type_.layout == buffer.layout and not type_.is_multiple
@@ -160,7 +160,7 @@ def make_mutable(buffer: Value) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LowerTensorLoads:
-    """Makes a bulk copy and a wait of each `tt.descriptor_load`."""
+    """Replaces each `tt.descriptor_load` by a bulk copy to a buffer and a wait."""
 
     name: ClassVar[str] = "lower-tensor-loads"
 
@@ -198,7 +198,7 @@ def _lower_load(op: Operation, rewriter: Rewriter) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LowerTensorStores:
-    """Makes a buffer and a bulk copy of each `tt.descriptor_store`."""
+    """Replaces each `tt.descriptor_store` by a buffer and a bulk copy from it."""
 
     name: ClassVar[str] = "lower-tensor-stores"
 
@@ -217,7 +217,7 @@ def _lower_store(op: Operation, rewriter: Rewriter) -> None:
     assert isinstance(block, TensorType)
     type_ = MemDescType(shape_of(block), element_of(block), landing_layout(block), False)
     buffer = build.op(ttg.LocalAlloc, (value,), type_, alignment=LANDING_ALIGNMENT)
-    # The copy sees the threads' stores only after a fence of theirs.
+    # The copy sees the threads' stores only after the threads execute a fence.
     build.effect(FENCE, ())
     copy = build.effect(ttng.AsyncTmaCopyLocalToGlobal.name, (descriptor, buffer, *coordinates))
     build.effect(ttng.AsyncTmaStoreWait.name, (), pendings=0)

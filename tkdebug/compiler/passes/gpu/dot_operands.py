@@ -17,8 +17,8 @@ dot is cut along K, and the loop carries its first slice:
 The wait at the beginning of an iteration is now at the end of the one before: there is one barrier
 an iteration still, and the last slice is multiplied while the next is read. Where the body reads
 other buffers after the dot, wait and reading are its last ops. The reads after the last iteration
-see buffers that copies filled with zeros; nobody uses it. Operands that were read whole before the
-loop (queries of attention) are read there in slices.
+see buffers that copies filled with zeros; nothing uses them. Operands that were read whole before
+the loop (queries of attention) are read there in slices.
 
 Left are dots of warp groups (wgmma), which read shared memory by themselves; loops whose blocks
 tensor maps bring; dots whose accumulators leave no registers for two slices (their spills would
@@ -70,16 +70,16 @@ from tkdebug.compiler.rewriting.rewriter import Rewriter
 # The part of each row of A that one instruction multiplies (PTX ISA, "mma": m16n8k16 of 16-bit
 # types).
 _INSTRUCTION_K_BITS = 256
-# One instruction has them: a dot of so few rows multiplies no slice of B twice.
+# The rows of one instruction: a dot with no more of them multiplies each slice of B only once.
 _ROWS = 16
-# Registers of a thread that accumulators and two slices may take together.
+# Registers of a thread that carried values, sums and two slices of each operand may take together.
 _REGISTERS = 224
 # `ldmatrix` transposes elements of this size only (PTX ISA, "ldmatrix").
 _TRANSPOSED_BITS = 16
 _ALLOC, _LOAD, _WAIT = ttg.LocalAlloc.name, ttg.LocalLoad.name, ttg.AsyncWait.name
 _COMMIT, _COPY = ttg.AsyncCommitGroup.name, ttg.AsyncCopyGlobalToLocal.name
 _INDEX, _TRANS = ttg.MemDescIndex.name, ttg.MemDescTrans.name
-# By the buffer, the block in which it is read, the type of the whole, and its place in the source.
+# Slices by buffer, block in which it is read, type of the whole operand, and source location.
 _Slices = dict[tuple[Value, "Block | None", Type, Location], list[Value]]
 
 
@@ -109,8 +109,8 @@ class _Operand:
     Attributes:
         index: 0 for A, 1 for B.
         load: the `ttg.local_load`.
-        views: from a ring to the loaded buffer; the first takes one of the ring's buffers; empty
-            for a buffer that is filled before the loop.
+        views: the views from a ring to the loaded buffer, of which the first takes one of the
+            ring's buffers; empty for a buffer that is filled before the loop.
     """
 
     index: int
@@ -119,7 +119,7 @@ class _Operand:
 
     @staticmethod
     def of(dot: Operation, index: int, loop: Operation) -> _Operand | None:
-        """Operand `index` of a dot in the body of `loop`, if slices of it can be read."""
+        """Operand `index` of a dot in the body of `loop`; None if it cannot be read in slices."""
         operand = tt.Dot(dot).factors[index]
         body, load = loop.regions[0].block, operand.defining_op
         if load is None or load.name != _LOAD:
@@ -159,7 +159,10 @@ class _Target:
 
 
 def _target(loop: Operation) -> _Target | None:
-    """The first dot on mma.sync whose operands are read from shared memory, one from a ring."""
+    """The loop with its first dot on mma.sync whose operands can be read in slices, or None.
+
+    Both are read from shared memory, at least one from a ring. None also if it would not pay off.
+    """
     ops = loop.regions[0].block.operations
     names = [op.name for op in ops]
     if names.count(_WAIT) != 1 or names.count(_COMMIT) != 1:
@@ -181,7 +184,7 @@ def _target(loop: Operation) -> _Target | None:
 
 
 def _views_of_ring(load: Operation, body: Block) -> tuple[Operation, ...]:
-    """The views through which `load` reads one of the buffers that the loop's copies fill."""
+    """The views through which `load` reads a buffer of a copied ring; () if it reads none."""
     views: list[Operation] = []
     view = ttg.LocalLoad(load).buffer.defining_op
     while view is not None and view.block is body and view.name in (_INDEX, _TRANS):
@@ -197,13 +200,13 @@ def _views_of_ring(load: Operation, body: Block) -> tuple[Operation, ...]:
 
 
 def _is_copied_to(ring: Value) -> bool:
-    """Whether asynchronous copies of threads, which groups count, fill `ring`."""
+    """Whether asynchronous copies by threads, which are waited for by groups, fill `ring`."""
     buffers = [user.result for user in ring.uses if user.name == _INDEX]
     return any(user.name == _COPY for buffer in buffers for user in buffer.uses)
 
 
 def _is_read_by_matrices(load: Operation, index: int) -> bool:
-    """Whether rows along K, or columns that `ldmatrix` can transpose, are contiguous."""
+    """Whether `ldmatrix` can read an operand: contiguous along K, or of 16 bits and transposed."""
     memory = _memory(load)
     k_dim = memory.layout.out_dims[1 - index]
     fastest = memory.layout.unpack_out(memory.layout.packed_bases(OFFSET)[0])
@@ -221,7 +224,7 @@ def _reads_buffers(op: Operation) -> bool:
 
 
 def _is_worth_it(loop: Operation, dot: Operation) -> bool:
-    """Whether a thread can hold a slice that is multiplied and one that is read, and gains."""
+    """Whether the dot has enough rows to gain, and a thread has registers for two slices."""
     extent, (rows, columns) = _slice_extent(dot), shape_of(dot.result.type)
     if rows <= _ROWS:
         return False
@@ -231,12 +234,12 @@ def _is_worth_it(loop: Operation, dot: Operation) -> bool:
 
 
 def _slice_extent(dot: Operation) -> int:
-    """The K of one instruction."""
+    """The extent of a slice along K: that of one instruction."""
     return _INSTRUCTION_K_BITS // element_of(tt.Dot(dot).a.type).bits
 
 
 def _operand_type(dot: Operation, index: int, shape: tuple[int, ...]) -> TensorType:
-    """The type of operand `index` of `dot` where it has `shape`."""
+    """The type of a slice of `shape` of operand `index` of `dot`."""
     acc, width = encoding_of(dot.result.type), tt.Dot(dot).k_width
     assert acc is not None
     assert isinstance(width, int)
@@ -329,7 +332,7 @@ class _Prefetch:
             self.rewriter.move_before(op, anchor, "step-ring-early")
 
     def _first(self, x: _Operand, anchor: Operation, slot: Value) -> Value:
-        """Slice 0 of a ring's buffer `slot`."""
+        """Read slice 0 of `x` from buffer `slot` of its ring, before `anchor`."""
         build = OpBuilder(self.rewriter, anchor, "read-ahead", x.load.location)
         buffer = ttg.MemDescView(x.views[0]).buffer
         for view in x.views:
@@ -338,7 +341,7 @@ class _Prefetch:
         return self._read(x, buffer, 0, build)
 
     def _slice(self, x: _Operand, start: int) -> Value:
-        """The slice of an operand that begins at `start`."""
+        """The slice of operand `x` that begins at `start` along K, read in or before the loop."""
         buffer = ttg.LocalLoad(x.load).buffer
         if x.load.block is self.body:
             build = OpBuilder(self.rewriter, self.dot, "read-slice", x.load.location)
@@ -374,8 +377,8 @@ class RereadOperands:
     """Moves the reading of operands from before a loop into it, where registers are short.
 
     Attributes:
-        registers: the number of a thread's 255 that these tiles may take; others are for addresses,
-            masks and a slice of the other operand.
+        registers: how many of a thread's 255 registers the operand, the sums and the carried values
+            may take; the others are for addresses, masks and a slice of the other operand.
     """
 
     registers: int = 224
@@ -406,7 +409,7 @@ def _lasts(operand: Value, loop: Operation) -> bool:
 
 
 def _words(loop: Operation, dot: Operation, operand: Value) -> int:
-    """The registers that `operand` takes beside the dot's sums and the carried values."""
+    """The registers that `operand`, the dot's sums and the carried values take together."""
     carried = [x for x in loop.regions[0].block.arguments[1:] if x is not tt.Dot(dot).accumulator]
     return sum(register_words(value.type) for value in (*carried, dot.result, operand))
 

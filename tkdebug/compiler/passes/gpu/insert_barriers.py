@@ -32,7 +32,7 @@ from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 @dataclass(frozen=True, slots=True)
 class InsertBarriers:
-    """Puts barriers between conflicting accesses to shared memory.
+    """Puts barriers between conflicting accesses to shared and to global memory.
 
     Attributes:
         scratch_bytes: gives the shared memory that the lowering of an op needs for itself.
@@ -68,7 +68,7 @@ def barriers_needed(function: Operation, scratch_bytes: ScratchBytes) -> list[Op
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """An op that matters: for shared memory, for accesses under way, or for the ops inside it.
+    """An op that hazards depend on: by its accesses, barriers or waits, or by the ops inside it.
 
     Attributes:
         done: the op's accesses.
@@ -81,7 +81,7 @@ class _Step:
 
     @property
     def first(self) -> Accesses:
-        """The accesses of the op before a barrier of its own."""
+        """The accesses of the op before the barrier that an op with scratch memory has."""
         if self.scratch is None:
             return self.done
         return Accesses(self.done.reads, self.done.writes | {self.scratch})
@@ -102,7 +102,7 @@ class _Plan:
         self._steps: dict[Block, list[_Step]] = {}
 
     def steps(self, block: Block) -> list[_Step]:
-        """The ops of `block` that matter."""
+        """The steps of `block`: those of its ops that hazards depend on."""
         steps = self._steps.get(block)
         if steps is None:
             found = (self._step(op) for op in block.operations)
@@ -133,10 +133,10 @@ class _Plan:
 
 
 class _Search:
-    """Walks a function under the barriers found so far.
+    """Walks a function with the barriers found so far, and adds those that are missing.
 
     Attributes:
-        needed: the ops with a barrier before them, in the order in which they were found.
+        needed: the ops that need a barrier before them, in the order in which they were found.
     """
 
     def __init__(self, plan: _Plan, known: Sequence[Operation]) -> None:
@@ -175,7 +175,7 @@ class _Search:
             count = len(self.needed)
             left = body(entered).next_iteration(loop)
             if len(self.needed) > count:
-                # With the new barrier, accesses that seemed to reach the head may not.
+                # With the new barrier, fewer accesses may reach the head.
                 entered = state
                 continue
             joined = entered.join(left)

@@ -28,8 +28,7 @@ from tkdebug.compiler.layouts import LinearLayout, views
 from tkdebug.errors import IRError
 
 _MAX_SWEEPS = 1000
-# They compute across elements, so making them twice costs.
-# Elements of other threads are needed for them.
+# Ops that need elements of other threads, so that computing them twice costs.
 _NOT_REMADE = SameLayout.names - Elementwise.names
 
 
@@ -48,12 +47,12 @@ class LayoutAssignment:
         self._flexible: set[Operation] = set()
         # The layout that a reduction's result was sliced from.
         self._parents: dict[Value, LinearLayout] = {}
-        # Results of tensor cores: other operands come to them, not they to others.
+        # Values with the layout of a dot: other operands are converted to it, not these to others.
         self._heavy: set[Value] = set()
         self._module = module
 
     def default_layout(self, shape: tuple[int, ...]) -> LinearLayout:
-        """The layout of a tile that nothing prefers another for."""
+        """The layout of a tile that no op prefers a layout for."""
         return layout_inference.default_layout(shape, self.num_warps, self.warp_size)
 
     @staticmethod
@@ -114,7 +113,7 @@ class LayoutAssignment:
         """Whether each thread's own loads cost less than an exchange between threads.
 
         A vector of no more elements than there are threads is in the cache after the first of
-        them; handing it around takes shared memory and two barriers.
+        them; an exchange takes shared memory and two barriers.
         """
         if not tt.Load.matches(op) or tt.Load(op).volatile:
             return False
@@ -179,7 +178,7 @@ class LayoutAssignment:
         return changed
 
     def _anchor(self, op: Operation) -> LinearLayout | None:
-        """The layout of an op that does not take it from its operands."""
+        """The layout that an op itself gives its results; None if it follows its main operand."""
         layout = OpView(op).layout
         if layout is not None:
             return layout
@@ -207,7 +206,7 @@ class LayoutAssignment:
         return wanted
 
     def _main_operand(self, op: Operation) -> Value | None:
-        """The operand whose layout the op follows: one that a tensor core made, else the first."""
+        """The operand whose layout `op` follows: one from a dot, else the first with a layout."""
         known = [value for value in op.operands if value in self._layouts]
         return next((value for value in known if value in self._heavy), next(iter(known), None))
 
@@ -225,7 +224,7 @@ class LayoutAssignment:
     # Values that nothing has decided
 
     def _decide_one(self, block: Block) -> bool:
-        """Settle the first undecided value by its users, or by default; False when none is left."""
+        """Settle the first undecided value by its users, or by default; False if none is left."""
         for value, tied in self._undecided(block):
             if tied is not None and self._settle(tied, tied.entering):
                 return True
@@ -254,7 +253,7 @@ class LayoutAssignment:
                     yield result, None
 
     def _demand(self, value: Value, seen: set[Value]) -> LinearLayout | None:
-        """The layout that a user of `value` wants it in, if one does."""
+        """The layout in which a user of `value` wants it, or None if no user wants one."""
         if value in seen:
             return None
         seen.add(value)

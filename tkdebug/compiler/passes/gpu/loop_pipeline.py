@@ -82,7 +82,7 @@ def reads_landed(body: Block, fences: Sequence[Operation]) -> bool:
 
 
 def _fenced_dots(body: Block) -> Iterator[tuple[Operation, Operation]]:
-    """Each fence with the dot after it; buffers of later dots may be filled in between."""
+    """Each fence with the dot after it, the only one whose buffers the fence surely covers."""
     waiting: list[Operation] = []
     for op in body.operations:
         if op.name == FENCE:
@@ -97,7 +97,7 @@ def _buffers(dot: Operation) -> list[Value]:
 
 
 def _lasts(buffer: Value, body: Block, loaded: Collection[Value]) -> bool:
-    """Whether a buffer is from outside the loop, or will be one of a ring's."""
+    """Whether a buffer is made outside the loop, or will be replaced by a buffer of a ring."""
     op = buffer.defining_op
     while op is not None and op.block is body and op.operands:
         (source, *_) = op.operands
@@ -123,8 +123,8 @@ class LoopPipeline:
         loop: an `scf.for`.
         loads: the loads that are copied ahead.
         buffers: the number of buffers in each ring.
-        distance: how many iterations ahead the copies run. With as many buffers as that, an
-            iteration ends with filling those that it has read.
+        distance: how many iterations ahead the copies run. If it equals `buffers`, an iteration
+            ends with refilling the buffers that it has read.
         rewriter: the rewriter.
     """
 
@@ -147,7 +147,7 @@ class LoopPipeline:
         self.before = self._builder(loop, "fill-pipeline")
         self.bulk = [load for load in loads if load.is_bulk]
         self.plain = [load for load in loads if not load.is_bulk]
-        # Where bulk copies land.
+        # The mbarriers at which bulk copies land.
         self.mbarriers: MbarrierRing | None = None
         self.rings: dict[PipelinedLoad, Value] = {}
         self.copies: dict[Operation, list[Operation]] = {load.op: [] for load in loads}
@@ -288,7 +288,7 @@ class LoopPipeline:
             self.rewriter.note_copied(load.op, copy, clones)
 
     def _commit(self, build: OpBuilder) -> None:
-        """Make a group of an iteration's copies; bulk copies are in none."""
+        """Commit an iteration's copies by threads as a group; bulk copies are in none."""
         if self.plain:
             build.op(ttg.AsyncCommitGroup, (), TOKEN)
 
@@ -300,7 +300,7 @@ class LoopPipeline:
         """Wait, read the rings, copy ahead and step; return the replacement of the dots' fences."""
         first = self.body.operations[0]
         zero = self.before.constant(I32, 0)
-        # The only buffer of a ring is always the next.
+        # With one buffer in each ring, the next buffer is always number 0.
         reading = zero if self.buffers == 1 else carry(self.loop, zero)
         filling = reading
         if not self.refills:
@@ -343,7 +343,7 @@ class LoopPipeline:
         return fence
 
     def _read(self, slot: Value) -> bool:
-        """Let all uses of a load read the ring; return whether threads read a bulk copy's block."""
+        """Let all uses of the loads read the rings; return whether threads read a bulk copy."""
         read_by_threads = False
         for load, ring in self.rings.items():
             build = OpBuilder(self.rewriter, load.op, "read-ring", load.op.location)
@@ -434,7 +434,7 @@ class LoopPipeline:
 
 
 def _ahead(loop: Operation, loads: Sequence[PipelinedLoad]) -> tuple[BackwardSlice, Lookups | None]:
-    """The slice that computes the operands of `loads` ahead, and the look-ups that it needs."""
+    """The slice that computes the operands of `loads` ahead, and the lookups that it needs."""
     lookups = tuple(dict.fromkeys(lookup for load in loads for lookup in load.lookups))
     operands = [value for load in loads for value in load.op.operands]
     ahead = BackwardSlice.of(loop, operands, [lookup.result for lookup in lookups])
@@ -445,7 +445,7 @@ def _ahead(loop: Operation, loads: Sequence[PipelinedLoad]) -> tuple[BackwardSli
 def has_carried_dot(loop: Operation) -> bool:
     """Whether a warpgroup dot adds to a carried value, so that `PipelineWgmma` lets it run on.
 
-    The dot reads the buffer of the iteration before until its wait; after the wait that buffer can
-    be filled.
+    Such a dot reads its buffers until it is waited for in the next iteration; only then can they be
+    filled.
     """
     return any(op.name == DOT and is_carried(loop, op) for op in loop.regions[0].block.operations)

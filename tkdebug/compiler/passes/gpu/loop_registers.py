@@ -75,15 +75,15 @@ class CarryBasePointers:
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """A tile of pointers that a loop carries, and whose elements it all moves by one step.
+    """A tile of pointers that a loop carries, all of which an iteration moves by the same step.
 
     Attributes:
         carried: the iter arg that is split.
-        base: the pointer that all of the initial tile's are computed from.
-        shifts: offsets that all elements share, added to it.
-        kept: offsets that are added to it in the carried pointers.
-        offsets: offsets that are added to those, in each iteration.
-        steps: the scalars or constants that an iteration adds.
+        base: the scalar pointer that the initial tile is computed from.
+        shifts: offsets that are the same for all elements; they are added to the carried base.
+        kept: offsets along one dimension, which stay in the carried pointers.
+        offsets: the other offsets, which each iteration adds to the carried pointers.
+        steps: the offsets, the same for all elements, that an iteration adds.
     """
 
     carried: IterArg
@@ -116,7 +116,7 @@ class _Carried:
         return _Carried(carried, base, shifts, kept, others, steps)
 
     def split(self, rewriter: Rewriter) -> None:
-        """Carry the base instead."""
+        """Let the loop carry the base, with the `kept` offsets, in place of the tile."""
         loop, argument = self.carried.loop, self.carried.argument
         body = loop.regions[0].block
         type_ = argument.type
@@ -153,7 +153,7 @@ class _Carried:
 
 
 def _is_row(offsets: Type, pointers: TensorType) -> bool:
-    """Whether offsets differ only along the dimension that one access of a tile covers."""
+    """Whether offsets have extent 1 along all dimensions but the fastest one of `pointers`."""
     assert pointers.encoding is not None
     inner = fastest_dim(pointers.encoding)
     others = [extent for d, extent in enumerate(shape_of(offsets)) if d != inner]
@@ -161,7 +161,7 @@ def _is_row(offsets: Type, pointers: TensorType) -> bool:
 
 
 def _spread(build: OpBuilder, offset: Value, type_: TensorType) -> Value:
-    """The offsets for every element of the tile of pointers."""
+    """The offsets broadcast to the shape of the tile of pointers."""
     wanted = with_element(type_, element_of(offset.type))
     return offset if offset.type == wanted else build.op(_BROADCAST, (offset,), wanted)
 
@@ -172,7 +172,7 @@ def _location(carried: IterArg) -> Location:
 
 
 def _chain(pointers: Value) -> tuple[Value, tuple[Value, ...]] | None:
-    """The scalar pointer that a tile was computed from, and the offsets added to it."""
+    """The scalar pointer that a tile is computed from and the offsets added to it, or None."""
     offsets: list[Value] = []
     while (op := pointers.defining_op) is not None:
         if op.name == _ADD:
@@ -187,7 +187,7 @@ def _chain(pointers: Value) -> tuple[Value, tuple[Value, ...]] | None:
 
 
 def _narrow(offsets: Value) -> Value:
-    """Offsets before they were repeated along dimensions of a tile."""
+    """The offsets before any broadcast."""
     while (op := offsets.defining_op) is not None and op.name == _BROADCAST:
         offsets = tt.Broadcast(op).source
     return offsets
@@ -217,7 +217,7 @@ def _is_uniform(offsets: Value) -> bool:
 
 
 def _scalar(build: OpBuilder, step: Value) -> Value:
-    """One element of a tile whose elements are the same."""
+    """The scalar of a tile for which `_is_uniform` holds."""
     number = constant_value(step)
     if number is not None:
         return build.constant(element_of(step.type), number)
@@ -248,7 +248,7 @@ class SinkPastLoops:
 
 
 def _sinkable(before: Sequence[Operation], after: set[Operation], block: Block) -> list[Operation]:
-    """The ops of `before` that nothing needs but ops of `after` and each other, in order."""
+    """The pure tile ops of `before` that only ops of `after` and each other use, in order."""
     sunk: dict[Operation, None] = {}
     for op in reversed(before):
         if op.name not in PURE or not any(isinstance(x.type, TensorType) for x in op.results):
@@ -289,7 +289,7 @@ def _words(values: Iterator[Value]) -> int:
 
 _RULE = "rematerialise"
 _CHEAP = names_of(tt.MakeRange, tt.Splat, tt.ExpandDims, tt.Broadcast, arith.WrappingBinary)
-# A chain that keeps fewer registers is not worth its instructions.
+# A chain that frees fewer registers is not worth its instructions.
 _FEWEST_REGISTERS = 4
 
 
@@ -326,7 +326,7 @@ def _used_between(ops: Sequence[Operation]) -> frozenset[Value]:
 def _cheap_chain(
     value: Value, before: frozenset[Operation], in_loops: frozenset[Value]
 ) -> list[Operation]:
-    """The ops on tiles that `value` is computed by, in order; none if one is not cheap."""
+    """The tile ops before the loops that compute `value`, in order; empty if one is not cheap."""
     found: dict[Operation, None] = {}
 
     def visit(value: Value) -> bool:
@@ -342,9 +342,9 @@ def _cheap_chain(
 
 
 def _is_worth_it(value: Value, chain: Sequence[Operation]) -> bool:
-    """Whether the loops keep several registers of `value`.
+    """Whether computing `value` again frees several registers in the loops.
 
-    Without a product the elements of a thread differ by constants, and one register has them all.
+    Without a product the elements of a thread differ by constants, and one register suffices.
     """
     names = {op.name for op in chain}
     if tt.MakeRange.name not in names or arith.MulI.name not in names:
@@ -355,7 +355,7 @@ def _is_worth_it(value: Value, chain: Sequence[Operation]) -> bool:
 
 
 def _registers(value: Value) -> int:
-    """Registers of a thread that hold elements of their own of a tile of integers."""
+    """The registers of a thread that hold different elements of a tile of integers."""
     type_ = value.type
     if not isinstance(type_, TensorType) or type_.encoding is None:
         return 0

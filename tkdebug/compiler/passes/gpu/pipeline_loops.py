@@ -37,7 +37,7 @@ def fitting_buffers(
     limit_bytes: int,
     scratch_bytes: ScratchBytes,
 ) -> int:
-    """The most buffers of each ring, up to `most`, with which a block's memory suffices.
+    """The maximum number of buffers of each ring, up to `most`, that fit; 0 if not even one does.
 
     Everything is placed as `AllocateShared` would place it, with the rings where the loop is:
     buffers that are live only before or after the loop (an epilogue's scratch) may share their
@@ -46,7 +46,7 @@ def fitting_buffers(
     Args:
         loop: an `scf.for`.
         loads: the loads that are copied into rings.
-        most: the number that is asked for.
+        most: the number of buffers that is asked for.
         limit_bytes: shared memory that a block can have.
         scratch_bytes: gives the shared memory that the lowering of an op needs for itself.
     """
@@ -73,7 +73,7 @@ def fitting_buffers(
 
 
 def _replaced(load: PipelinedLoad) -> list[Operation]:
-    """The uses of a load that read its ring instead of memory of their own."""
+    """The users of a load that will read its ring, and so need no shared memory of their own."""
     return [
         user
         for user in load.op.result.uses
@@ -113,7 +113,7 @@ class _Plan:
     Attributes:
         loads: the loads that are copied ahead.
         buffers: the number of buffers in each ring.
-        distance: the number of iterations ahead; none if it is less than 1.
+        distance: the number of iterations ahead; below 1 the loop is not pipelined.
     """
 
     loads: list[PipelinedLoad]
@@ -126,7 +126,7 @@ class PipelineLoops:
     """Copies ahead the loads of dots in loops; with `num_stages` on the loop itself, all its loads.
 
     Attributes:
-        num_stages: the number for loops that state none.
+        num_stages: the number of stages for loops that state none.
         shared_bytes: shared memory that a program can have; rings that do not fit get fewer
             buffers. None for no limit.
         scratch_bytes: gives the shared memory that the lowering of an op needs for itself.
@@ -143,7 +143,7 @@ class PipelineLoops:
     )
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Pipeline every innermost loop that loads."""
+        """Pipeline every innermost `scf.for` with loads that can be copied ahead."""
         infos = analyse(module.function)
         for loop in [op for op in module.walk() if scf.For.matches(op)]:
             if not rewriter.begins(loop, "pipeline"):
@@ -184,7 +184,7 @@ class PipelineLoops:
         infos: Mapping[Value, AxisInfo],
         refuse: Refusal = _unheard,
     ) -> _Plan:
-        """The pipeline of a loop: the loads that can run ahead, and how far."""
+        """The pipeline of a loop; `refuse` is called with the loads that cannot run ahead."""
         asked = scf.For(loop).num_stages
         stages = asked if isinstance(asked, int) else self.num_stages
         if not _is_innermost(loop) or trip_count(loop) in (0, 1):
@@ -216,9 +216,10 @@ class PipelineLoops:
 
 
 def _can_refill(loop: Operation, loads: Sequence[PipelinedLoad]) -> bool:
-    """Whether an iteration can fill the buffers that it has read, all by copies of threads.
+    """Whether an iteration can refill, at its end, the buffers that it has read.
 
-    A dot that runs on into the next iteration has not read them at the iteration's end.
+    Only copies by threads do that, and only if no dot runs on into the next iteration: such a dot
+    may still read the buffers.
     """
     return not any(load.is_bulk for load in loads) and not has_carried_dot(loop)
 

@@ -45,7 +45,7 @@ class PipelineWgmma:
         """Look at every loop."""
         for loop in [op for op in module.walk() if scf.For.matches(op)]:
             dots = [op for op in loop.regions[0].block.operations if op.name == DOT]
-            # Sums outside of the tensor core, step by step, are waited for at once.
+            # Dots whose partial sums are added outside the tensor core wait for each at once.
             if not dots or any(DotLike(dot).max_num_imprecise_acc is not None for dot in dots):
                 continue
             plan = _planned(loop, dots)
@@ -69,7 +69,7 @@ class _Wait:
     pendings: int
 
     def joined(self, values: Sequence[Value], pendings: int) -> _Wait:
-        """A wait at the same place for more."""
+        """The wait extended by `values`, after which at most `pendings` dots may run."""
         return _Wait(self.anchor, (*self.values, *values), min(self.pendings, pendings))
 
 
@@ -98,14 +98,17 @@ def _planned(loop: Operation, dots: Sequence[Operation]) -> _Plan | None:
     for dot in across:
         assert emptying is not None
         if rescaling(loop, dot):
-            # The wait that ends the last iteration's dot is where its sums are first seen.
+            # The rescaling may use the sums of the last iteration's dot only after this wait.
             index = next(i for i, wait in enumerate(waits) if wait.anchor is emptying.anchor)
             waits[index] = waits[index].joined([_carried(loop, dot).argument], 0)
     return _Plan(waits, across)
 
 
 def _planned_alone(loop: Operation, dot: Operation, place: Mapping[Operation, int]) -> _Plan | None:
-    """A loop's only dot is waited for when the next one has begun."""
+    """The plan for a loop's only dot: it is waited for when the next iteration's has begun.
+
+    None if an operand is in registers, or the accumulator is rescaled.
+    """
     in_memory = all(isinstance(value.type, MemDescType) for value in _factors(dot))
     if not in_memory or rescaling(loop, dot):
         return None
@@ -116,7 +119,7 @@ def _planned_alone(loop: Operation, dot: Operation, place: Mapping[Operation, in
 def _waits_inside(
     awaited: Sequence[Operation], dots: Sequence[Operation], place: Mapping[Operation, int]
 ) -> list[_Wait]:
-    """The waits for the results of `awaited` within the iteration, in order."""
+    """The waits for the results of `awaited` inside the loop's body, in program order."""
     waits: dict[Operation, _Wait] = {}
     for dot in awaited:
         if _is_chained(dot, dots):
@@ -128,10 +131,11 @@ def _waits_inside(
 
 
 def rescaling(loop: Operation, dot: Operation) -> tuple[Operation, ...] | None:
-    """The ops between the loop's carried value and the dot's accumulator.
+    """The elementwise ops between a carried value and the accumulator of the dot that yields it.
 
     Returns:
-        None if the dot's result is not carried, or anything else sees it.
+        The ops in order, () if there are none. None if the dot's result is not only yielded, or
+        if the carried value is used for anything but the dot's accumulator.
     """
     block = loop.regions[0].block
     if dot.result.uses != {block.terminator: 1}:
@@ -154,7 +158,7 @@ def rescaling(loop: Operation, dot: Operation) -> tuple[Operation, ...] | None:
 
 
 def is_carried(loop: Operation, dot: Operation) -> bool:
-    """Whether the dot adds to a carried value that has no other use than its rescaling."""
+    """Whether the dot adds to a carried value whose only other use is its rescaling."""
     return rescaling(loop, dot) is not None
 
 
@@ -175,16 +179,17 @@ def _is_left_alone(
 
 
 def _is_chained(dot: Operation, dots: Sequence[Operation]) -> bool:
-    """Whether only a later dot, which adds to the result, uses it; that needs no wait."""
+    """Whether the only use of the dot's result is as an accumulator of `dots`; it needs no wait."""
     return any(
         dot.result.uses == {other: 1} and DotLike(other).accumulator is dot.result for other in dots
     )
 
 
 def _reads_lasting(loop: Operation, dot: Operation) -> bool:
-    """Whether the next iteration leaves the dot's buffers alone: rings, and buffers from outside.
+    """Whether the dot's buffers are made outside the loop, as rings are, and so outlast iterations.
 
-    A buffer made in each iteration is one place in memory. Registers are the assembler's affair.
+    A buffer made in the loop is the same memory in each iteration, so the next one overwrites it.
+    The assembler keeps operands in registers intact.
     """
     inside = set(loop.walk())
     buffers = [value for value in _factors(dot) if isinstance(value.type, MemDescType)]
@@ -229,7 +234,7 @@ def _writes(op: Operation, roots: Collection[Operation | None]) -> bool:
 def _make_asynchronous(
     loop: Operation, dots: Sequence[Operation], plan: _Plan, rewriter: Rewriter
 ) -> None:
-    # After the loop, for its results have no other name once they pass through waits.
+    # First, as it finds the loop's result by the dot's, which the waits inside replace.
     for dot in plan.across:
         _drain(loop, dot, rewriter)
     for dot in dots:
@@ -242,7 +247,7 @@ def _make_asynchronous(
 
 
 def _drain(loop: Operation, dot: Operation, rewriter: Rewriter) -> None:
-    """Wait after the loop for a dot's accumulator."""
+    """Wait after the loop for the dot whose sums the loop returns."""
     assert loop.block is not None
     after = loop.block.operations[loop.block.operations.index(loop) + 1]
     result = _carried(loop, dot).result

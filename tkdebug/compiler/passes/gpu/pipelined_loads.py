@@ -48,10 +48,10 @@ from tkdebug.compiler.passes.gpu.prologue import BackwardSlice, loads_before
 from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
-# The least that cp.async copies (PTX ISA, "cp.async").
+# The minimum number of bytes that cp.async copies (PTX ISA, "cp.async").
 _MIN_COPY_BYTES = 4
 _SEGMENT_BYTES = 128
-# Between a load and a dot these only move or convert data.
+# Ops that only move or convert data between a load and a dot.
 _MOVES = frozenset(
     (
         ttg.ConvertLayout.name,
@@ -62,7 +62,7 @@ _MOVES = frozenset(
         tt.Split.name,
     )
 )
-# Their effects are on no memory that a load could read.
+# Ops whose effects are on no memory that a load could read.
 _HARMLESS = ("scf.", "ttg.", "ttng.", tt.Print.name, tt.Assert.name, tt.Assume.name, "gpu.")
 
 
@@ -119,7 +119,7 @@ def pipelined_loads(
         loop: an `scf.for`.
         infos: facts about pointers and masks.
         needs_dot: take only loads whose values reach a dot.
-        refuse: called with the others, unless no dot needs them.
+        refuse: called with the other loads; with `needs_dot`, only if they reach a dot.
     """
     written = _written(loop)
     found = []
@@ -142,7 +142,7 @@ def pipelined_loads(
                 f"only {copied} bytes follow each other at an address that is known to be "
                 f"a multiple of them, and an asynchronous copy takes {_MIN_COPY_BYTES} at least",
             )
-    # Loads that give other loads' addresses are in registers before they could be copied.
+    # Loads from which others take their addresses are made ahead into registers, not copied.
     looked_up = {lookup for load in found for lookup in load.lookups}
     return [load for load in found if load.op not in looked_up]
 
@@ -195,12 +195,11 @@ def _reaches_dot(op: Operation, loop: Operation) -> bool:
 
 
 def _written(loop: Operation) -> set[Value] | None:
-    """The arguments through which the loop writes memory; None if that is not known.
+    """The function's arguments through which the loop writes memory, or None if unknown.
 
-    Different pointer arguments are taken to point to different memory, as everywhere in the
-    language: an iteration must not read through one pointer memory that an earlier one wrote
-        through
-    another.
+    None also if the loop has other effects, such as atomics that order memory. Different pointer
+    arguments are taken to point to different memory, as everywhere in the language: no iteration
+    may read through one pointer what an earlier iteration wrote through another.
     """
     roots: set[Value] = set()
     for op in loop.walk():
@@ -222,14 +221,14 @@ def _is_harmless(op: Operation) -> bool:
 
 
 def _root(value: Value) -> Value | None:
-    """The argument of the function that a pointer was computed from, if that is plain to see."""
+    """The argument of the function that a pointer is computed from, or None if it is unknown."""
     base = pointer_base(value)
     parent = None if isinstance(base.owner, Operation) else base.owner.parent_op
     return base if parent is not None and tt.Func.matches(parent) else None
 
 
 def _with_buffer(op: Operation) -> PipelinedLoad:
-    """Return the load with the buffer that its value is stored to later, else a new one."""
+    """Return the load with the buffer that its value is stored to, else with a new buffer."""
     type_ = op.result.type
     if op.name == LOAD:
         assert isinstance(type_, TensorType)
@@ -244,7 +243,7 @@ def _with_buffer(op: Operation) -> PipelinedLoad:
 
 
 def _swizzled(type_: object) -> LinearLayout:
-    """A buffer with rows in memory's order, 16 bytes of neighbouring rows in different banks."""
+    """The layout of a buffer in memory order; 16-byte pieces of rows are in different banks."""
     assert isinstance(type_, TensorType)
     assert type_.encoding is not None
     shape = type_.shape
@@ -260,7 +259,7 @@ def _swizzled(type_: object) -> LinearLayout:
 
 
 def _copy_bytes(load: PipelinedLoad, infos: Mapping[Value, AxisInfo]) -> int:
-    """Bytes that one thread copies at once."""
+    """The number of bytes that one thread copies at once."""
     op = load.op
     layout = encoding_of(PointerAccess(op).pointer.type)
     assert layout is not None
@@ -295,7 +294,7 @@ def widen_copies(
 def _wide_layout(
     op: Operation, infos: Mapping[Value, AxisInfo], num_warps: int, warp_size: int
 ) -> LinearLayout | None:
-    """The layout with one full access of elements per thread; None unless it is a vector."""
+    """The layout with one access per thread, as wide as possible; None if `op` loads no vector."""
     type_ = op.result.type
     if not isinstance(type_, TensorType) or len(type_.shape) != 1:
         return None
@@ -317,7 +316,7 @@ def _registers(layout: LinearLayout) -> int:
 
 
 class _Remake:
-    """Makes a load and the values of its address again, in another layout."""
+    """Makes a load and the values of its address and mask again, in another layout."""
 
     def __init__(self, loop: Operation, layout: LinearLayout, rewriter: Rewriter) -> None:
         self.loop = loop
@@ -326,7 +325,7 @@ class _Remake:
         self.made: dict[Value, Value] = {}
 
     def load(self, op: Operation) -> bool:
-        """Replace `op` by one in the layout and a conversion, if its operands can be remade."""
+        """Replace `op` by a load in the layout and a conversion; return whether it was possible."""
         if not all(self._can_be_remade(value) for value in op.operands):
             return False
         new = self.rewriter.build_before(

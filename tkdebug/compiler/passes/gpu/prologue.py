@@ -1,6 +1,6 @@
 """Values that a loop computes from its counter and carried values, computed for later iterations.
 
-A `BackwardSlice` is the effect-free part of a loop's body that some values need. Its clones stand
+A `BackwardSlice` is the effect-free part of a loop's body that some values need. Its clones are put
 before the loop (for the first iterations) and in the body (for the iteration that runs ahead).
 """
 
@@ -37,9 +37,9 @@ class BackwardSlice:
     def of(
         loop: Operation, values: Iterable[Value], given: Collection[Value] = ()
     ) -> BackwardSlice | None:
-        """The slice of `values` and of the carried values they depend on, from one iteration on.
+        """The slice that computes `values`, and their carried values for the next iteration.
 
-        None when something with effects is in it, such as a load whose result is not `given`.
+        None if an op with effects or regions is in it, such as a load whose result is not `given`.
         """
         body = loop.regions[0].block
         ops: set[Operation] = set()
@@ -93,9 +93,10 @@ class BackwardSlice:
 
 
 def loads_before(loop: Operation, values: Iterable[Value]) -> list[Operation] | None:
-    """The loads of the body that `values` are computed from; None if one depends on another.
+    """The loads of the body that `values` are computed from, in order.
 
-    Loads of earlier iterations count if the loop carries their results.
+    Loads of earlier iterations count if the loop carries their results. None if a load's operands
+    depend on another load, or on any op with effects or regions.
     """
     body = loop.regions[0].block
     found: set[Operation] = set()
@@ -127,8 +128,8 @@ class Prologue:
 
     Attributes:
         values: the carried values in the iteration whose copies come next.
-        found: the results of look-ups for that iteration.
-        scouted: the carried values in the iteration whose look-ups come next.
+        found: the results of lookups for that iteration.
+        scouted: the carried values in the iteration whose lookups come next.
     """
 
     values: Mapping[Value, Value]
@@ -136,23 +137,23 @@ class Prologue:
     scouted: Mapping[Value, Value]
 
     def all(self) -> tuple[Value, ...]:
-        """Everything, in an order that depends on the loop alone."""
+        """All values, in an order that depends on the loop alone."""
         return (*self.values.values(), *self.found.values(), *self.scouted.values())
 
     def map(self, change: Callable[[Value], Value]) -> Prologue:
-        """A copy with each value changed, in that order."""
+        """A copy with `change` applied to each value, in the order of `all`."""
         parts = (self.values, self.found, self.scouted)
         return Prologue(*({key: change(value) for key, value in part.items()} for part in parts))
 
 
 @dataclass(frozen=True)
 class Lookups:
-    """Loads of values that addresses are computed from, made one iteration ahead of these.
+    """Loads of values that copies' addresses need, made one iteration ahead of the copies.
 
     Attributes:
         ops: the loads.
         slice: the slice that computes their operands.
-        made: the loads that take their place.
+        made: the loads that replace `ops`.
     """
 
     ops: tuple[Operation, ...]
@@ -161,7 +162,7 @@ class Lookups:
 
     @staticmethod
     def of(loop: Operation, ops: tuple[Operation, ...]) -> Lookups:
-        """The look-ups of `ops`, of which none depends on another."""
+        """The lookups of the loads `ops`, none of which depends on another."""
         slice_ = BackwardSlice.of(loop, [value for op in ops for value in op.operands])
         assert slice_ is not None
         return Lookups(ops, slice_, [])
@@ -169,7 +170,7 @@ class Lookups:
     def look_up(
         self, known: Mapping[Value, Value], comes: Value, rewriter: Rewriter, anchor: Operation
     ) -> tuple[dict[Value, Value], dict[Value, Value]]:
-        """Load for one iteration, if it comes; return the results and carried values."""
+        """Load for one iteration if `comes`; return the results, and the next carried values."""
         clones = self.slice.clone(known, rewriter, anchor, "look-up-ahead")
         found: dict[Value, Value] = {}
         for op in self.ops:
@@ -184,7 +185,7 @@ class Lookups:
         return found, self.slice.next(clones)
 
     def erase_unused(self, served: BackwardSlice, rewriter: Rewriter) -> None:
-        """Erase the loads that only `served` needed, which now runs ahead."""
+        """Erase the unused ops of `served`, which now runs ahead, and the unused loads."""
         for op in reversed(served.ops):
             if not any(result.uses for result in op.results):
                 rewriter.erase(op, "erase-dead")
@@ -194,7 +195,7 @@ class Lookups:
 
 
 def masked(build: OpBuilder, pointer: Value, mask: Value | None, comes: Value) -> Value:
-    """The mask of an access that is made only where `comes`."""
+    """The mask of an access that is made only if the scalar `comes` is true."""
     everywhere = comes
     if isinstance(pointer.type, TensorType):
         type_ = TensorType(pointer.type.shape, I1, pointer.type.encoding)

@@ -30,7 +30,7 @@ _WGMMA_MAX_N = 256
 _WGMMA_K_BYTES = 32
 # 32-bit registers of a thread that operands and accumulators of an FMA dot may take together.
 _FMA_WORDS = 128
-# The expected costs of accesses and conversions around an FMA dot.
+# Shared memory left for other ops around an FMA dot, and the bytes of the widest access.
 _OTHER_SHARED_BYTES = 8192
 _ACCESS_BYTES = 16
 
@@ -59,7 +59,7 @@ class SelectTensorCores:
         rewriter.commit()
 
     def _accesses(self, op: Operation) -> list[Operation]:
-        """The loads and stores that are to lie as the sums of `op` do."""
+        """The loads and stores that get the layout of the sums of `op`."""
         if tt.Dot(op).unit == "fma":
             return _accesses_of_sums(op)
         # Tensor cores' sums are stored in rows of 8 bytes a thread, 32 bytes together. Wider rows
@@ -94,7 +94,7 @@ class SelectTensorCores:
                 dot.reads_shared = True
 
     def _reads_memory(self, op: Operation, acc: LinearLayout) -> bool:
-        """Whether operands on FMA units take too many registers, but fit shared memory."""
+        """Whether operands of an FMA dot take too many registers, but fit into shared memory."""
         registers, size_bytes = acc.in_size(REGISTER), 0
         for index, value in enumerate(tt.Dot(op).factors):
             shape, bits = shape_of(value.type), element_of(value.type).bits
@@ -142,7 +142,7 @@ class SelectTensorCores:
         dot = tt.Dot(op)
         a, b = (str(element_of(value.type)) for value in (dot.a, dot.b))
         acc = str(element_of(op.result.type))
-        # Rows and columns that a small tile lacks are those that it has, computed again.
+        # Rows and columns that a small tile lacks repeat its own, computed again.
         k, least = shape_of(dot.a.type)[-1], 256 // element_of(dot.a.type).bits
         if k < least:
             return f"the tile is {k} long along k, expected {least} at least"
@@ -163,7 +163,7 @@ class SelectTensorCores:
 
 
 def _types_text(dot: tt.Dot) -> str:
-    """The reason that names the multiplied types."""
+    """Return the reason that the unit does not multiply these types."""
     a, b = (str(element_of(value.type)) for value in (dot.a, dot.b))
     acc = str(element_of(dot.result.type))
     precision = f' with input_precision="{dot.input_precision}"' if a == b == "f32" else ""
@@ -203,9 +203,9 @@ def _mma_layout(op: Operation, shape: tuple[int, ...], num_warps: int) -> Linear
 
 
 def _fma_layout(shape: tuple[int, ...], num_warps: int, warp_size: int, bits: int) -> LinearLayout:
-    """Square boxes per thread, so that each operand read serves many products.
+    """The layout with square boxes per thread, so that each operand read serves many products.
 
-    They are no wider than one access, so that those of neighbouring threads meet no bank twice.
+    Boxes are no wider than one access, so that neighbouring threads meet no bank twice.
     """
     rank = len(shape)
     threads = warp_size * num_warps
@@ -246,7 +246,7 @@ def _is_loaded(dot: Operation) -> bool:
 
 
 def _accesses_of_sums(dot: Operation) -> list[Operation]:
-    """Loads and stores of an FMA dot's sums, which may have the layout of the sums.
+    """The loads and stores of an FMA dot's sums that can have the layout of the sums.
 
     The boxes of neighbouring threads are next to each other: 128 bytes of a row, by 16 a thread.
     """
@@ -287,7 +287,7 @@ def _stores_of(dot: Operation) -> list[Operation]:
 
 
 def _loop_results(user: Operation, value: Value) -> list[Value]:
-    """The results of an `scf.for` whose iteration `user` ends by yielding `value`."""
+    """The results of an `scf.for` for which its terminator `user` yields `value`; else []."""
     loop = None if user.block is None else user.block.parent_op
     if loop is None or not scf.For.matches(loop) or user is not loop.regions[0].block.terminator:
         return []
@@ -300,7 +300,7 @@ def _runs_by_rows(access: Operation) -> bool:
 
 
 def fastest_dim(layout: LinearLayout) -> int | None:
-    """The dimension along which a thread's registers, or else its lanes, run first."""
+    """The dimension along which registers, or else lanes, run first; None if nothing varies."""
     for bases in (layout.bases(d) for d, _ in layout.ins):
         for vector in bases:
             for d, index in enumerate(vector):

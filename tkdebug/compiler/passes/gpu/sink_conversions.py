@@ -43,7 +43,7 @@ class SinkConversions:
     """Moves conversions after the loads that follow them.
 
     Attributes:
-        held_bytes: the most bytes of a thread that wait to be converted.
+        held_bytes: the maximum bytes of a thread's registers that wait to be converted.
     """
 
     held_bytes: int = 256
@@ -111,7 +111,7 @@ def _may_move(op: Operation) -> bool:
 
 
 def _is_first(op: Operation, waiting: dict[Operation, None]) -> bool:
-    """Whether it fills a buffer with a value that comes from no other conversion."""
+    """Whether `op` fills a buffer with a value that no waiting op makes."""
     return op.name == _ALLOC and not any(value.owner in waiting for value in op.operands)
 
 

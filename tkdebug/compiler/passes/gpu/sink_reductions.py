@@ -37,7 +37,7 @@ from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 
 def rescaling(value: Value, user: Operation) -> Operation | None:
-    """`user`, if it multiplies `value` by an exponential of the same iteration."""
+    """Return `user` if it multiplies `value` by an exponential of the same block, else None."""
     if not arith.MulF.matches(user):
         return None
     made = weight(user, value).defining_op
@@ -47,19 +47,19 @@ def rescaling(value: Value, user: Operation) -> Operation | None:
 
 
 def weight(rescale: Operation, value: Value) -> Value:
-    """The factor of `value` in a multiplication."""
+    """The other factor of a multiplication of `value`."""
     pair = arith.Binary(rescale)
     return pair.rhs if pair.lhs is value else pair.lhs
 
 
 def of_parts(build: OpBuilder, value: Value, type_: TensorType, axis: int) -> Value:
-    """Repeat a number of each row, or the only number, for each part of the row.
+    """Repeat a scalar, or one number per row, for each part of a row.
 
     Args:
         build: the builder.
         value: a number, or a tile of numbers, without axis `axis` of the parts.
         type_: the type of the parts.
-        axis: along which a row's parts lie.
+        axis: the axis along which a row's parts lie.
     """
     if not isinstance(value.type, TensorType):
         spread = TensorType(type_.shape, element_of(value.type), type_.encoding)
@@ -76,7 +76,7 @@ def of_parts(build: OpBuilder, value: Value, type_: TensorType, axis: int) -> Va
 def in_first_part(
     build: OpBuilder, initial: Value, type_: TensorType, axis: int, identity: float
 ) -> Value:
-    """Parts that add up to `initial`: it itself and numbers that change nothing."""
+    """Parts that add up to `initial`: it in the first part of a row, `identity` in the others."""
     whole = of_parts(build, initial, type_, axis)
     places = _places(build, type_, axis)
     is_first = build.op(
@@ -120,7 +120,7 @@ class SinkReductions:
     """Moves reductions across threads out of scf.for, innermost loops first, then in order.
 
     Attributes:
-        rescaled: whether sums that are rescaled may leave, too.
+        rescaled: whether reductions of rescaled sums are moved, too.
     """
 
     rescaled: bool = True
@@ -171,8 +171,8 @@ class _Sum:
 
     Attributes:
         carried: the iter arg of an scf.for.
-        terms: the terms that an iteration adds, in order; all have one form.
-        rescale: the product that takes the value's place before, if there is one.
+        terms: the terms that an iteration adds, in order; their parts can be added up.
+        rescale: the product that replaces the value before the first term is added, or None.
     """
 
     carried: IterArg
@@ -199,18 +199,18 @@ def _sums(loop: Operation, may_rescale: bool) -> Iterator[_Sum]:
 
 
 def _rescale(value: Value) -> Operation | None:
-    """The product with a weight that is all that uses `value`."""
+    """The product with a weight that is the only user of `value`, or None."""
     user = _only_user(value)
     return None if user is None or user.block is not value.owner else rescaling(value, user)
 
 
 def _is_rescalable(term: _Term) -> bool:
-    """Whether a sum's weight also fits its parts: its layout is the reduction's."""
+    """Whether the parts of a sum can be rescaled: it adds floats, in the reduction's layout."""
     return arith.AddF.matches(term.adding) and not term.conversions
 
 
 def _term(value: Value) -> _Term | None:
-    """The reduction that is added to `value`, or None if `value` has any other use."""
+    """The reduction added to `value`; None if that is not the only use, or it cannot be moved."""
     adding, owner = _only_user(value), value.owner
     block = owner.block if isinstance(owner, Operation) else owner
     if adding is None or adding.block is not block or identity(adding) is None:
@@ -233,9 +233,9 @@ def _are_alike(a: _Term, b: _Term) -> bool:
 
 
 def _chain(value: Value, user: Operation) -> list[Operation]:
-    """The conversions that `value` passed, last first, and their operand.
+    """The layout conversions that made `value`, last first, then the op that made their operand.
 
-    Each conversion is in the block of `user` and has no other user; the chain ends where this does
+    Each of these ops is in the block of `user` and has a single use; the chain ends where this does
     not hold.
     """
     chain: list[Operation] = []
@@ -250,7 +250,7 @@ def _chain(value: Value, user: Operation) -> list[Operation]:
 
 
 def _only_user(value: Value) -> Operation | None:
-    """The only user of a value, if it uses it once."""
+    """The only user of a value, if it uses the value once; else None."""
     return next(iter(value.uses)) if list(value.uses.values()) == [1] else None
 
 
@@ -276,7 +276,7 @@ def identity(op: Operation) -> float | int | None:
 
 
 def _groups(reduce: Operation) -> tuple[tuple[bool, int], ...] | None:
-    """The holders of the reduced axis's bits; None if threads hold none, or bits are mixed."""
+    """Return `_Term.groups` of a reduction; None if threads hold no bits, or bits are mixed."""
     source = tt.Reduce(reduce).sources[0].type
     assert isinstance(source, TensorType)
     assert source.encoding is not None
@@ -317,7 +317,7 @@ def _defer(found: _Sum, rewriter: Rewriter) -> None:
 
 
 def _carry(found: _Sum, parts: Sequence[Value], rewriter: Rewriter) -> None:
-    """Let the loop carry and add the parts that threads hold."""
+    """Let the loop carry the parts that threads hold, and add to these."""
     carried, first = found.carried, found.terms[0]
     type_ = parts[0].type
     number = identity(first.adding)
@@ -364,9 +364,10 @@ def _rescale_parts(
 
 
 def _total(found: _Sum, initial: Value, rewriter: Rewriter) -> tuple[Value, list[Operation | None]]:
-    """Reduce the parts after the loop, convert them, and add them to the loop's initial value.
+    """Reduce the parts after the loop, convert the sum, and add it to the loop's initial value.
 
-    Returns the sum, and the ops that replace the reductions and conversions.
+    A rescaled sum has the initial value in its parts, and no conversions. Returns the sum, and the
+    ops that replace the reductions and conversions.
     """
     first, following = found.terms[0], _following(found.carried.loop)
     others = [location for term in found.terms[1:] for location in term.locations()]
@@ -394,10 +395,10 @@ def _following(loop: Operation) -> Operation:
 
 
 def _in_thread(term: _Term, rewriter: Rewriter) -> Value:
-    """The part of the reduction's operand that each thread combines.
+    """Reduce the operand of a reduction within each thread; return the parts of the threads.
 
-    The axis is cut into groups of bits; those of threads become one axis in its place, those of
-    registers one after all others, which is reduced.
+    The axis is cut into groups of bits. Those of threads become one axis in its place, those of
+    registers become a last axis, which is reduced; without any, the operand is returned.
     """
     reduce, axis = term.reduce, axis_of(term.reduce)
     value = tt.Reduce(reduce).sources[0]
@@ -431,7 +432,7 @@ def _shape(value: Value) -> tuple[int, ...]:
 def _view(
     build: OpBuilder, name: str, value: Value, shape: list[int], order: tuple[int, ...] = ()
 ) -> Value:
-    """A view of a tile, in the layout that follows; the tile itself where nothing changes."""
+    """A view of a tile, in the layout that it implies; the tile itself if nothing changes."""
     type_ = value.type
     assert isinstance(type_, TensorType)
     assert type_.encoding is not None

@@ -1,4 +1,4 @@
-"""The NVIDIA architectures that tkdebug compiles for, the sentence for the others, and occupancy.
+"""NVIDIA architectures that tkdebug compiles for, the error for the others, and occupancy.
 
 Sources: CUDA C++ Programming Guide, appendix "Compute Capabilities", table "Technical
 Specifications per Compute Capability" (limits; the same as `arch_traits` of NVIDIA's CCCL), and
@@ -66,7 +66,7 @@ def _architecture(
     reserved_kib: int = 1,
     shared_unit_bytes: int = 128,
 ) -> Target:
-    """An architecture of `shared_kib` KiB of shared memory a multiprocessor.
+    """An architecture with `shared_kib` KiB of shared memory per multiprocessor.
 
     The `a` of a name means architecture-specific code, which runs on no other capability; wgmma and
     setmaxnreg need it.
@@ -95,7 +95,7 @@ def _architecture(
 
 
 def capability_of(asked: object) -> tuple[int, int] | None:
-    """The compute capability that `asked` names: "sm_90a", "sm90", "90", 90 or (9, 0)."""
+    """The compute capability named by "sm_90a", "sm90", "90", 90 or (9, 0); None if none is."""
     if isinstance(asked, tuple):
         return asked
     match = _NAME.fullmatch(str(asked))
@@ -123,7 +123,7 @@ _NEWEST = max(target.capability for target in TARGETS.values())
 
 
 def ptx_versions(target: Target) -> tuple[int, int]:
-    """The least PTX version that a target can do with, and the one to write, as 87 for 8.7."""
+    """The first PTX version that knows a target, and the version to write, as 87 for 8.7."""
     least = _FIRST_PTX_VERSIONS.get(target.name, _OLDEST_PTX_VERSION)
     return least, max(least, _PTX_VERSION)
 
@@ -135,7 +135,7 @@ def find(asked: object) -> Target | None:
 
 
 def unsupported(asked: object) -> str | None:
-    """The sentence for an architecture that is none of `TARGETS`.
+    """The error message for an architecture that is not in `TARGETS`.
 
     None if `asked` names no NVIDIA GPU of compute capability 5.0 or later.
     """

@@ -105,7 +105,7 @@ _NEEDED = {"llvmlite": "llvmlite", "cuda.bindings.nvjitlink": "cuda-bindings nvi
 
 
 class NvptxBackend:
-    """LLVM IR, PTX and cubins."""
+    """NVIDIA's backend: LLVM IR, PTX and cubins."""
 
     name = architectures.BACKEND
     upstream_name = "cuda"
@@ -120,7 +120,7 @@ class NvptxBackend:
     image_name = "cubin"
 
     def is_image(self, name: str, head: bytes) -> bool:
-        """Whether it is called a cubin, or is an ELF file."""
+        """Whether a file is named `*.cubin`, or is an ELF file."""
         return name.endswith(".cubin") or head.startswith(_ELF)
 
     def image_tables(self, image: bytes) -> tuple[LineTable, ...]:
@@ -130,7 +130,7 @@ class NvptxBackend:
         return cubin_tables(image)
 
     def image_line_table(self, image: bytes, kernel: str) -> Mapping[str, object]:
-        """Data of the line table of a cubin's one function, whose code is not read yet."""
+        """Data of the line table of one function of a cubin, whose code is not read yet."""
         from tkdebug.compiler.targets.nvptx.cubins.line_tables import unread_cubin
         from tkdebug.linemap.line_table_data import unread_data
 
@@ -141,7 +141,7 @@ class NvptxBackend:
         return architectures.find(asked)
 
     def unsupported(self, asked: object) -> str | None:
-        """The sentence for a GPU that it does not compile for; None for other names."""
+        """The error message for a GPU that it does not compile for; None for other names."""
         return architectures.unsupported(asked)
 
     def obstacle(self) -> str | None:
@@ -156,7 +156,7 @@ class NvptxBackend:
         return None
 
     def fixed_options(self, target: Target) -> Mapping[str, object]:
-        """Options that code generation does not look at, with the only value of each."""
+        """Options that code generation ignores, with the only value that each may have."""
         return {
             "ir_override": None,
             "extern_libs": (),
@@ -171,7 +171,7 @@ class NvptxBackend:
         return frozenset(("libdevice",))
 
     def cluster_problem(self, target: Target, num_ctas: int) -> str | None:
-        """Return why programs cannot run in clusters there."""
+        """Return why programs cannot run in clusters of `num_ctas` blocks; None if they can."""
         if num_ctas <= 1 or target.has(CLUSTER):
             return None
         return (
@@ -199,7 +199,7 @@ class NvptxBackend:
     def lower(
         self, module: Module, options: NativeOptions, target: Target, observers: Observers
     ) -> LoweredModule:
-        """GPU passes, then LLVM IR, or both from the disk."""
+        """Run the GPU passes and lower to LLVM IR, or take the results of both from the disk."""
         from tkdebug.compiler.targets.nvptx.lowered_cache import lower
 
         return lower(module, options, target, observers)
@@ -210,7 +210,7 @@ class NvptxBackend:
         on_stage: StageCallback | None = None,
         on_image: ImageCallback | None = None,
     ) -> CompiledModule:
-        """PTX and cubin, by a worker process or from the disk."""
+        """Generate PTX and cubin in a worker process, or take them from the disk."""
         from tkdebug.compiler.targets.nvptx.compile import LoweredModule, generate_code
 
         assert isinstance(lowered, LoweredModule)
@@ -237,7 +237,7 @@ class NvptxBackend:
 
     @contextmanager
     def stopped_by(self, stop: threading.Event) -> Iterator[None]:
-        """Workers asked inside are ended once `stop` is set."""
+        """Context inside which workers that are asked are ended once `stop` is set."""
         from tkdebug.compiler.targets.nvptx.codegen.worker_process import STOP
 
         token = STOP.set(stop)
@@ -247,7 +247,7 @@ class NvptxBackend:
             STOP.reset(token)
 
     def prestart(self) -> None:
-        """Start a worker and load the modules of the lowering, if kernels are probably lowered."""
+        """Start a worker; load the lowering's modules if no lowered kernels are on the disk."""
         from tkdebug.compiler.targets.nvptx.codegen.worker_process import POOL
 
         # It loads its libraries while we load our modules.

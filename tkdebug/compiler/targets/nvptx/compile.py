@@ -55,17 +55,17 @@ class Binary:
         threads: the threads of a block.
         shared_bytes: dynamic shared memory of a block.
         registers: the registers of a thread.
-        spill_bytes: memory of a thread for registers that were spilled to local memory.
+        spill_bytes: bytes that a thread stores to local memory as registers ran out.
         tensor_maps: by the position of the parameter, for descriptors that are passed as such.
         made_maps: tensor maps that the launch makes of its arguments, in parameters after all
             others.
         workspace_bytes: global memory that each program needs for tensor maps it makes itself; the
             launch allocates it, and passes its address in a parameter after all others.
-        ptx_ops: line (1-based) of the PTX -> id of the GPU IR op it is of.
+        ptx_ops: line (1-based) of the PTX -> id of its GPU IR op.
         checks: the plan to read a checked kernel's reports by; None for a bare one. A checked
-            kernel takes more parameters after all others: the address of the table that it reports
-            to, and for each of `check_bounds` the first and the end byte address and the number of
-            elements from its pointer on.
+            kernel takes more parameters after all others: the addresses of the table that it
+            reports to and of the host's copy of that, and for each of `check_bounds` the first and
+            the end byte address and the number of elements from its pointer on.
     """
 
     llvm_ir: str
@@ -128,7 +128,7 @@ class LaunchMaps:
 
     @staticmethod
     def of(module: Module) -> LaunchMaps:
-        """Return those of GPU IR."""
+        """Return the tensor maps of GPU IR, and the size of the memory for them."""
         from tkdebug.compiler.analysis.tensor_maps import made_maps, tensor_maps, workspace_bytes
 
         function = module.function
@@ -148,7 +148,7 @@ class LoweredModule:
         max_registers: most registers of a thread; None leaves it to ptxas.
         shared_bytes: dynamic shared memory of a block.
         num_warps: warps of a block.
-        passes: the runs of the GPU passes.
+        passes: the runs of the passes in `prepare`, then those of the GPU passes.
         checks: the plan to read reports by; None for a bare kernel.
         is_lasting: whether all launches are made by it (`CheckOptions`).
         places: the ops of the GPU IR, by id.
@@ -179,7 +179,7 @@ class LoweredModule:
 
     @property
     def is_checked(self) -> bool:
-        """Whether it tests something as it runs."""
+        """Whether the kernel tests something as it runs."""
         return self.checks is not None and bool(self.checks.sites)
 
     @property
@@ -418,11 +418,13 @@ def _timeline_plan(module: Module, timeline: TimelineOptions, num_warps: int) ->
 
 
 def generate_code(lowered: LoweredModule, on_stage: StageCallback | None = None) -> CompiledModule:
-    """The part that workers do, a few side by side where several threads call this.
+    """Generate code, which workers do; several threads may call this at the same time.
+
+    A kernel from the disk is lowered again if code generation refuses it.
 
     Args:
         lowered: the lowered kernel; only read.
-        on_stage: called with "ptx"; it may give an edited text to go on with.
+        on_stage: called with "ptx" and the text; an edited text that it returns replaces it.
 
     Raises:
         CompileError: code generation refuses the kernel.

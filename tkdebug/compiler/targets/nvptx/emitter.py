@@ -32,7 +32,7 @@ class LLVMValue(NamedTuple):
 
     @property
     def constant(self) -> int | None:
-        """The integer it is, None if it is none or only known at run time."""
+        """The value of an integer constant; None for anything else."""
         if self.type[0] != "i":
             return None
         if self.text in ("true", "false"):
@@ -203,7 +203,7 @@ class Emitter:
     # Instructions
 
     def raw(self, type_: str, text: str) -> LLVMValue:
-        """`%new = text`, of `type_`."""
+        """Write `%new = text`, and return the new value, of type `type_`."""
         value = self._name(type_)
         self._target.append(f"  {value.text} = {text}{self._suffix}")
         return value

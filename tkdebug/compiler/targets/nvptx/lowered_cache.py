@@ -1,9 +1,9 @@
 """Lowered kernels on disk, by their Tile IR: neither GPU passes nor lowering run for these.
 
-Beside the LLVM IR an entry holds what the passes did, as sessions record it, so nobody sees whether
-a kernel was lowered now; only the times of its passes are those of the compile that made the entry.
-GPU IR is made again when somebody asks for it. The files are those of `disk_cache`, with
-its invariants; an entry that code generation refuses is lowered again.
+Beside the LLVM IR an entry holds what the passes did, as sessions record it, so a session does not
+depend on whether a kernel was lowered now; only the times of its passes are those of the compile
+that made the entry. GPU IR is made again when it is first used. The files are those of
+`disk_cache`, with its invariants; an entry that code generation refuses is lowered again.
 
 Invariant: all that the passes and the lowering read is in the key: the Tile IR with its locations
 and ids, the options, the target, and the compiler's files. So a kernel is not kept where anything
@@ -97,7 +97,7 @@ class _Entry:
 
 
 class _Again:
-    """Lowers a kernel from the disk, once, when somebody asks for its GPU IR.
+    """Lowers a kernel from the disk, once, when its GPU IR is first used.
 
     Args:
         prepared: its Tile IR, which becomes the GPU IR.
@@ -110,11 +110,11 @@ class _Again:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """Drop a lock that a thread of the parent may hold."""
+        """Replace the lock, which a thread of the parent may hold, after a fork."""
         self._lock = threading.Lock()
 
     def __call__(self) -> LoweredModule:
-        """Return the kernel; another thread may ask, too."""
+        """Return the kernel, lowered by the first call; several threads may call this."""
         with self._lock:
             if self._lowered is None:
                 self._lowered = lower_prepared(self._prepared)
@@ -202,7 +202,10 @@ def _folder() -> Path:
 
 @lru_cache(maxsize=1)
 def _compiler() -> str:
-    """Hash of the compiler's files; their times would take 5 ms less, and may all be the same."""
+    """Hash of the contents of the compiler's files.
+
+    A hash of their times would take 5 ms less, but these may all be the same.
+    """
     root = Path(tkdebug.__file__).parent
     digest = hashlib.sha256(f"{_FORMAT}".encode())
     for source in _SOURCES:

@@ -17,7 +17,7 @@ class PerformanceNote:
     """A note of ptxas that it could not compile a wgmma kernel for full speed.
 
     Attributes:
-        code: C7510 and its kin.
+        code: the note's code, such as C7510.
         message: the note's text.
         ptx_line: the line it names, None if it names none.
         op_id: the op of that line.
@@ -37,8 +37,8 @@ class NativeCode:
         ptx: the text that was assembled.
         cubin: ELF image.
         registers: 32-bit registers of a thread.
-        spill_store_bytes: bytes of a thread's stores because registers ran out.
-        spill_load_bytes: bytes of a thread's loads because registers ran out.
+        spill_store_bytes: bytes that a thread stores because registers ran out.
+        spill_load_bytes: bytes that a thread loads because registers ran out.
         stack_bytes: local memory of a thread, spills included.
         shared_bytes: static shared memory; the dynamic part is the launch's.
         log: the output of the assembler, ptxas or nvJitLink.

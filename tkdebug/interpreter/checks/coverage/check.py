@@ -36,7 +36,7 @@ from tkdebug.interpreter.tiles.values import (
 
 
 def coverage_text(gap: Gap, grid: tuple[int, int, int]) -> FaultText:
-    """Elements of an input that the launch left out, or read twice."""
+    """Return the text of a fault: elements that the launch left out, or read twice."""
     message, hint = _message_and_hint(gap, grid)
     return FaultText(
         "coverage", message, "warning", gap.buffer.name, gap.first * gap.stride, hint=hint

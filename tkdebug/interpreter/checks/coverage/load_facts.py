@@ -47,11 +47,11 @@ class Limit:
     Attributes:
         op: the comparison.
         index: the number of the operand that is the index.
-        shift: added to index - bound, it makes the comparison one with 0 by `<`.
+        shift: the number with which the comparison is index - bound + shift < 0.
         starts_anywhere: whether an argument alone says where the index begins.
-        walk: the mover of the index beyond the tile: a loop around it, else the grid, else nothing.
-        short_by: the distance by which it ends before another comparison of the same index, for no
-            reason that the kernel shows: nothing is accessed beside the index. 0 if it does not.
+        walk: "loop" if a loop around it moves the index, else "grid" if programs do, else "tile".
+        short_by: the distance by which the bound is below that of another comparison of the index,
+            if nothing beside the index is accessed, which would explain it; else 0.
     """
 
     op: Operation
@@ -72,7 +72,7 @@ class LoadFacts:
         is_plain: see the module.
         is_alike: whether all programs that run it run it equally often; some may have returned.
         is_in_loop: whether there is a loop around it.
-        adds_up_in_loop: whether the innermost one sums up or the like: carries a float.
+        adds_up_in_loop: whether the innermost loop carries a float, as a sum.
         adds_to: axes of the grid whose programs add to one place, along which the load moves.
         starts_anywhere: whether an argument alone says where the offsets begin.
         is_reduced: whether its result goes into a reduction or a dot.
@@ -155,7 +155,7 @@ class ModuleLoads:
         )
 
     def _axes_added_to(self, sources: Sources) -> tuple[int, ...]:
-        """Axes that the load moves along while an atomic sum stays in place."""
+        """Return the grid axes along which the load moves, but no atomic sum does."""
         return tuple(
             axis
             for axis, name in enumerate(PROGRAM_IDS)
@@ -163,7 +163,7 @@ class ModuleLoads:
         )
 
     def _is_for_all(self, outer: Operation) -> bool:
-        """Whether all programs run the inside of `outer` alike."""
+        """Whether all programs run the body of a loop or branch equally often."""
         if scf.For.matches(outer):
             loop = scf.For(outer)
             bounds = (loop.lower, loop.upper, loop.step)
@@ -171,7 +171,7 @@ class ModuleLoads:
                 return False
             return all(self._sources.of(bound).isdisjoint(_DECIDED_BY_SOME) for bound in bounds)
         if scf.If.matches(outer):
-            # A load in some rounds only is not what a loop goes along, either.
+            # A loop does not go along what it loads in some iterations only, either.
             return self._sources.of(scf.If(outer).condition).isdisjoint({*_DECIDED_BY_SOME, LOOP})
         return not scf.While.matches(outer)
 
@@ -179,7 +179,7 @@ class ModuleLoads:
         return self._sources.of(value) == {ARGUMENT}
 
     def _limits(self, mask: Value | None) -> Iterator[Limit]:
-        """The comparisons that all have to hold."""
+        """Yield the comparisons of a mask, all of which have to hold."""
         op = None if mask is None else mask.defining_op
         if op is None:
             return
@@ -217,9 +217,9 @@ def _is_of_loop(term: Value) -> bool:
 
 
 def _before_loops(term: Value) -> Value:
-    """The value that entered a loop, if all iterations forward it unchanged.
+    """Return the value that entered a loop, if all iterations forward it unchanged, else `term`.
 
-    So does the offset of a block pointer that is advanced along another dimension.
+    The offset of a block pointer that is advanced along another dimension is such a value.
     """
     while _is_of_loop(term):
         others = {value for value in incoming(term) if value is not term}
@@ -242,7 +242,10 @@ def _leaves_out_on_purpose(loop: scf.For) -> bool:
 
 
 def _only_readers(module: Module, ops: list[Operation]) -> frozenset[Operation]:
-    """Loads of a parameter that no other op reads: in a branch that no program took, one might."""
+    """Return loads that alone read their parameter.
+
+    Another op might read it in a branch that no program took.
+    """
     origins = pointer_origins(module)
     readers: dict[int, set[Operation]] = {}
     for op in ops:
@@ -279,7 +282,7 @@ class _Ends:
         self._steps = {abs(step) for op in ops for step in _steps(op, sources)}
 
     def short_by(self, index: Value, bound: Value) -> int:
-        """Return by how much `bound` is below another bound of `index`; 0 if that may be meant."""
+        """Return 1 if `bound` is 1 below another bound of `index` and no op adds 1, else 0."""
         base, offset = _end(bound)
         root = _root(index)
         for other, (other_base, other_offset) in self._compared:
@@ -290,12 +293,12 @@ class _Ends:
 
 
 def _root(value: Value) -> Value:
-    """The value that one repeats in another shape."""
+    """Return the value that `value` is a copy of, in another shape."""
     return traced(value, _THROUGH)
 
 
 def _end(bound: Value) -> tuple[Value | None, int]:
-    """A bound as a value plus a constant."""
+    """Return a bound as a value plus a constant; the value is None for a constant bound."""
     root = _root(bound)
     constant = _constant(root)
     if constant is not None:
@@ -311,7 +314,7 @@ def _end(bound: Value) -> tuple[Value | None, int]:
 
 
 def _steps(op: Operation, sources: ValueSources) -> Iterator[int]:
-    """Return the constants that `op` adds to values that differ by lane, iteration or program."""
+    """Yield constants that `op` adds to values that differ by lane, iteration or program."""
     if arith.AddI.matches(op) or arith.SubI.matches(op) or tt.AddPtr.matches(op):
         moved, step = op.operands
         constant = _constant(_root(step))
@@ -332,7 +335,7 @@ class _Reduced:
         return any(result in self._values for result in op.results)
 
     def _gives_some(self, op: Operation) -> bool:
-        """Whether a result of `op` is reduced; for a terminator, a result of the op around it."""
+        """Whether a result of `op` is reduced; for a yield, a result of the op around it."""
         if scf.Yield.matches(op) and op.block is not None and op.block.parent_op is not None:
             return op.block.parent_op in self
         return op in self

@@ -89,7 +89,7 @@ class Read:
         )
 
     def extent_along(self, stride: int) -> int:
-        """Return the number of lanes along the dimension of that stride; 1 if there are none."""
+        """Return the number of lanes along the dimension of a stride; 1 if there are none."""
         if self.tile is None:
             assert self.block is not None
             strides = self.block[0].strides
@@ -109,7 +109,7 @@ class Reading:
         reads: the reads, by load.
         compared: both sides of the comparisons of masks.
         unknown: storages some of whose reads are not known.
-        kept: entries in all.
+        kept: the number of all entries.
     """
 
     grid: tuple[int, int, int]
@@ -121,7 +121,7 @@ class Reading:
     kept: int = 0
 
     def of_storage(self, key: int) -> list[Read]:
-        """All reads of one storage."""
+        """Return all reads of one storage."""
         reads = (read for some in self.reads.values() for read in some)
         return [read for read in reads if read.buffer.storage_key == key]
 
@@ -138,7 +138,7 @@ class Coverage:
     times: list[Tensor]
 
     def end(self, place: int) -> int:
-        """The index after the last that was read."""
+        """Return the index after the last one that was read."""
         read = self.times[place].nonzero()
         return int(read[-1, 0]) + 1 if read.numel() else 0
 
@@ -199,9 +199,9 @@ class Gap:
         dimension: the dimension of the tensor, None if its elements are read in order.
         first: the first such index.
         count: the number of such indices, of `size`.
-        behind: elements of one index.
+        behind: the number of elements with one index.
         stride: the stride of the dimension.
-        walk: the mover along it, for rule "tail".
+        walk: for rule "tail", what moves along the dimension: "loop", "grid" or "tile".
     """
 
     load: Operation
@@ -225,7 +225,7 @@ class Gaps:
         self._known: dict[int, Coverage | None] = {}
 
     def find(self) -> Iterator[Gap]:
-        """Find at most one gap of each tensor."""
+        """Yield at most one gap of each tensor."""
         known = set(self._reading.unknown)
         for op, reads in self._reading.reads.items():
             keys = {read.buffer.storage_key for read in reads}
@@ -261,9 +261,12 @@ class Gaps:
         return None
 
     def _missed(self, limit: Limit) -> int:
-        """Count the indices below the bound that no program read; 0 if all were."""
+        """Return the distance from the highest index of all programs to the mask's bound, less 1.
+
+        It is 0 if some program reaches the bound, or if that is not known.
+        """
         closest: int | None = None
-        # The last round of a loop is the likeliest to reach it.
+        # The last iteration of a loop is the likeliest to reach it.
         for sides in reversed(self._reading.compared.get(limit.op, [])):
             difference = _difference(sides[limit.index], sides[1 - limit.index])
             if difference is None or difference.high + limit.shift >= -1:
@@ -273,7 +276,10 @@ class Gaps:
         return 0 if closest is None else -1 - closest
 
     def _tail(self, facts: LoadFacts, reads: list[Read], missed: int, walk: Walk) -> Gap | None:
-        """The unread end of a dimension that the load walks along in blocks, `missed` long."""
+        """Return the gap at the end of a dimension that is read in blocks, `missed` indices long.
+
+        Return None if no dimension fits.
+        """
         coverage = self._coverage(reads[0].buffer)
         if coverage is None:
             return None
@@ -393,7 +399,7 @@ class Gaps:
         return None
 
     def _goes_beyond(self, facts: LoadFacts, reads: list[Read]) -> bool:
-        """Whether a block begins after the last element."""
+        """Whether a tile is certainly past its mask's bound, or a block past its descriptor."""
         for limit in facts.limits:
             for sides in self._reading.compared.get(limit.op, []):
                 difference = _difference(sides[limit.index], sides[1 - limit.index])
@@ -404,7 +410,7 @@ class Gaps:
     # Reads as many as the tensor has elements, of a part of them
 
     def _repeated(self, facts: LoadFacts, reads: list[Read]) -> Gap | None:
-        """Find a dimension of which much is never read, by as many reads as would read it all.
+        """Find a dimension of which much is unread, though there are enough reads to cover it.
 
         Halves, caches and windows are left out on purpose, with fewer reads, or because the kernel
         was given a number that says how much is meant.
@@ -433,7 +439,7 @@ class Gaps:
     def _is_meant_whole(
         self, facts: LoadFacts, reads: list[Read], coverage: Coverage, place: int
     ) -> bool:
-        """Whether something says that a dimension is meant to be read to its end."""
+        """Whether the mask, the arguments or uneven reads show that all of a dimension is meant."""
         stride, size = coverage.dims[place]
         limits = (limit for limit in facts.limits if not limit.starts_anywhere)
         if any(self._missed(limit) for limit in limits) and size in self._bounds(facts, reads):
@@ -494,14 +500,14 @@ def _gap(
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """The greatest of index - bound, and the least of the program that is farthest."""
+    """The maximum of index - bound, and its minimum in the program that is farthest."""
 
     high: int
     low_of_last: int
 
 
 def _difference(index: TileValue, bound: TileValue) -> _Difference | None:
-    """The difference of two affine tiles; None for others."""
+    """Return the difference of two numbers or affine tiles; None for others."""
     const, base, spreads = 0, None, []
     for value, sign in ((index, 1), (bound, -1)):
         if isinstance(value, int):
@@ -530,7 +536,7 @@ def _reaches_end(read: Read, place: int) -> bool:
 
 
 def _moves(reads: list[Read], dims: Dimensions, place: int) -> bool:
-    """Whether the first and the last iteration read different indices."""
+    """Whether the first and the last read begin at different indices; False if unknown."""
     first, last = reads[0].ranges(dims), reads[-1].ranges(dims)
     if first is None or last is None:
         return False
@@ -538,13 +544,13 @@ def _moves(reads: list[Read], dims: Dimensions, place: int) -> bool:
 
 
 def _longest_run(chosen: Tensor) -> int:
-    """Count the indices of the longest run of chosen ones."""
+    """Return the length of the longest run of chosen indices."""
     edges = torch.nn.functional.pad(chosen.to(torch.int8), (1, 1)).diff().nonzero().reshape(-1)
     return int((edges[1::2] - edges[::2]).max())
 
 
 def _goes_along(reads: list[Read], coverage: Coverage, place: int) -> bool:
-    """Whether programs or rounds begin at different indices of a dimension."""
+    """Whether programs or iterations begin at different indices of a dimension."""
     starts = [read.ranges(coverage.dims) for read in reads]
     lows = torch.cat([found.lows[place] for found in starts if found is not None])
     return bool((lows != lows[0]).any())
@@ -569,7 +575,7 @@ def _repeats_itself(reads: list[Read], coverage: Coverage, place: int) -> bool:
 
 
 def _is_even(reads: list[Read], dims: Dimensions, place: int, end: int) -> bool:
-    """Whether the load reads all indices below `end` equally often: blocks side by side."""
+    """Whether all indices below `end` are read, and equally often."""
     times = times_read(reads, dims)
     if times is None:
         return False

@@ -171,7 +171,7 @@ class PaddingTracker(ShadowValues[Origin]):
         return total
 
     def _source(self, values: Sequence[Value]) -> Operation | None:
-        """The load whose padding is in some of the values."""
+        """Return the load whose padding is in the first of the values that has any, or None."""
         for value in values:
             if value in self.shadows:
                 return next(iter(self.shadows[value]))
@@ -180,7 +180,7 @@ class PaddingTracker(ShadowValues[Origin]):
     def _padding(
         self, op: Operation, operands: Sequence[TileValue], each: Sequence[Tensor | None]
     ) -> tuple[Sequence[Tensor | None], dict[int, Tensor]]:
-        """The results' padding, and by operand which of its elements are to be left out."""
+        """Return the results' padding, and the elements of each operand that should be left out."""
         if tt.Reduce.matches(op) or tt.Scan.matches(op):
             return self._reduced(op, operands, each)
         if tt.Dot.matches(op):
@@ -277,7 +277,7 @@ class PaddingTracker(ShadowValues[Origin]):
         data: Sequence[Axes],
         place: int,
     ) -> tuple[Sequence[Tensor | None], dict[int, Tensor]]:
-        """Find the padding that an op adds to a value that a loop carries: there should be none."""
+        """Return the same as `_padding`, for an op that adds to a value that a loop carries."""
         others = [at for at in range(len(op.operands)) if at != place]
         shadows = [each[at] if at != place else None for at in range(len(op.operands))]
         axes = [data[at] if at != place else frozenset[int]() for at in range(len(op.operands))]

@@ -19,7 +19,7 @@ _NAMES = {
 
 
 def accumulation(op: Operation) -> str | None:
-    """Name how an op combines a carried value of a loop with an operand; None for any other op."""
+    """Return how an op combines a loop's carried value with an operand; None for other ops."""
     binary = arith.Binary.cast(op)
     if binary is None:
         return "add" if math.Fma.matches(op) else None
@@ -27,7 +27,7 @@ def accumulation(op: Operation) -> str | None:
 
 
 def combination(op: Operation) -> str | None:
-    """Name how a reduction, scan or accumulation combines elements; None if it is unknown."""
+    """Return how a reduction, scan or accumulation combines elements; None if it is unknown."""
     if not tt.Combining.matches(op):
         return accumulation(op)
     found = combiner_of(tt.Combining(op))
@@ -45,7 +45,7 @@ def name_of(combiner: str) -> str:
 
 
 def neutral_of(combiner: str, dtype: torch.dtype) -> float | int:
-    """The element that changes nothing in a combination."""
+    """Return the neutral element of a combination."""
     if combiner in _NEUTRAL:
         return _NEUTRAL[combiner]
     if dtype.is_floating_point:
@@ -55,7 +55,7 @@ def neutral_of(combiner: str, dtype: torch.dtype) -> float | int:
 
 
 def left_out_by(op: Operation, dtype: torch.dtype) -> float | int:
-    """The element that makes no difference to `op`; for a histogram, one that is in no bin."""
+    """Return an element that makes no difference to `op`; for a histogram, one in no bin."""
     if tt.Histogram.matches(op):
         return -1
     combiner = "add" if tt.Dot.matches(op) else combination(op)
@@ -64,7 +64,7 @@ def left_out_by(op: Operation, dtype: torch.dtype) -> float | int:
 
 
 def what_of(op: Operation) -> str:
-    """Return the name in messages of what an op makes of its elements."""
+    """Return the name of an op's result in messages, such as "max" or "product"."""
     if tt.Histogram.matches(op):
         return "histogram"
     if tt.Dot.matches(op):
@@ -75,7 +75,7 @@ def what_of(op: Operation) -> str:
 
 
 def neutral_text(op: Operation, dtype: torch.dtype) -> str:
-    """The neutral element as kernels write it."""
+    """Return the neutral element of `op` as kernels write it."""
     neutral = left_out_by(op, dtype)
     if dtype.is_floating_point and abs(neutral) == float("inf"):
         return f'float("{neutral}")'

@@ -44,7 +44,7 @@ class Condition:
 
 
 def conditions_of(mask: Value) -> set[Condition]:
-    """The conditions that all have to hold."""
+    """Return the conditions that all hold where a mask does."""
     rank = len(ir.shape_of(mask.type))
     return _parts(mask, {axis: axis for axis in range(rank)})
 
@@ -77,10 +77,10 @@ class Order:
     most: Hashable
 
     def covers(self, condition: Condition, others: Collection[Condition]) -> bool:
-        """Whether elements that fail `condition` and are kept fail one of `others`, too.
+        """Whether elements that fail `condition` but keep this order also fail one of `others`.
 
-        Of keys past the end of a sequence only queries past that end see any: `least < n` fails
-        and `least <= most`, so `most < n` fails.
+        Under a causal mask, keys past the end are kept only for queries past the end: if
+        `least < n` fails, and `least <= most` holds, `most < n` fails as well.
         """
         below = _below(condition)
         if below is None or below[0] != self.least:
@@ -89,7 +89,7 @@ class Order:
 
 
 def orders_of(mask: Value) -> list[Order]:
-    """The orders that all hold where a mask does."""
+    """Return the orders that all hold where a mask does."""
     op = traced(mask, names_of(tt.Broadcast, tt.ExpandDims)).defining_op
     if op is not None and arith.AndI.matches(op):
         both = arith.AndI(op)
@@ -127,7 +127,7 @@ def holds_at(op: Operation, condition: Condition) -> bool:
 
 
 def _ends_within(test: Value, is_true: bool) -> Iterator[Hashable]:
-    """The ends of blocks that are not past a limit if a scalar test is true, or false."""
+    """Yield the ends of blocks that are within a limit if a scalar test is `is_true`."""
     op = test.defining_op
     if op is None:
         return
@@ -147,7 +147,7 @@ def _ends_within(test: Value, is_true: bool) -> Iterator[Hashable]:
 
 
 def _along_one_axis(value: Value) -> Hashable:
-    """A side of a comparison as conditions name it; None if it has several axes, or none."""
+    """Return a side of a comparison as conditions name it; None unless it has one axis."""
     places = {axis: axis for axis in range(len(ir.shape_of(value.type)))}
     axes = sorted(_key(value, places, [_LARGEST_KEY]).axes)
     if len(axes) != 1:
@@ -156,7 +156,7 @@ def _along_one_axis(value: Value) -> Hashable:
 
 
 def _below(condition: Condition) -> tuple[Hashable, Hashable] | None:
-    """Both sides of `positions < limit`; None for any other condition."""
+    """Return both sides of `positions < limit`; None for any other condition."""
     match condition.text:
         case (arith.CmpI.name, _, _, (("predicate", "'slt'"),), side, limit):
             return _unwidened(side), _unwidened(limit)
@@ -164,7 +164,7 @@ def _below(condition: Condition) -> tuple[Hashable, Hashable] | None:
 
 
 def _unwidened(text: Hashable) -> Hashable:
-    """The number that a cast to a wider type was made of; any other unchanged."""
+    """Return the key of a number before sign extensions; any other key unchanged."""
     match text:
         case (arith.ExtSI.name, _, _, _, inner):
             return _unwidened(inner)

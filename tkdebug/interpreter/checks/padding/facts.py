@@ -54,7 +54,7 @@ class _TileFacts(ForwardAnalysis[Facts]):
             self.set(value, self._of(op, value))
 
     def join(self, value: Value, known: Facts, fact: Facts) -> Facts:
-        """Return the axes of both."""
+        """Return the union of the axes of both."""
         return Facts(known.varies | fact.varies, known.data | fact.data)
 
     def _of(self, op: Operation, value: Value) -> Facts:
@@ -113,7 +113,7 @@ class PaddingFacts:
         stores: ops that put a value into memory.
         reached: for each op that combines elements (`_REDUCTIONS`, accumulations), the padding
             loads that its operands are computed from.
-        is_plain: whether padding reaches nothing else that combines elements, and no mean.
+        is_plain: whether padding reaches no accumulation, no mean and none of `_FOLLOWED`.
         module: the module that has these facts.
     """
 
@@ -162,13 +162,13 @@ class PaddingFacts:
         return made
 
     def data(self, value: Value) -> Axes:
-        """The axes along which a value has data."""
+        """Return the axes along which a value has data."""
         fact = self.values.get(value)
         return _NONE if fact is None else fact.data
 
 
 def _accumulated(op: Operation) -> int | None:
-    """Return the place of the operand that a loop carries from round to round through `op`."""
+    """Return the number of the operand that a loop carries through `op`, or None."""
     if accumulation(op) is None:
         return None
     for place, value in enumerate(op.operands):
@@ -275,9 +275,9 @@ class MaskedAxes:
         return cls(analysis.facts)
 
     def combined_by(self, op: Operation, place: int) -> frozenset[Operation]:
-        """The loads along the axis over which `op` combines the operand number `place`.
+        """Return the loads that mask the axis along which `op` combines operand number `place`.
 
-        If it combines element by element, the loads along any axis of the other operands.
+        If it combines element by element, return those of any axis of the other operands.
         """
         axes = self.loads.get(op.operands[place], ())
         if tt.Reduce.matches(op) or tt.Scan.matches(op):
@@ -302,7 +302,7 @@ class _MaskedAxes(ForwardAnalysis[_Loads]):
                 self.set(value, self._of(op, len(ir.shape_of(value.type))))
 
     def join(self, value: Value, known: _Loads, fact: _Loads) -> _Loads:
-        """Return the loads of both."""
+        """Return the union of the loads of both, axis by axis."""
         return _united_loads(known, fact)
 
     def _of(self, op: Operation, rank: int) -> _Loads:

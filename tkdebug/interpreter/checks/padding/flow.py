@@ -78,11 +78,12 @@ def padding_of_results(
 
 
 def combined(shadows: Shadows, data: Sequence[Axes], whole: Shadows | None = None) -> Tensor | None:
-    """Return the elements to which no operand that has data of its own there gives a meaning.
+    """Return the result's padding: elements to which no operand contributes real data.
 
-    Operands with data along the same axes agree on it; operands with data along others do not
-    matter to each other, as in an outer product; one with fewer axes than another does not count.
-    Elements that were cared for in one operand do not give the padding of another a meaning.
+    Operands with data along the same axes have to be padding together; operands with data along
+    different axes do not affect each other, as in an outer product; an operand whose axes are a
+    proper subset of another's does not count. Elements that were cared for in one operand do not
+    turn the padding of another into data.
     """
     if not any(data):
         total = None
@@ -114,7 +115,7 @@ def _without_neutralised(
     shadow: Tensor,
     data: Sequence[Axes],
 ) -> Tensor:
-    """`shadow` without elements that an operand without data neutralises."""
+    """Return `shadow` without elements that an operand without data neutralises."""
     does_away: Callable[[Tensor], Tensor]
     if op.name in ANNIHILATED_BY_ZERO or (arith.OrI.matches(op) and _is_bool(op)):
         absorbing = 1 if arith.OrI.matches(op) else 0
@@ -142,7 +143,7 @@ def _is_bool(op: Operation) -> bool:
 
 
 def padding_of_product(ev: Evaluator, op: Operation, shadows: Shadows) -> Tensor | None:
-    """A matrix product's: rows and columns that are padding as a whole."""
+    """Return a matrix product's padding: its rows and columns that are padding as a whole."""
     dot = tt.Dot(op)
     total = None
     for shadow, value, dim in ((shadows[0], dot.a, -1), (shadows[1], dot.b, -2)):
@@ -153,7 +154,7 @@ def padding_of_product(ev: Evaluator, op: Operation, shadows: Shadows) -> Tensor
 
 
 def mask_given(ev: Evaluator, op: Operation, operands: Sequence[TileValue]) -> TileValue:
-    """The mask of a load that has one, or that a descriptor makes."""
+    """Return the mask of a load that has one, or that its descriptor makes."""
     if tt.DescriptorLoad.matches(op):
         descriptor, *offsets = operands
         assert isinstance(descriptor, DescriptorTile)
@@ -163,7 +164,7 @@ def mask_given(ev: Evaluator, op: Operation, operands: Sequence[TileValue]) -> T
 
 
 def is_filled(tile: TileValue, shadow: Tensor, value: float) -> bool:
-    """Whether shadowed elements are certainly that value: the fill of a box, and outside of it."""
+    """Whether shadowed elements are certainly `value`: a box's fill, and outside of the box."""
     if not isinstance(tile, BoxTile) or any_true(numbers(tile.fill) != value):
         return False
     for axis, (low, high) in enumerate(tile.box, 1):
@@ -175,7 +176,7 @@ def is_filled(tile: TileValue, shadow: Tensor, value: float) -> bool:
 def is_neutral(
     ev: Evaluator, op: Operation, tile: TileValue, left_out: Tensor, combiner: str
 ) -> bool:
-    """Whether elements that are left out have no effect in a reduction or scan."""
+    """Whether the elements to leave out are all neutral to a reduction or scan."""
     axis = tt.Combining(op).axis + 1
     if isinstance(tile, BoxTile):
         if is_filled(tile, left_out, neutral_of(combiner, tile.fill.dtype)):
@@ -189,7 +190,7 @@ def is_neutral(
 
 
 def numbers(values: Tensor) -> Tensor:
-    """Floats that torch can compare with numbers: fp8 is widened."""
+    """Return values that torch can compare: fp8 as fp32, others unchanged."""
     return values.float() if values.element_size() == 1 and values.is_floating_point() else values
 
 
@@ -203,11 +204,11 @@ class CaredFor:
         self._last: tuple[Tensor, int, tuple[Tensor, Tensor, Tensor, bool]] | None = None
 
     def with_padding(self, value: Value, pad: Tensor | None) -> Tensor | None:
-        """The padding of a value, with what the kernel made harmless."""
+        """Return a value's padding, together with what the kernel made harmless."""
         return united(pad, self._of.get(value)) if self._of else pad
 
     def whole(self, values: Sequence[Value], pads: Shadows) -> Shadows | None:
-        """The padding of some values, with what was made harmless; None if nothing was."""
+        """Return the values' padding, with what was made harmless; None if nothing was."""
         if not self._of or self._of.keys().isdisjoint(values):
             return None
         return [self.with_padding(value, pad) for value, pad in zip(values, pads, strict=True)]

@@ -1,4 +1,4 @@
-"""Looks at the operands of reductions; has padding followed only if they are not plainly right.
+"""Checks operands of reductions; padding is followed only if these are not plainly right.
 
 In most kernels each reduction gets a masked tile whose fill is neutral to it. If one gets anything
 else, the batch runs again, and its padding is followed op by op; later launches of the kernel begin
@@ -44,11 +44,11 @@ class PaddingCheck(Observer):
 
     @property
     def key(self) -> Hashable:
-        """Plans differ by whether padding is followed from the start."""
+        """Key that differs by whether padding is followed from the start."""
         return type(self), self._is_glance
 
     def launch_begins(self, launch: LaunchContext) -> None:
-        """Settle whether a glance may do."""
+        """Decide whether a glance at the operands of reductions is enough at first."""
         is_known = _Followed in self._module.derived
         self._is_glance = launch.can_replay and self._facts.is_plain and not is_known
 
@@ -59,7 +59,7 @@ class PaddingCheck(Observer):
         return self._follows.moments(op)
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """A glance at one batch, or its padding."""
+        """Return a glance at one batch, or the tracker of its padding."""
         if not self._is_glance:
             return self._follows.of_batch(run)
         return Glance(self._module, self._facts, self._follows)
@@ -74,7 +74,7 @@ def _tracker() -> type[PaddingTracker]:
 
 
 class PaddingOfBatches(Observer):
-    """Follows the padding of batches."""
+    """Makes the trackers of the padding of batches."""
 
     is_passive = True
 
@@ -87,7 +87,7 @@ class PaddingOfBatches(Observer):
         return Moments.BEFORE if op in self._facts.loads else Moments.NEVER
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """The padding of one batch."""
+        """Return the tracker of one batch's padding."""
         return _tracker()(run, self._faults, self._facts)
 
 
@@ -120,7 +120,7 @@ class Glance(Observer):
 
 
 def _is_right(op: Operation, tile: TileValue) -> bool:
-    """Whether all masked-off elements of a reduction's operand are neutral to it.
+    """Whether all masked-off elements of an operand are neutral, or its reduction is unknown.
 
     Elements outside of the tile's box are its fill. Inside there is no padding: tiles that are
     masked in different ways have no box in common.

@@ -77,7 +77,7 @@ def is_certainly_right(
 
 
 def constant_everywhere(value: Value) -> object:
-    """The number that a value is everywhere, or None if it is no constant."""
+    """Return the number that all elements of a value are, or None if it is no constant."""
     return constant_value(traced(value, names_of(tt.Splat, tt.Broadcast)))
 
 
@@ -176,7 +176,7 @@ class _Proof(ForwardAnalysis[Padding]):
     def _accumulated(
         self, op: Operation, each: Sequence[Mapping[Condition, float | None]], place: int
     ) -> Mapping[Condition, float | None]:
-        """Padding is what every round leaves as the loop began with it."""
+        """Return an accumulated value's padding; fail unless only neutral numbers are added."""
         carried = op.operands[place]
         combiner, arg = combination(op), iter_arg(carried)
         assert arg is not None
@@ -219,7 +219,7 @@ class _Proof(ForwardAnalysis[Padding]):
     def _binned(
         self, view: tt.Histogram, numbers: Mapping[Condition, float | None]
     ) -> Mapping[Condition, float | None]:
-        """Fail if padding is counted: in a bin, and not left out by the mask."""
+        """Fail if a histogram may count padding: neither outside all bins nor masked; return {}."""
         masked = set() if view.mask is None else conditions_of(view.mask)
         for condition, number in numbers.items():
             is_outside = number is not None and (number >= view.bins or number < 0)
@@ -313,7 +313,7 @@ def _one_number(each: Sequence[Mapping[Condition, float | None]]) -> float | Non
 def _taken(
     op: Operation, others: Sequence[Mapping[Condition, float | None]]
 ) -> Mapping[Condition, float | None]:
-    """Return the numbers that an op takes into a value that a loop carries."""
+    """Return the padding's numbers that an op adds to a value that a loop carries."""
     if len(others) == 1:
         return others[0]
     return {
@@ -338,7 +338,7 @@ def _moved(
 def _selected(
     select: arith.Select, each: Sequence[Mapping[Condition, float | None]]
 ) -> Mapping[Condition, float | None]:
-    """Return the numbers of a select: where its condition fails, the first value's do not count."""
+    """Return the numbers of a select; where its condition fails, those of the second value."""
     chosen, first, second = each
     known, orders = conditions_of(select.condition), orders_of(select.condition)
     constants = _constant(select.true_value), _constant(select.false_value)
@@ -356,7 +356,7 @@ def _selected(
 
 
 def _computed(op: Operation, numbers: Sequence[float | None]) -> float | None:
-    """Compute an elementwise op on numbers; None if an operand that matters is not known."""
+    """Compute an elementwise op on numbers; None if the result is not known."""
     known = [
         _constant(value) if number is None else number
         for value, number in zip(op.operands, numbers, strict=True)

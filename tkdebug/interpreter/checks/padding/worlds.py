@@ -65,14 +65,14 @@ class World:
         self.lost: Tensor | None = None
 
     def copied(self) -> World:
-        """Return a copy of this world, which may go another way."""
+        """Return a copy of this world without `lost`, which may then differ from it."""
         copy = World(self.op, self.load, self.what, self.hint)
         copy.values = dict(self.values)
         copy.untold = self.untold
         return copy
 
     def note_lost(self, ev: Evaluator, op: Operation, tile: TileValue) -> None:
-        """Note programs in which `op`, a reduction, gets numbers that are not finite here alone."""
+        """Note programs where a reduction gets non-finite numbers in this world alone."""
         value, *_ = op.operands
         if value not in self.values:
             return
@@ -84,7 +84,7 @@ class World:
     def operands_of(
         self, op: Operation, operands: Sequence[TileValue]
     ) -> Sequence[TileValue] | None:
-        """Return the operands of `op` here; None if nothing differs, or it has effects."""
+        """Return the operands of `op` in this world; None if none differs, or `op` has effects."""
         if OPS[op.name].effects or not any(value in self.values for value in op.operands):
             return None
         return [
@@ -92,12 +92,12 @@ class World:
         ]
 
     def set_results(self, op: Operation, results: Sequence[TileValue]) -> None:
-        """Keep the results of `op` here."""
+        """Keep the results of `op` in this world."""
         for value, result in zip(op.results, results, strict=True):
             self.values[value] = result
 
     def forget_results(self, op: Operation) -> None:
-        """Forget the results of `op` here: they are the kernel's, as far as is known."""
+        """Forget the results of `op` in this world: they count as the kernel's."""
         for value in op.results:
             self.values.pop(value, None)
 
@@ -109,7 +109,7 @@ class World:
         return len(others) == 1 and counts_elements(others[0])
 
     def forward(self, ev: Evaluator, op: Operation) -> bool:
-        """Follow control that goes on from `op`; return False if it would go another way here."""
+        """Follow control from `op` on; return False if it would go another way in this world."""
         if any(value in self.values for value in deciding(op)):
             return False
         forwards: dict[Value, TileValue | None] = {}
@@ -139,7 +139,7 @@ class World:
 
 
 def differs(real: Tensor, clean: Tensor) -> bool:
-    """Whether two tiles have a difference at all."""
+    """Whether two tiles differ in some element by more than rounding explains."""
     return any_true(different(real, clean))
 
 
@@ -183,7 +183,7 @@ class Worlds:
 
     @property
     def are_followed(self) -> bool:
-        """Whether there are worlds, or a sum by which one may begin."""
+        """Whether there are worlds, or a sum whose division may begin one."""
         return bool(self._by_op or self._counts)
 
     @property
@@ -200,11 +200,11 @@ class Worlds:
         return any(value in world.values for world in self._followed())
 
     def _followed(self) -> list[World]:
-        """All worlds, the joint one last."""
+        """Return all worlds, the joint one last."""
         return [*self._by_op.values(), *(() if self._joint is None else (self._joint,))]
 
     def note_count(self, value: Value, extent: int, left_out: Tensor, load: Operation) -> None:
-        """Note that `value` is a sum of `extent` elements without those that a load masks off."""
+        """Note that `value` sums `extent` elements, except those that a load masks off."""
         self._counts[value] = (extent, left_out, load)
 
     def forget_counts(self, op: Operation) -> None:
@@ -213,7 +213,7 @@ class Worlds:
             self._counts.pop(value, None)
 
     def forget_results(self, op: Operation) -> None:
-        """Forget the results of `op` in all worlds: they are the kernel's, as far as is known."""
+        """Forget the results of `op` in all worlds: they count as the kernel's."""
         for world in self._followed():
             world.forget_results(op)
 
@@ -230,11 +230,11 @@ class Worlds:
                 del self._by_op[world.op]
 
     def forward(self, op: Operation) -> None:
-        """Follow control that goes on from `op`."""
+        """Follow control from `op` on in all worlds; end those in which it goes another way."""
         self._keep(lambda world: world.forward(self._ev, op))
 
     def _keep(self, is_kept: Callable[[World], bool]) -> None:
-        """End the other worlds for good, and with one op's world the joint one."""
+        """End for good the worlds that are not kept; with an op's world, the joint one ends too."""
         for world in tuple(self._by_op.values()):
             if not is_kept(world):
                 del self._by_op[world.op]
@@ -320,12 +320,12 @@ class Worlds:
         world.set_results(op, clean)
 
     def _masking(self, op: Operation, place: int, load: Operation) -> Operation:
-        """The load that masks off what `op` takes in: `load`, unless its axes show another."""
+        """Return the load that masks what `op` takes in: `load`, unless its axes show another."""
         loads = MaskedAxes.of(self._facts.module).combined_by(op, place)
         return load if load in loads or not loads else min(loads, key=lambda one: one.id)
 
     def _divide(self, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Note that a sum that leaves elements out is divided by the extent of the whole tile."""
+        """Begin a world if a sum that leaves elements out is divided by the whole tile's extent."""
         if not (arith.DivF.matches(op) or arith.MulF.matches(op)) or not self._may_begin(op):
             return
         for value, tile in zip(op.operands, operands, strict=True):

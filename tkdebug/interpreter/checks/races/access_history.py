@@ -92,13 +92,13 @@ class Elements:
 
 
 def suspects(records: Sequence[Record]) -> Iterator[Elements]:
-    """The elements of all suspicious clusters, in order of place, then of time; piece by piece."""
+    """Yield the elements of suspicious clusters in pieces, by place and then by time."""
     if _may_conflict({record.deed for record in records}) and not _are_apart(records):
         yield from _Clusters(records).pieces()
 
 
 def overlaps(parts: Sequence[Part]) -> bool:
-    """Whether some elements of one access are one place in memory."""
+    """Whether some elements of one access are, or may be, at one place in memory."""
     if not parts:
         return False
     if len(parts) == 1 and isinstance(parts[0], SlabPart):
@@ -114,7 +114,7 @@ def _may_conflict(deeds: set[Deed]) -> bool:
 
 
 def _are_apart(records: Sequence[Record]) -> bool:
-    """Whether views show that no two programs have an element in common; False if they do not."""
+    """Whether views prove that no two programs access one element."""
     spans: list[tuple[int, int]] = []
     known: dict[tuple[object, ...], list[Tensor]] = {}
     # Owners of views of one program, which are many where programs run one after the other.
@@ -141,7 +141,7 @@ def _are_apart(records: Sequence[Record]) -> bool:
 
 
 def suspicious(starts: Tensor, stops: Tensor, programs: Tensor, deeds: Tensor) -> Tensor | None:
-    """Positions of the accesses in suspicious clusters, or None if there are none.
+    """Return positions of the accesses in suspicious clusters, or None if there are none.
 
     Accesses are in one cluster if their bytes overlap. A cluster is suspicious if it has several
     programs, one of which writes, or one of which reads while one uses an atomic.
@@ -204,7 +204,7 @@ class _Clusters:
         self._deeds = deeds[self._part]
 
     def pieces(self) -> Iterator[Elements]:
-        """The elements of suspicious clusters."""
+        """Yield the elements of suspicious clusters, piece by piece."""
         kept = suspicious(self._starts, self._stops, self._programs, self._deeds)
         if kept is not None:
             low, high = int(self._starts[kept].min()), int(self._stops[kept].max())
@@ -229,7 +229,10 @@ class _Clusters:
         yield from self._between(kept, middle, high)
 
     def _cuts(self, kept: Tensor, elements: int) -> Tensor | None:
-        """Return where runs begin and end if one entry may represent all between, else None."""
+        """Return all begins and ends of runs if one entry may represent what is between two.
+
+        Return None if single elements matter, or if that would not halve the entries.
+        """
         parts = [self._parts[part] for part in torch.unique(self._part[kept]).tolist()]
         # The first entry is reported, so it has to be the first of its tile as well.
         if any(isinstance(part, SlabPart) and part.slab.flips for part in parts):
@@ -333,7 +336,7 @@ class AccessLog:
         return False
 
     def _shrink_lists(self) -> None:
-        """Keep, of each element that an op accesses, what is not kept already."""
+        """Merge the listed records of each op, tensor and deed; keep distinct elements only."""
         groups: dict[Hashable, list[int]] = {}
         for place, record in enumerate(self.records):
             if all(isinstance(part, ListPart) for part in record.parts):
@@ -378,7 +381,7 @@ def _either(one: Changed, other: Changed) -> Changed:
 
 
 def _distinct(parts: list[Part]) -> ListPart:
-    """The elements of all parts, of equal ones the first; in order of programs."""
+    """Return the distinct elements of all parts, the first of equal ones; by program."""
     lists = [part for part in parts if isinstance(part, ListPart)]
     places = torch.cat([part.touched.places for part in lists])
     programs = torch.cat([part.touched.programs for part in lists])

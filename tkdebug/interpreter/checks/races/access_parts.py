@@ -1,4 +1,4 @@
-"""Parts of accesses, kept until the end of a launch: elements, their programs, what they brought.
+"""Parts of accesses, kept until a launch ends: elements, their programs, which values changed.
 
 A part is a strided view of the allocation if the access had that form, else a list of elements.
 Both give their elements as runs, neighbours in memory that are one program's, and give details of a
@@ -47,11 +47,11 @@ class Part(Protocol):
 
     @property
     def programs(self) -> Tensor:
-        """The programs whose elements they are; some may be named more than once."""
+        """The programs that accessed the elements; some may be listed more than once."""
 
     @property
     def changed(self) -> Changed:
-        """Places where the access brought another value."""
+        """The elements whose value the access changed, or one bool for all of them."""
 
     def runs(self) -> Runs:
         """Return all elements as runs."""
@@ -99,7 +99,7 @@ class SlabPart:
         return self.slab.programs
 
     def with_layout(self, known: dict[tuple[object, ...], Layout]) -> SlabPart:
-        """Return itself, with the layout of parts in `known` that touch the same elements."""
+        """Return the part with its layout, taken from `known` or added to it."""
         slab = self.slab
         key = slab.start, slab.sizes, slab.strides, slab.box, slab.flips, self.shape
         if key not in known:
@@ -108,11 +108,11 @@ class SlabPart:
 
     @property
     def program_axes(self) -> int:
-        """The number of axes that are of programs."""
+        """The number of axes of the slab that are program axes."""
         return len(self.slab.sizes) - len(self.slab.box)
 
     def runs(self) -> Runs:
-        """All elements: axes of the tile that lie in one piece are one run."""
+        """Return all elements as runs: axes of the tile that are contiguous form one run."""
         layout, programs = self._known or self._layout(), self.slab.programs
         each = layout.starts.shape[0] // programs.shape[0]
         counts = torch.full_like(layout.starts, layout.length)
@@ -148,7 +148,7 @@ class SlabPart:
         return Layout(tuple(order), starts, length, self._lanes(order))
 
     def _order(self) -> tuple[list[int], int]:
-        """The axes, with the axes of a run last, and their number."""
+        """Return the axes, those within a run last, and the number of these."""
         sizes, strides, first = self.slab.sizes, self.slab.strides, self.program_axes
         tile = range(first, len(sizes))
         inner: list[int] = []
@@ -161,7 +161,7 @@ class SlabPart:
         return [*range(first), *outer, *inner], len(inner)
 
     def _lanes(self, order: Sequence[int]) -> Tensor:
-        """Positions in the tile of one program's elements, in `order`."""
+        """Return positions in the tile of one program's elements, by `order`."""
         lanes = torch.zeros((), dtype=torch.int64, device=self.programs.device)
         for axis, ((low, high), extent) in enumerate(zip(self.slab.box, self.shape, strict=True)):
             steps = torch.arange(low, high, device=lanes.device)
@@ -215,7 +215,7 @@ class ListPart:
 
 
 def is_alike(changed: Changed) -> bool:
-    """Whether an access brought other values everywhere or nowhere."""
+    """Whether an access changed either all of its elements or none."""
     return isinstance(changed, bool) or bool(changed.all()) or not bool(changed.any())
 
 

@@ -60,7 +60,7 @@ class RaceCheck(Observer):
         return Moments.BEFORE if op in self._synchronisation.fences else Moments.NEVER
 
     def launch_begins(self, launch: LaunchContext) -> None:
-        """Begin without any access."""
+        """Make the detector, and an order of programs if they synchronise."""
         programs = math.prod(launch.grid)
         if self._synchronisation.meanings and programs > 1:
             self._order = HappensBefore(programs)
@@ -73,14 +73,14 @@ class RaceCheck(Observer):
         self._detector.launch_ends()
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Hear of a fence."""
+        """Add a fence to the order of the active programs."""
         if self._order is not None:
             here = torch.arange(run.programs, device=run.device)
             here = here if run.active is None else here[run.active]
             self._order.fence((here + run.first).tolist())
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Take in a load; memory that the kernel does not write is in no race."""
+        """Record a load; loads from memory that the kernel does not write are left out."""
         if run.written is not None and access.buffer.storage_key not in run.written:
             return
         synchronises = access.op in self._synchronisation.meanings
@@ -90,19 +90,19 @@ class RaceCheck(Observer):
             self._synchronise(run, access, None)
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Take in a store before it changes memory."""
+        """Record a store before it changes memory."""
         self._detector.write(access, run.first)
         if self._order is not None and access.op in self._synchronisation.meanings:
             old, new = contents(access)
             self._brings = old != new
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Take in the order that a store makes: it may be a flag."""
+        """Record the order that a store makes, as it may be a flag."""
         if access.op in self._synchronisation.meanings:
             self._synchronise(run, access, self._brings)
 
     def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Take in an atomic: its access, and the order that it makes."""
+        """Record an atomic: its access, and the order that it makes."""
         changed = _changed(access)
         self._detector.atomic(access, changed)
         if access.op in self._synchronisation.meanings:
@@ -128,7 +128,7 @@ class RaceCheck(Observer):
             self._let_others_come_between(run.scheduler, access.op, run.first)
 
     def _let_others_come_between(self, scheduler: Scheduler, op: Operation, program: int) -> None:
-        """Run some programs ahead and hold some back, so that others see their work half done.
+        """Let some programs step aside here, so that others see their work half done.
 
         Other programs may act by how far a program has come; run one after the other, they would
         never see it half done.
@@ -174,12 +174,12 @@ def race_text(
 
 
 def _offset_in(tensor: Buffer, buffer: Buffer, index: int) -> int:
-    """The offset in `tensor` of an element of `buffer`, which shares its memory."""
+    """Return the offset in `tensor` of an element of `buffer`, which shares its memory."""
     return (buffer.address + index * buffer.itemsize - tensor.address) // tensor.itemsize
 
 
 def _alias_hint(log: FaultLog, buffer: Buffer, other: Buffer) -> str:
-    """The fix where programs race since two arguments share memory."""
+    """Return the fix for programs that race because two arguments share memory."""
     sizes = {tensor.hull_elems * tensor.itemsize for tensor in (buffer, other)}
     is_same = buffer.address == other.address and len(sizes) == 1
     what = "are the same memory" if is_same else "overlap in memory"
@@ -191,10 +191,10 @@ def _alias_hint(log: FaultLog, buffer: Buffer, other: Buffer) -> str:
 
 
 def _changed(access: ObservedAccess) -> Tensor | None:
-    """Return where an atomic brought another value; None for everywhere.
+    """Return where an atomic changed the value; None for everywhere, or if that is not known.
 
-    Programs come one after the other: if several change an element, each but the last leaves what
-    the next one finds.
+    Atomics on one element run one after the other: the new value of each but the last is the old
+    value of the next.
     """
     rmw, old, touched = tt.AtomicRmw.cast(access.op), access.loaded, access.touch()
     is_blind = rmw is not None and rmw.kind in _SUMS and not rmw.result.uses

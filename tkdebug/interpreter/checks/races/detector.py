@@ -50,7 +50,7 @@ _NEIGHBOURS = 2
 
 
 def conflicting(elements: Elements) -> tuple[Tensor, Tensor]:
-    """Positions of the earlier and of the later access of each pair.
+    """Return positions of the earlier and the later access of each conflicting pair.
 
     Args:
         elements: the accesses, in order of place, then of time.
@@ -75,7 +75,7 @@ def conflicting(elements: Elements) -> tuple[Tensor, Tensor]:
 
 
 def confirmed(elements: Elements, first: Tensor, then: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the stores of the same value between `first` and loads of its value.
+    """Find stores of the same value between a store and a load of its value.
 
     Args:
         elements: the accesses, in order of place, then of time.
@@ -83,7 +83,7 @@ def confirmed(elements: Elements, first: Tensor, then: Tensor) -> tuple[Tensor, 
         then: positions of loads of the values that these stored.
 
     Returns:
-        Which of the pairs, and the position of a store of the same value.
+        (pair, store): numbers of pairs, and for each the position of such a store between them.
     """
     again = (elements.deeds == Deed.KEEP).nonzero().reshape(-1)
     low, high = torch.searchsorted(again, first), torch.searchsorted(again, then)
@@ -101,7 +101,7 @@ class _Spans:
     Attributes:
         last_store: position of the last store before it to the same element; -1 without one.
         next_store: the position of the next store; -1 without one.
-        begin: the first position behind `last_store`, of the same element.
+        begin: the first position after `last_store`, of the same element.
         end: one past the last position before `next_store`.
     """
 
@@ -126,7 +126,10 @@ class _Spans:
 
 
 def crossed(some: Tensor, others: Tensor, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """Return pairs of positions: of `some`, and of `others` from its `begin` to its `end`."""
+    """Return pairs of positions: from `some`, and from `others` between its `begin` and `end`.
+
+    If there are too many, only the nearest of `others` are paired.
+    """
     one = some.nonzero().reshape(-1)
     found = others.nonzero().reshape(-1)
     low = torch.searchsorted(found, begin[one])
@@ -207,7 +210,7 @@ class RaceDetector:
         self._add(access, Deed.READ, self._parts(access, True))
 
     def write(self, access: ObservedAccess, first: int, is_first: bool = False) -> None:
-        """Hear of a plain store, before it is done, by a batch that begins with program `first`.
+        """Add a plain store of a batch that begins with program `first`, before it is done.
 
         Args:
             access: the store.
@@ -228,7 +231,7 @@ class RaceDetector:
         self._add(access, Deed.WRITE, (self._listed(touched, self._kept(changed)),))
 
     def atomic(self, access: ObservedAccess, changed: Tensor | None) -> None:
-        """Add an atomic; `changed` is where it brought another value, None for everywhere."""
+        """Add an atomic; `changed` is where it changed the value, None for everywhere."""
         part = self._listed(access.touch(), True if changed is None else self._kept(changed))
         self._add(access, Deed.ATOMIC, (part,))
 
@@ -301,7 +304,7 @@ class RaceDetector:
         return tuple(parts)
 
     def _kept(self, changed: Tensor) -> Changed:
-        """Return `changed`, in less memory if it is large."""
+        """Return `changed`, as one bool if that is possible and much memory is in use."""
         if self._kept_bytes + changed.numel() > _MOST_KEPT_BYTES:
             settled = _settled(changed)
             if settled is not changed:
@@ -334,7 +337,7 @@ class RaceDetector:
         self._tell(records, elements, earlier, later)
 
     def _ordered(self, elements: Elements, earlier: Tensor, later: Tensor) -> Tensor:
-        """Return where two accesses are of one program, or their segments are ordered."""
+        """Return which pairs are of one program, or in segments of which one precedes the other."""
         p, q = elements.programs[earlier], elements.programs[later]
         same = p == q
         if self._order is None or bool(same.all()):
@@ -434,7 +437,7 @@ def _side(records: Sequence[Record], elements: Elements, at: int) -> Side:
 
 
 def _settled(changed: Tensor) -> Changed:
-    """`changed` without a tensor where one bool says it."""
+    """Return `changed` as one bool if all entries are equal, else unchanged."""
     if bool(changed.all()):
         return True
     return changed if bool(changed.any()) else False
@@ -447,11 +450,11 @@ def contents(access: ObservedAccess) -> tuple[Tensor, Tensor]:
 
 
 def changes(touched: Touched, old: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
-    """The result of a store in which elements may share places, one after the other.
+    """Return the effect of a store whose elements may share places, in program order.
 
     Returns:
-        (n,) bool, elements that bring another value; ascending positions of elements for which
-            another element of their own tile leaves another value in the same place.
+        (n,) bool, elements that change the value; ascending positions of elements whose value
+            another element of the same tile overwrites with another one.
     """
     changed = old != new
     in_order, order = torch.sort(touched.places, stable=True)

@@ -31,7 +31,7 @@ _MOST_LISTED = 1 << 20
 
 
 class FirstRaces(RaceCheck):
-    """`race` without being asked."""
+    """The `race` check of first launches, which runs without being asked for."""
 
     follows_accesses = False
     memory_factor = 1
@@ -48,11 +48,11 @@ class FirstRaces(RaceCheck):
 
     @property
     def key(self) -> Hashable:
-        """Plans differ by whether anything is looked at."""
+        """Key that differs by whether the launch is looked at."""
         return type(self), self._is_on
 
     def launch_begins(self, launch: LaunchContext) -> None:
-        """Settle whether the launch is looked at."""
+        """Decide whether the launch is looked at: its kind is new and no op synchronises."""
         if Synchronisation.of(self._module).meanings:
             return
         kinds = self._module.derived.setdefault(type(self), set())
@@ -69,11 +69,11 @@ class FirstRaces(RaceCheck):
         super().launch_begins(launch)
 
     def moments(self, op: Operation) -> Moments:
-        """Never: no op synchronises."""
+        """Return no moments, since no op synchronises."""
         return Moments.NEVER
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """Itself, in launches that are looked at."""
+        """Return this observer in launches that are looked at, else one that does nothing."""
         return self if self._is_on else Observer()
 
     def launch_ends(self) -> None:
@@ -82,14 +82,14 @@ class FirstRaces(RaceCheck):
             super().launch_ends()
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Take in a load; memory that the kernel does not write is in no race."""
+        """Record a load; loads from memory that the kernel does not write are left out."""
         if run.written is not None and access.buffer.storage_key not in run.written:
             return
         if self._may_keep(run, access):
             super().read(run, access)
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Take in a store."""
+        """Record a store."""
         is_first = access.op in self._alone and self._is_beyond(access)
         if is_first and run.programs == self._programs and _is_apart(access):
             return
@@ -97,12 +97,12 @@ class FirstRaces(RaceCheck):
             self._detector.write(access, run.first, is_first)
 
     def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Take in an atomic."""
+        """Record an atomic."""
         if self._may_keep(run, access, is_listed=True):
             super().atomic_done(run, access)
 
     def _is_beyond(self, access: ObservedAccess) -> bool:
-        """Whether a store is certainly to elements that earlier batches have not stored to."""
+        """Whether a store certainly touches only elements outside of earlier batches' stores."""
         slabs = access.hyperslabs()
         if not slabs:
             return False
@@ -114,7 +114,7 @@ class FirstRaces(RaceCheck):
     def _may_keep(
         self, run: EvaluatorState, access: ObservedAccess, is_listed: bool = False
     ) -> bool:
-        """Whether an access does not take too much memory; once one does, nothing is kept."""
+        """Whether an access fits into the memory left; once one does not, all are forgotten."""
         if self._left >= 0 and (is_listed or access.hyperslabs() is None):
             self._left -= run.programs * math.prod(access.shape)
             if self._left < 0:
@@ -123,7 +123,7 @@ class FirstRaces(RaceCheck):
 
 
 def _is_apart(access: ObservedAccess) -> bool:
-    """Whether a store certainly has no two elements in one place."""
+    """Whether all elements of a store are certainly at different places."""
     slabs = access.hyperslabs()
     if slabs is None:
         return False
@@ -131,7 +131,7 @@ def _is_apart(access: ObservedAccess) -> bool:
 
 
 def _lone_stores(module: Module) -> frozenset[Operation]:
-    """The stores that nothing else accesses an argument by, and that are in no loop."""
+    """Return the stores outside of loops that are the only access by their argument."""
     found = module.derived.get(_lone_stores)
     if found is None:
         found = module.derived[_lone_stores] = _found_lone_stores(module)

@@ -79,7 +79,7 @@ class VectorClocks:
         return node or 0
 
     def with_count(self, clock: Clock, program: int, count: int) -> Clock:
-        """`clock`, but with that count for `program`."""
+        """Return `clock` with the given count for `program`."""
         return _with_count(clock, program, count, self._shift)
 
     def join(self, a: Clock, b: Clock) -> Clock:
@@ -138,7 +138,7 @@ class Meaning:
         acquires: whether everything that the program has observed so far comes before its later
             ops.
         releases: whether everything that the program has done so far comes before this write.
-        fences: and before what relaxed atomics write afterwards.
+        fences: whether that also comes before what relaxed atomics write afterwards.
     """
 
     observes: bool
@@ -153,8 +153,8 @@ class Event:
     """A synchronising access, which ends a segment of its program.
 
     Attributes:
-        time: the number of accesses before it in the launch.
-        is_written: whether it brought another value.
+        time: its number among the launch's synchronising accesses, from 1.
+        is_written: whether it changed the value.
     """
 
     segment: int
@@ -170,7 +170,7 @@ class _Program:
 
     Attributes:
         clocks: the clock of each segment.
-        seen: the clock if its relaxed reads acquired.
+        seen: the clock that it would have if its relaxed reads acquired.
         fenced: the clock at its last release.
     """
 
@@ -209,7 +209,7 @@ class HappensBefore:
             storage: the allocation.
             places: offsets in bytes.
             programs: the program of each access, in ascending order.
-            changed: where another value was brought, None for nowhere.
+            changed: where the value changed, None for nowhere.
         """
         if programs.shape[0] == 1:
             self._synchronise_one(op, meaning, storage, places, programs, changed)
@@ -240,7 +240,7 @@ class HappensBefore:
         programs: Tensor,
         changed: Tensor | None,
     ) -> None:
-        """Take in one program's access to one place, as at a lock, without sorting programs."""
+        """Record one program's access to one place, as at a lock, without sorting programs."""
         program, place = int(programs), (storage, int(places))
         written = [place] if changed is not None and bool(changed) else []
         if self._step(program, op, meaning, [place], written):
@@ -272,7 +272,7 @@ class HappensBefore:
         return self._of(program).events
 
     def known_segments(self, program: int, segment: int, other: int) -> int:
-        """Return how many segments of `other` have ended, as `program` knows in `segment`."""
+        """Return how many segments of `other` are known to `program` in `segment` to have ended."""
         return self._clocks.count(self._of(program).clocks[segment], other)
 
     def _precedes(self, first: int, segment: int, then: int, then_segment: int) -> bool:
@@ -292,7 +292,7 @@ class HappensBefore:
         touched: Sequence[Place],
         written: Sequence[Place],
     ) -> bool:
-        """Take in one access of one program; return whether it ends a segment."""
+        """Record one access of one program; return whether it ends a segment."""
         program = self._of(number)
         known = program.clocks[-1]
         gained = known
@@ -341,7 +341,7 @@ class HappensBefore:
 
 
 def _repeats(events: Sequence[Event], event: Event) -> bool:
-    """Whether an event is the last one again, as in a loop that polls."""
+    """Whether an event has the op and places of the last one, as in a loop that polls."""
     return bool(events) and (events[-1].op, events[-1].places) == (event.op, event.places)
 
 
@@ -382,7 +382,7 @@ class Synchronisation:
 
 
 def is_silent_flag(op: Operation) -> bool:
-    """Whether a flag's load cannot race: PTX treats volatile loads as relaxed ones."""
+    """Whether a load is of a flag that cannot race: PTX treats volatile loads as relaxed."""
     return is_uncached_load(op)
 
 
@@ -405,7 +405,7 @@ def _meaning_of_atomic(op: Operation) -> Meaning:
 
 
 def _flag_loads(module: Module) -> set[Operation]:
-    """Loads by which programs look at each other's flags."""
+    """Return the loads by which programs read each other's flags."""
     loops = spin_loops(module)
     waiting = {op for loop in loops for op in loop.walk() if is_uncached_load(op)}
     polled = {load for loop in loops for load in polled_loads(loop, module)}

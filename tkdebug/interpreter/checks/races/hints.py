@@ -26,7 +26,7 @@ _MOST_STEPS = 200
 
 
 def race_hint(op: Operation, other: Operation) -> str:
-    """Return the fix where nothing that programs do to synchronise has to change."""
+    """Return the fix for a race that is not due to how programs synchronise."""
     if is_atomic(op) or is_atomic(other):
         return _BOTH_ATOMIC
     if not _loads(op) and not _loads(other):
@@ -45,7 +45,7 @@ def _loads(op: Operation) -> bool:
 
 
 def _load_and_store_hint(load: Operation, store: Operation) -> str:
-    """The fix if one program loads what another stores: one atomic for both, if there is one."""
+    """Return the fix for a load that races a store: one atomic for both, if there is one."""
     if not (tt.Load.matches(load) and tt.Store.matches(store)):
         return APART
     read, written = tt.Load(load), tt.Store(store)
@@ -60,7 +60,7 @@ def _load_and_store_hint(load: Operation, store: Operation) -> str:
 
 
 def _combination(value: Value, target: Value, steps: int) -> str | None:
-    """The atomic that combines `target` with other operands to `value`; None if there is none."""
+    """Return the atomic that combines `target` with other operands to `value`, or None."""
     op = value.defining_op
     if steps == 0 or op is None or value is target:
         return None
@@ -81,7 +81,7 @@ def _combination(value: Value, target: Value, steps: int) -> str | None:
 
 
 def _depends(value: Value, target: Value) -> bool:
-    """Whether `value` is computed from `target`, as far as it is followed."""
+    """Whether `value` is computed from `target`, within a limited number of steps."""
     pending, seen = [value], {value}
     while pending and len(seen) < _MOST_STEPS:
         value = pending.pop()
@@ -94,7 +94,7 @@ def _depends(value: Value, target: Value) -> bool:
 
 
 def _combination_of_loop(loop: scf.For, place: int, target: Value, steps: int) -> str | None:
-    """Return what each iteration of a loop combines, if it began with `target`."""
+    """Return the atomic that a loop that began with `target` amounts to, or None."""
     turn = _combination(loop.yielded[place], loop.iter_args[place], steps - 1)
     begun = traced(loop.inits[place], _CARRIERS)
     if begun is target or _combination(begun, target, steps - 1) == turn:
@@ -198,7 +198,7 @@ def _line(op: Operation) -> int:
 
 
 def _meeting(events: list[Event], asked: list[Event]) -> tuple[Event, Event] | None:
-    """The last event of one program that precedes one of another at the same place."""
+    """Return the last pair of events at one place, the earlier one a write, or None."""
     for late in reversed(asked):
         for early in events:
             follows = early.is_written and early.time < late.time
@@ -208,7 +208,7 @@ def _meeting(events: list[Event], asked: list[Event]) -> tuple[Event, Event] | N
 
 
 def _weakness(meanings: Mapping[Operation, Meaning], early: Event, late: Event) -> str | None:
-    """Return why the first of two events that meet does not order the accesses around them."""
+    """Return why two events that meet do not order the accesses around them; None if they do."""
     for event, is_strong, needed in (
         (early, meanings[early.op].releases, "release"),
         (late, _acquires(meanings[late.op]), "acquire"),

@@ -30,9 +30,10 @@ class Gap:
 
     Attributes:
         view: the tensor as it was passed, without holding on to it: shape, strides, offset, dtype.
-        is_used: whether something has read of the tensor, gaps or not, or copied it.
-        is_read: whether something has read of it; a copy is no read.
-        made_by: the function whose arithmetic made it, of a copy that is none.
+        is_used: whether the end of the script need not report it: something read or copied the
+            tensor, or only reads of gaps count.
+        is_read: whether something has read any of the tensor; a copy is no read.
+        made_by: the function that computed the tensor from one with gaps; "" for plain copies.
     """
 
     fault: Fault
@@ -44,7 +45,7 @@ class Gap:
     made_by: str = ""
 
     def tensor(self) -> Tensor | None:
-        """The tensor, while it is there."""
+        """Return the tensor; None if it is freed."""
         storage = self.storage()
         if storage is None:
             return None
@@ -68,7 +69,7 @@ class HeldGaps:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Do not count reads meanwhile, as by a debugger, as reads by the script."""
+        """Ignore gaps in the context, so that a debugger's reads do not count as the script's."""
         before, self._is_aside = self._is_aside, True
         try:
             yield
@@ -80,7 +81,7 @@ class HeldGaps:
         return frozenset(self._gaps)
 
     def hold(self, tensor: Tensor, fault: Fault, has_to_be_read: bool = False) -> None:
-        """Hold a fault of `tensor` back, if it `has_to_be_read` until something reads it."""
+        """Hold back a fault of `tensor`; with `has_to_be_read`, for good unless a gap is read."""
         if not self._ends_with_script:
             self._ends_with_script = True
             # `tkdebug run` calls what the script's process has registered when the script ends.
@@ -95,7 +96,7 @@ class HeldGaps:
         return bool(self._of(tensor))
 
     def copied(self, source: Tensor, copy: Tensor, made_by: str = "") -> None:
-        """Give a copy of a tensor its gaps, and so arithmetic on it."""
+        """Give the gaps of `source` to its copy, or to a result computed from it by `made_by`."""
         for gap in self._of(source):
             gap.is_used = True
             if not gap.is_reported and copy.numel() and _has_gap(copy):
@@ -121,10 +122,10 @@ class HeldGaps:
     def read(
         self, tensor: Tensor, made: Sequence[Tensor], reader: str, may_move: bool = True
     ) -> None:
-        """Hear that `reader` read `tensor`, perhaps a part of one with gaps, and made others.
+        """Note that `reader` read `tensor`, which may have gaps, and computed `made` from it.
 
-        If the results could show a gap, as NaNs, and do not, it was dropped (`torch.where`,
-        `tril`). If they have the gaps as they were, it was moved, unless that is an answer (`max`).
+        A gap is dropped (`torch.where`, `tril`) if results could show it, as NaNs, and do not. It
+        is moved if results have it unchanged, unless `may_move` is False (as for `max`).
         """
         gaps = self._of(tensor)
         shows = [each for each in made if each.dtype.is_floating_point]
@@ -139,7 +140,7 @@ class HeldGaps:
                 gap.is_used = gap.is_read = True
 
     def read_of(self, gaps: Sequence[Gap], part: Tensor, reader: str) -> None:
-        """Report that `reader` read a part of the memory with `gaps`."""
+        """Note that `reader` read `part` of memory with `gaps`; report if it has a gap itself."""
         matters = bool(gaps) and _has_gap(part)
         for gap in gaps:
             gap.is_used = gap.is_read = True
@@ -147,13 +148,13 @@ class HeldGaps:
                 self._tell(gap, f"{reader} reads some of them")
 
     def handed_out(self, tensor: Tensor) -> None:
-        """Count gaps as read in results that were computed from them: others get the memory."""
+        """Report gaps in a computed tensor whose memory is handed to other code."""
         for gap in self._of(tensor):
             if gap.made_by and _has_gap(tensor):
                 self._tell(gap, f"{gap.made_by} reads some of them")
 
     def saved(self, tensor: Tensor) -> None:
-        """Report that a tensor is saved with gaps, if nothing has read any yet."""
+        """Report that a tensor is saved with gaps, unless something has read it before."""
         for gap in self._of(tensor):
             if not gap.is_read and _has_gap(tensor):
                 self._tell(gap, "torch's `save` writes some of them to a file")
@@ -176,14 +177,14 @@ class HeldGaps:
             self._tell(gap, f"{kernel} reads some of them at {where}")
 
     def use(self, tensor: Tensor) -> bool:
-        """A launch takes the tensor; whether it has gaps."""
+        """Note that a launch takes the tensor; return whether it has gaps."""
         gaps = self._of(tensor)
         for gap in gaps:
             gap.is_used = gap.is_read = True
         return bool(gaps)
 
     def end(self) -> None:
-        """Report tensors that are still there, and that nothing has read."""
+        """Report tensors that still exist, have gaps, and were not used."""
         for gap in [gap for gaps in self._gaps.values() for gap in gaps]:
             tensor = gap.tensor()
             if not gap.is_used and tensor is not None and _has_gap(tensor):
@@ -197,7 +198,7 @@ class HeldGaps:
         self._ends_with_script = False
 
     def _of(self, tensor: Tensor) -> list[Gap]:
-        """Return the gaps of an allocation that is still the same."""
+        """Return the gaps of the tensor's allocation, if that is still the same one."""
         key = tensor.untyped_storage().data_ptr()
         gaps = [gap for gap in self._gaps.get(key, ()) if gap.storage() is not None]
         if not gaps:

@@ -34,7 +34,7 @@ _FEW_ALLOCATIONS = 256
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """An allocation that was filled, and the text that it was filled with, again and again."""
+    """A filled allocation, and the bytes that were written into it, over and over."""
 
     storage: weakref.ref[torch.UntypedStorage]
     text: Tensor
@@ -45,7 +45,7 @@ class _Filled:
             part.copy_(text)
 
     def agrees(self, memory: Tensor, unit: torch.dtype) -> Tensor:
-        """Return which units of an allocation's bytes are as the text has them."""
+        """Return which units of an allocation still have the bytes that they were filled with."""
         parts = [part.view(unit) == text.view(unit) for part, text in self._parts(memory)]
         return torch.cat([part.reshape(-1) for part in parts])
 
@@ -66,7 +66,7 @@ class NarrowPatterns:
         self._most = _FEW_ALLOCATIONS
 
     def fill(self, storage: torch.UntypedStorage) -> None:
-        """Fill fresh memory."""
+        """Fill a fresh CPU allocation."""
         if storage.nbytes() and storage.device.type == "cpu":
             self._begin(storage).fill(_bytes_of(storage))
 
@@ -84,14 +84,17 @@ class NarrowPatterns:
         return bool(filled.agrees(memory[:whole], torch.int64).all())
 
     def marked(self, tensor: Tensor) -> Tensor | None:
-        """Return where a tensor has not been written, or None if that is not known."""
+        """Return which elements were not written; None if that is unknown or all were."""
         places = self.marked_places(tensor.untyped_storage(), tensor.element_size())
         if places is None:
             return None
         return places.as_strided(tensor.shape, tensor.stride(), int(tensor.storage_offset()))
 
     def marked_places(self, storage: torch.UntypedStorage, itemsize: int) -> Tensor | None:
-        """Do that for each element of an allocation, in order; return None if all were written."""
+        """Return, by element of an allocation, whether it was not written.
+
+        Return None if that is unknown, or all were written.
+        """
         filled = self._of(storage)
         if filled is None:
             return None
@@ -107,7 +110,7 @@ class NarrowPatterns:
         return elements.all(1)
 
     def put(self, tensor: Tensor, where: Tensor) -> None:
-        """Mark elements of a tensor as not written."""
+        """Mark elements of a CPU tensor as not written."""
         storage = tensor.untyped_storage()
         if not tensor.is_cpu or not storage.nbytes():
             return
@@ -134,13 +137,13 @@ class NarrowPatterns:
         return filled
 
     def _of(self, storage: torch.UntypedStorage) -> _Filled | None:
-        """Return the fill of an allocation, if it is still the same."""
+        """Return the fill of an allocation; None if it has none or was freed."""
         filled = self._filled.get(storage.data_ptr()) if self._filled else None
         return None if filled is None or filled.storage() is None else filled
 
 
 def _spread(found: Tensor, same: Tensor) -> None:
-    """Take the bytes beside a stretch of words that agree, too: less than a word at each end."""
+    """Extend `found` by adjacent bytes that agree, by less than a word at each end."""
     for _ in range(_WORD_BYTES - 1):
         found[1:] |= found[:-1] & same[1:]
         found[:-1] |= found[1:] & same[:-1]

@@ -1,7 +1,7 @@
 """Reports memory that is read before anything has written it.
 
-What marks such memory is in memory itself (`patterns`), so nothing is kept of accesses: what a
-load gave shows whether it read any. The elements are listed only where it did.
+Unwritten memory is marked in memory itself (`patterns`), so no accesses are kept: the values that
+a load gave show whether it read any. Elements are listed only if it did.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class UninitialisedReads(Observer):
             self._look_for_marks(access, mark)
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Look at memory before an atomic: all but an exchange compute with what is there."""
+        """Report an atomic on unwritten memory; an exchange does not use what is there."""
         mark = _mark_of(access.buffer)
         if mark is None or tt.is_exchange(access.op) or self._is_marked_nowhere(access.buffer):
             return
         self._look_for_marks(access, mark)
 
     def _is_marked_nowhere(self, buffer: Buffer) -> bool:
-        """Whether a lock or a counter had no mark when it was first accessed; it gets none."""
+        """Whether a small tensor, such as a lock, had no mark at its first access: none appear."""
         found = self._unmarked.get(buffer)
         if found is None:
             is_small = buffer.tensor.numel() <= _FEW_ELEMS
@@ -87,7 +87,7 @@ class UninitialisedReads(Observer):
             self._faults.unwritten(access.op, buffer, offender, int(unwritten.numel()))
 
     def _look_at_narrow(self, access: ObservedAccess) -> None:
-        """Do the same for integers without marks of their own, of which the kernel writes none."""
+        """Report a load of unwritten narrow integers, of a tensor the kernel does not write."""
         buffer = access.buffer
         is_cast = buffer.itemsize != buffer.tensor.element_size()
         if is_cast or self._may_be_written(buffer) or not is_used(access.op):
@@ -109,10 +109,10 @@ class UninitialisedReads(Observer):
         return self._written is None or buffer.storage_key in self._written
 
     def _has_no_marks(self, buffer: Buffer, count: int) -> bool:
-        """Whether a tensor that the kernel does not write has none; looked at once.
+        """Whether a tensor that the kernel does not write is known to have no marks.
 
-        That is when as much was read of it as it has, `count` being read now: most tensors of a
-        matmul are read many times over.
+        All of it is looked at once, when as many elements were read as it has, with `count` now:
+        most tensors of a matmul are read many times over.
         """
         seen = self._read_elems.get(buffer, 0)
         if seen is None:

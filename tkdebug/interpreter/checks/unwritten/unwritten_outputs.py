@@ -68,11 +68,11 @@ class UnwrittenOutputs(Observer):
             self._fresh[buffer] = stored_by or op
 
     def launch_ends(self) -> None:
-        """Hold on to tensors that were stored to in part only, or not at all.
+        """Hold back faults of tensors that were stored to in part only, or not at all.
 
-        A tensor that was not stored to at all is a fault only if somebody reads it: a launch may
-        have nothing to store. So is a workspace, from which the kernel itself loads. A grid without
-        programs is usually a mistake.
+        A tensor that was not stored to at all is a fault only if something reads it: a launch may
+        have nothing to store. The same holds for a workspace, from which the kernel itself loads.
+        A grid without programs is usually a mistake.
         """
         for buffer, reader in self._read.items():
             if self._is_used(buffer):
@@ -103,7 +103,7 @@ class UnwrittenOutputs(Observer):
                 HELD_GAPS.hold(buffer.tensor, fault, has_to_be_read)
 
     def _is_added_to(self, buffer: Buffer) -> bool:
-        """Whether all that is done to a tensor computes with what is in it already."""
+        """Whether all writes to a tensor are atomics that compute with what is there."""
         is_alone = [one.storage_key for one in self._stored].count(buffer.storage_key) == 1
         writers = list(self._accesses_to(buffer, Effects.WRITE)) if is_alone else []
         return bool(writers) and all(
@@ -127,7 +127,7 @@ class UnwrittenOutputs(Observer):
     def _accesses_to(
         self, buffer: Buffer, effect: Effects, but: Effects = Effects.PURE
     ) -> Iterator[Operation]:
-        """Yield the ops with an effect, and without another, on an argument's memory."""
+        """Yield ops on an argument's memory that have `effect` and not `but`."""
         names = tt.Func(self._module.function).arg_names
         if buffer.name not in names:
             return
@@ -153,18 +153,18 @@ class UnwrittenOutputs(Observer):
         )
 
     def _is_used(self, buffer: Buffer) -> bool:
-        """Whether a gap that was read was used, rather than dropped."""
+        """Whether the kernel used a gap that it read, rather than dropping it."""
         if buffer.tensor.dtype.is_floating_point:
             return any(map(_shows_gaps, self._stored))
         return not LaneSelections.of(self._module).any_by_lane
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Report a load of a gap that an earlier launch left."""
+        """Note a load of a gap that an earlier launch left."""
         if access.loaded is not None:
             self._look_for_gaps(access)
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Look at memory before an atomic: all but an exchange compute with what is there."""
+        """Note an atomic on a gap; an exchange does not use what is there."""
         if not tt.is_exchange(access.op):
             self._look_for_gaps(access)
 
@@ -182,5 +182,5 @@ class UnwrittenOutputs(Observer):
 
 
 def _shows_gaps(buffer: Buffer) -> bool:
-    """Whether a tensor that was stored to has NaNs, as gaps are until they are dropped."""
+    """Whether a tensor of floats that was stored to has NaNs, as gaps give unless dropped."""
     return buffer.tensor.dtype.is_floating_point and has_nan(buffer.tensor)

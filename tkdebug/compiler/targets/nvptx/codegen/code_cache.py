@@ -1,7 +1,7 @@
 """Compiled kernels on disk, by content.
 
 One file per kernel, named by the hash of everything that went in: LLVM text, target, options,
-locations, versions of the libraries. How files are kept is `disk_cache`'s.
+locations, versions of the libraries. `disk_cache` reads and writes the files.
 """
 
 from __future__ import annotations

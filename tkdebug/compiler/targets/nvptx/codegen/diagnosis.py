@@ -41,7 +41,7 @@ class CodegenError(CompileError):
     Attributes:
         stage: parse, libdevice, optimise, emit, assemble or worker.
         detail: the tool's message, shortened.
-        op_id: the Tile IR op it points to, None if nothing does.
+        op_id: id of the op that the message points to, None if it points to none.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ def _source_line(frames: tuple[Frame, ...]) -> str | None:
 
 
 def op_at_llvm_line(llvm_ir: str, line: int) -> int | None:
-    """The op of the instruction on `line` (1-based) of the text."""
+    """Id of the op of the instruction on `line` (1-based) of the text, or None without one."""
     lines = llvm_ir.splitlines()
     return op_of_line(lines[line - 1], llvm_ir) if 0 < line <= len(lines) else None
 
 
 def op_of_text(llvm_ir: str, needle: str) -> int | None:
-    """The op of the first instruction whose text holds `needle`."""
+    """Id of the op of the first instruction whose text holds `needle`, or None without one."""
     for line in llvm_ir.splitlines():
         if needle in line and not line.lstrip().startswith(("declare ", "define ", "!")):
             return op_of_line(line, llvm_ir)
@@ -87,7 +87,7 @@ def op_of_text(llvm_ir: str, needle: str) -> int | None:
 
 
 def op_of_line(line: str, llvm_ir: str) -> int | None:
-    """The op of the instruction that `line` of the module is."""
+    """Id of the op of an instruction, a line of the module's text, or None without one."""
     use = _DBG_USE.search(line)
     if use is None:
         return None
@@ -98,7 +98,7 @@ def op_of_line(line: str, llvm_ir: str) -> int | None:
 
 
 def llvm_complaint(message: str, log: str, llvm_ir: str) -> tuple[str, int | None]:
-    """Text and op of an error of LLVM's parser."""
+    """Text of an error of LLVM's parser, and the id of its op, or None."""
     place = _LLVM_PLACE.search(log)
     if place is None:
         return shorten(message), None
@@ -108,7 +108,7 @@ def llvm_complaint(message: str, log: str, llvm_ir: str) -> tuple[str, int | Non
 
 
 def death_complaint(how: str, stderr: str, llvm_ir: str) -> tuple[str, int | None]:
-    """Text and op of a worker's death, as far as its last words tell."""
+    """Text of a worker's death, and the id of its op if its last output points to one."""
     lines = [line for line in stderr.splitlines() if line.strip() and not _is_noise(line)]
     if any(line.startswith("Traceback") for line in lines):
         lines = lines[-1:]
@@ -122,7 +122,7 @@ def death_complaint(how: str, stderr: str, llvm_ir: str) -> tuple[str, int | Non
 
 
 def _op_in_words(line: str, llvm_ir: str) -> int | None:
-    """The op that a line of LLVM's last words points to: a place, an instruction, or a name."""
+    """Id of the op that a line of LLVM's output points to by a place, instruction or name."""
     file = _DEBUG_FILE.search(llvm_ir)
     if file and (place := re.search(rf"{re.escape(file[1])}:(\d+):\d+", line)):
         return int(place[1])
@@ -146,7 +146,7 @@ def _is_noise(line: str) -> bool:
 
 
 def ptxas_complaint(log: str, ptx: str) -> tuple[str, int | None]:
-    """Text of ptxas's first error, with the PTX line it means, and that line's number."""
+    """Text of ptxas's first error, with the PTX line it means, and that line's number or None."""
     place = _PTXAS_PLACE.search(log)
     if place is None:
         fatal = _PTXAS_FATAL.search(log)
@@ -165,7 +165,7 @@ def unknown_functions(ptx: str) -> list[str]:
 
 
 def shorten(text: str) -> str:
-    """`text` within the bounds of an error message."""
+    """Cut a text to the length of an error message."""
     if len(text) <= _MAX_DETAIL_CHARS:
         return text
     return text[: _MAX_DETAIL_CHARS - 2] + " …"
@@ -202,7 +202,7 @@ def deadly_op(llvm_ir: str, header: Mapping[str, object], timeout_s: float) -> i
 def _trials(
     lines: list[str], declarations: list[str], attributes: list[str]
 ) -> Iterator[tuple[str, str]]:
-    """(line of the module, module that holds only that call), each different call once."""
+    """Yield (line of a call, module with that call alone) for each different call."""
     seen = set()
     for line in lines:
         found = _CALL.match(line)
@@ -218,7 +218,7 @@ def _trials(
 
 
 def _trial(call: str) -> str | None:
-    """A kernel that makes `call` with its values as parameters, and keeps the result."""
+    """A kernel that makes `call` on parameters and keeps its result; None if not parsable."""
     opening = _argument_list(call)
     if opening is None:
         return None
@@ -240,7 +240,7 @@ def _trial(call: str) -> str | None:
 
 
 def _argument_list(call: str) -> tuple[int, int] | None:
-    """Bounds of the text between the parentheses of the call's arguments."""
+    """Bounds of the text between the parentheses of a call's arguments, or None without them."""
     end = call.rfind(")")
     depth = 0
     for index in range(end, -1, -1):

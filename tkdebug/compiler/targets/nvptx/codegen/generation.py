@@ -55,9 +55,10 @@ def generate(
         max_registers: most registers a thread may use; None leaves it to ptxas.
         locations: op id -> call chain, outermost first; without it line tables carry op ids.
         entry: place of the kernel's `def`.
-        on_ptx: called with the PTX; its result is assembled instead, and not kept.
+        on_ptx: called with the PTX; another text that it returns is assembled instead, and the
+            result is not cached.
         shared_bytes: dynamic shared memory of a block.
-        is_checked: whether the kernel has checks, and is to be there soon.
+        is_checked: whether the kernel has checks; it then has to be ready soon.
         is_lasting: for a kernel with checks: whether the compile may take longer, since all
             launches use it.
 
@@ -169,12 +170,12 @@ def assemble(
         locations: op id -> call chain, for errors.
         times_ns: steps before this one, to be kept with the result.
         shared_bytes: dynamic shared memory of a block.
-        is_checked: whether the kernel has checks, and is to be there soon.
+        is_checked: whether the kernel has checks; it then has to be ready soon.
         is_lasting: for a kernel with checks: whether the compile may take longer, since all
             launches use it.
 
     Raises:
-        CodegenError: ptxas refuses the text.
+        CodegenError: ptxas refuses the text, or its process died.
     """
     # Not for code from the disk.
     from tkdebug.compiler.targets.nvptx.cubins.debug_info import with_debug_info

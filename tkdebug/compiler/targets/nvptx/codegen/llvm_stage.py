@@ -46,7 +46,10 @@ _OPTIONS = (
 
 
 def find_libdevice() -> Path | None:
-    """Find libdevice's bitcode: of the nvidia-nvvm package, of CUDA_HOME, or of Triton's wheel."""
+    """Path of libdevice's bitcode, or None if there is none.
+
+    Looked for in NVIDIA's packages, CUDA_HOME, CUDA_PATH, Triton's wheel and /usr/local/cuda.
+    """
     return next((path for path in _places() if path.is_file()), None)
 
 
@@ -80,7 +83,7 @@ class Libdevice:
         A name that libdevice does not have stays a declaration.
 
         Raises:
-            StageError: there is no libdevice.
+            StageError: libdevice is needed and not installed.
         """
         from llvmlite import binding as llvm
 
@@ -166,7 +169,7 @@ class LlvmStage:
             opt_level: 0 to 3.
 
         Raises:
-            StageError: LLVM's parser or verifier refuses the text.
+            StageError: LLVM's parser or verifier refuses the text, or libdevice is missing.
         """
         from llvmlite import binding as llvm
 

@@ -89,7 +89,7 @@ _SMALL_BYTES = 12 << 10
 
 @dataclass(frozen=True)
 class WarpTime:
-    """The model's answers for a kernel's code.
+    """Estimates of a warp's time through a kernel's code.
 
     Args:
         code: the bytes of its instructions.
@@ -99,7 +99,7 @@ class WarpTime:
 
     @staticmethod
     def of(cubin: bytes) -> WarpTime:
-        """The warp time of a cubin's only kernel.
+        """The warp time of a cubin's only kernel; that of empty code if it has none.
 
         Raises:
             SectionsError: the data is no cubin.
@@ -132,7 +132,7 @@ class WarpTime:
 
     @property
     def issued(self) -> int:
-        """Instructions of a warp."""
+        """Estimated number of instructions that a warp issues."""
         return sum(self._iterations)
 
     @cached_property
@@ -144,7 +144,7 @@ class WarpTime:
 
     @property
     def waits_for_memory(self) -> int:
-        """Instructions before which the better part of an access to memory is waited for."""
+        """Number of instructions that wait for more than half of a memory access's latency."""
         return sum(waited > _GLOBAL_CYCLES // 2 for waited, _ in self._steps())
 
     def cycles_per_warp(self, warps: int) -> float:
@@ -152,7 +152,7 @@ class WarpTime:
         return max(self.cycles, warps / _SCHEDULERS * self.issued) / warps
 
     def _steps(self) -> Iterator[tuple[int, int]]:
-        """Yield, for each instruction, the cycles it waited and those until the next issued."""
+        """Yield, for each instruction, the cycles it waited, and all until the next may issue."""
         now, ready = 0, [0] * (BARRIERS + 2)
         for instruction in self._instructions:
             control = instruction.control
@@ -268,7 +268,7 @@ def assemble(
 def _with_fewer_spills(
     cubin: bytes, log: str, ptx: bytes, name: str, options: Sequence[str]
 ) -> tuple[bytes, str]:
-    """The cubin of ptxas, or nvJitLink's where that spills less."""
+    """Return ptxas's cubin and log, or nvJitLink's if that spills less."""
     try:
         other, other_log = link(ptx, name, options)
     except StageError:
@@ -280,9 +280,9 @@ def _with_fewer_spills(
 def _without_spills(
     program: Path, ptx: bytes, options: Sequence[str], deadline: float
 ) -> tuple[bytes, str] | None:
-    """Another cubin and its log; None if it spills, or is not ready in time.
+    """Return ptxas's cubin and log; None if it spills, or is not ready in time.
 
-    None, too, where so few registers do for no instruction of the kernel (ptxas: C7602).
+    None, too, if an instruction of the kernel needs more registers than it may take (ptxas: C7602).
     """
     try:
         cubin, log = ptxas.assemble(program, ptx, options, deadline - time.monotonic())
@@ -317,12 +317,12 @@ def _with_one_more_block(
     deadline: float,
     shared_bytes: int,
 ) -> tuple[bytes, str]:
-    """Return cubin and log of a checked kernel that fits as many blocks as its bare build.
+    """Return cubin and log of a checked kernel, made for one more block if that is worth it.
 
-    Values that its checks hold over a loop may be spilled around it: on an H200 a causal attention
-    of one block took 1.38 times as long as the bare kernel of two, and 1.02 times with two. With
-    blocks of 64 x 64, of which four fit without checks, it took 1.39 times as long with two, by a
-    few registers.
+    Its bare build may fit that many. Values that its checks hold over a loop may be spilled around
+    the loop: on an H200 a causal attention of one block took 1.38 times as long as the bare kernel
+    of two, and 1.02 times with two. With blocks of 64 x 64, of which four fit without checks, it
+    took 1.39 times as long with two, by a few registers.
     """
     threads, registers = _THREADS.search(ptx), _REGISTERS.search(log)
     if threads is None or registers is None:
@@ -347,7 +347,7 @@ def _with_one_more_block(
 
 
 def _ptxas_for(ptx: bytes) -> Path | None:
-    """A ptxas that takes the version of the text."""
+    """Path of a ptxas that takes the text's PTX version, or None without one."""
     stated = _VERSION.search(ptx)
     number = 10 * int(stated[1]) + int(stated[2]) if stated else 0
     if number > _PTX_VERSIONS[0][1]:
@@ -439,7 +439,7 @@ def link(ptx: bytes, name: str, options: Sequence[str]) -> tuple[bytes, str]:
 
 
 def assemble_nothing() -> None:
-    """Assemble an empty kernel: nvJitLink's first one of a process takes 60 ms longer."""
+    """Assemble an empty kernel, unless ptxas is found: nvJitLink's first takes 60 ms longer."""
     ptx = b".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n"
     if ptxas.find_ptxas() is None:
         link(ptx, "k", ["-arch=sm_80", "-O3"])

@@ -30,7 +30,7 @@ _OPTIONS = {"-verbose": "-v", "-no-cache": None}
 
 @lru_cache(maxsize=8)
 def find_ptxas(oldest: tuple[int, int] = _OLDEST_RELEASE) -> Path | None:
-    """The first ptxas that is new enough: of release `oldest`, and 12.8 at least.
+    """Path of the first ptxas of release `oldest` or later, and 12.8 at least; None without one.
 
     Looked for in NVIDIA's packages, CUDA_HOME, CUDA_PATH, on PATH, and in an installed Triton.
     """

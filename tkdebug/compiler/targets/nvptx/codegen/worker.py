@@ -34,7 +34,7 @@ class Worker:
         self._llvm: LlvmStage | None = None
 
     def announce(self, stage: str) -> None:
-        """Tell the other side which stage begins."""
+        """Report to the requesting process which stage begins."""
         self._send(wire.pack({"status": "stage", "stage": stage}))
 
     def serve(self, header: wire.Header, body: bytes) -> None:
@@ -94,7 +94,7 @@ class Worker:
                 raise StageError("worker", f"got task {task!r}, expected ping, ptx or cubin")
 
     def warm_up(self, wanted: Callable[[], bool]) -> None:
-        """Load the libraries ahead of the first request, step by step while nothing is asked."""
+        """Load the libraries before the first request, step by step until `wanted` returns True."""
         from tkdebug.compiler.targets.nvptx.codegen import ptx_stage
 
         for step in (self._stage_of_llvm, ptx_stage.version, ptx_stage.assemble_nothing):

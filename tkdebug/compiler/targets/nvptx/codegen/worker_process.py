@@ -1,7 +1,7 @@
 """Starting, asking and ending code generation workers.
 
 Responsible for the processes: lazily started, one request at a time each, a few side by side when
-several threads compile, killed at exit. What they are asked is codegen's. Invariants: a worker that
+several threads compile, killed at exit. The requests are the callers'. Invariants: a worker that
 died, hung or was interrupted in the middle of a request is never asked again; a forked child starts
 workers of its own.
 """
@@ -48,7 +48,7 @@ class WorkerDied(Exception):
     Args:
         stage: the last stage that it reported.
         how: "signal 6 (SIGABRT)", "exit status 1", "no answer in 300 s".
-        stderr: the end of its output there.
+        stderr: the end of its standard error.
     """
 
     def __init__(self, stage: str, how: str, stderr: str) -> None:
@@ -59,7 +59,7 @@ class WorkerDied(Exception):
 
 
 class Stopped(Exception):
-    """The caller wants no answer any more."""
+    """The caller has stopped waiting for an answer (`STOP`)."""
 
 
 class WorkerProcess:
@@ -126,7 +126,7 @@ class WorkerProcess:
                     stream.close()
 
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether the worker still runs."""
         return self._process.poll() is None
 
     def _write(self, data: bytes) -> None:
@@ -230,7 +230,7 @@ class WorkerPool:
                 self._give_back(worker)
 
     def start_one(self) -> None:
-        """Start a worker if none waits, and do not wait for it."""
+        """Start a worker if none is idle, without waiting until it is ready."""
         with self._free_slots:
             self._give_back(self._take())
 

@@ -43,7 +43,9 @@ _NO_CALL = (0, 0)
 
 
 def separate_inlined_rows(lines: bytes, relocated: Sequence[int]) -> tuple[bytes, tuple[int, ...]]:
-    """The table with rows that separate inlined functions; one of several functions is unchanged.
+    """Return a line table with rows that separate inlined functions.
+
+    A table of several functions is returned unchanged.
 
     Args:
         lines: `.debug_line`, one program.
@@ -111,14 +113,14 @@ class _RowWriter:
         return next((shift for start, shift in reversed(self.shifts) if start <= at), 0)
 
     def finished(self) -> bytes:
-        """The table, its length in its first bytes."""
+        """Return the table, with its length in its first bytes."""
         length = len(self.program) - _LENGTH_BYTES
         self.program[:_LENGTH_BYTES] = length.to_bytes(_LENGTH_BYTES, "little")
         return bytes(self.program)
 
 
 def _ends_of_walks(rows: Sequence[Row]) -> frozenset[int]:
-    """Numbers of the inlined rows before an address's last row, where that is inlined, too."""
+    """Numbers of the inlined rows right before an address's last row, if that is inlined, too."""
     wanted = set()
     for number, row in enumerate(rows[:-1], 1):
         last = rows[number]
@@ -150,7 +152,7 @@ _INLINED = 1  # DW_INL_inlined
 
 @dataclass(slots=True)
 class _Call:
-    """A function inlined at a line of its caller, and the code that is its; nested calls in it."""
+    """A function inlined at a line of its caller: the ranges of its code, and nested calls."""
 
     callee: str
     file: str
@@ -170,12 +172,12 @@ class _Call:
 
 
 def with_debug_info(cubin: bytes) -> bytes:
-    """The cubin with a compile unit for each function, and its line table as debuggers want it.
+    """The cubin with a compile unit for each function, and with separated rows in its line table.
 
     A cubin without a line table, or with compile units of its own, is returned unchanged.
 
     Raises:
-        CubinError: not a cubin, damaged, or laid out as none that ptxas makes.
+        CubinError: not a cubin, damaged, or not laid out as ptxas does it.
         LineProgramError: the line table is damaged, or not one program.
     """
     sections = CubinSections(cubin)
@@ -221,7 +223,7 @@ class _UnitWriter:
         self.relocations: list[Relocation] = []
 
     def unit(self, function: FunctionLines) -> None:
-        """Add a unit for a function, so that ranges are offsets in it, not relocated."""
+        """Add a unit for one function: ranges are then offsets in the function, not relocated."""
         root = _calls_of(function)
         start = len(self.info)
         self.info += struct.pack("<IHIB", 0, _DWARF_VERSION, 0, _ADDRESS_BYTES)

@@ -1,4 +1,4 @@
-"""A cubin taken apart and put together again, with sections more, or longer ones.
+"""A cubin taken apart and put together again, with more or longer sections.
 
 New sections are put before the tables of headers, which ptxas puts last, and are numbered after the
 others: every reference stays. Sections after one that grows move by a
@@ -86,11 +86,11 @@ class CubinSections:
         return self._data(self._indices[name])
 
     def relocations(self, name: str) -> list[int]:
-        """The places in section `name` that are relocated."""
+        """The offsets in section `name` that are relocated."""
         return [row[0] for _, _, rows in self._relocated(name) for row in rows]
 
     def replace(self, name: str, data: bytes, relocated: Sequence[int]) -> None:
-        """Replace the contents of section `name`; `relocated` are its places for addresses."""
+        """Replace the contents of section `name`; `relocated` are its addresses' new offsets."""
         self._resize(self._indices[name], data)
         for index, layout, rows in self._relocated(name):
             moved = [(at, *row[1:]) for at, row in zip(relocated, rows, strict=True)]
@@ -105,7 +105,7 @@ class CubinSections:
             self._add(f".rela{name}", [_SHT_RELA, _SHF_INFO_LINK, 0], rows, links)
 
     def written(self) -> bytes:
-        """The cubin, whole again."""
+        """Return the changed cubin."""
         self._resize(self._header[_NAMES], self._names)
         header, moved_from = list(self._header), self._header[_PROGRAM_AT]
         body = bytearray(self._body)
@@ -127,7 +127,7 @@ class CubinSections:
         return index
 
     def _relocated(self, name: str) -> Iterator[tuple[int, struct.Struct, list[tuple[int, ...]]]]:
-        """Index, layout and rows of the section that relocates section `name`, if there is one."""
+        """Yield index, layout and rows of the section that relocates section `name`, if any."""
         for prefix, layout in ((".rela", _RELA), (".rel", _REL)):
             if (index := self._indices.get(prefix + name)) is not None:
                 yield index, layout, [*layout.iter_unpack(self._data(index))]
@@ -164,7 +164,7 @@ class CubinSections:
 
 
 def _put(body: bytearray, data: bytes) -> int:
-    """Append; the offset."""
+    """Append aligned data, and return its offset."""
     body += bytes(_aligned(len(body), _ALIGNMENT) - len(body)) + data
     return len(body) - len(data)
 

@@ -37,7 +37,7 @@ def with_wgmma_rows(cubin: bytes, ptx: str) -> bytes:
         ptx: the text that it was assembled from.
 
     Raises:
-        CubinError: not a cubin, damaged, or laid out as none that ptxas makes.
+        CubinError: not a cubin, damaged, or not laid out as ptxas does it.
         LineProgramError: a line table is damaged, or not one program.
     """
     if "wgmma.mma_async" not in ptx:
@@ -90,7 +90,7 @@ def _copied_rows(
 
 
 def _locations(ptx: Sequence[str]) -> Iterator[str]:
-    """Return the `.loc` in force at each line of the PTX."""
+    """Yield the `.loc` in force at each line of the PTX."""
     current = ""
     for text in ptx:
         if directive := _LOC.match(text):
@@ -125,7 +125,7 @@ def wgmma_ptx_lines(code: bytes, lines: FunctionLines, ptx: Sequence[str]) -> di
 def _lines_of_block(
     block: Sequence[int], fence: int | None, ptx: Sequence[str]
 ) -> Mapping[int, int]:
-    """The PTX lines of the wgmma up to the next fence, if their number is the block's."""
+    """Map a block's addresses to PTX lines; {} if the fence is unknown or the counts differ."""
     if fence is None or not 0 < fence <= len(ptx) or _PTX_FENCE not in ptx[fence - 1]:
         return {}
     lines = []

@@ -88,11 +88,11 @@ ElementRule = Callable[..., LLVMValue]
 
 
 def per_element(rule: ElementRule) -> Lower:
-    """The lowering of an op without side effects that does the same for every element.
+    """Return the lowering of an op without side effects that applies `rule` to every element.
 
-    Registers that are known to be equal are computed once: a splat's by its operands, those of a
-    mask such as `offsets < n`, where n has a known divisor, by the facts of `analysis/axis_info`
-    about the result.
+    Registers that are known to be equal are computed once: those with equal operands, as of a
+    splat, and those that `analysis/axis_info` shows to be equal in the result, as of a mask
+    `offsets < n` where n has a known divisor.
     """
 
     def lower(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
@@ -114,7 +114,7 @@ def per_element(rule: ElementRule) -> Lower:
 
 
 def _ignored_bits(ctx: Lowering, value: Value) -> int:
-    """Bits of the register's index on which no integer in `value` depends."""
+    """Mask of the register-index bits that no integer in `value` depends on; 0 for other types."""
     element = element_of(value.type)
     is_whole = isinstance(element, ScalarType) and element.is_integer
     if not is_whole or not isinstance(value.type, TensorType):
@@ -126,7 +126,7 @@ def _ignored_bits(ctx: Lowering, value: Value) -> int:
 
 @lru_cache(maxsize=1024)
 def _bits_inside(layout: LinearLayout, constancy: tuple[int, ...]) -> int:
-    """The bits of the register's index that stay in one aligned group of so many elements."""
+    """Mask of the register-index bits that stay within an aligned group of `constancy` elements."""
     aligned = [count & -count for count in constancy]
     return sum(
         1 << bit
@@ -140,7 +140,7 @@ _WORD_BITS = 32
 
 
 def lower_constant(ctx: Lowering, op: Operation) -> Sequence[Registers]:
-    """One constant in every register."""
+    """Lower `arith.constant`: the same constant in every register."""
     value, element = arith.Constant(op).value, element_of(op.result.type)
     assert isinstance(value, int | float)
     if isinstance(element, PointerType):
@@ -160,7 +160,10 @@ def _instruction(name: str) -> ElementRule:
 
 
 def _shift(direction: str, is_signed: bool) -> ElementRule:
-    """Shift by PTX, which clamps the count as the language does; LLVM leaves that undefined."""
+    """Return the rule of a shift, whose count is clamped to the width as in the language.
+
+    Unknown counts are shifted by PTX, which clamps them; LLVM leaves such shifts undefined.
+    """
     llvm_name = "shl" if direction == "shl" else "ashr" if is_signed else "lshr"
 
     def rule(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
@@ -223,7 +226,7 @@ def _float_extremum(name: str) -> ElementRule:
 
 
 def _quotient(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
-    """Divide fp32 by div.full, and half precision in fp32."""
+    """Return the quotient: fp32 by div.full, or div.approx if asked for; half precision in fp32."""
     match a.type:
         case "float":
             kind = "approx.f" if arith.DivF(op).approx else "full"
@@ -242,7 +245,10 @@ def _precise_quotient(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) 
 
 
 def _float_remainder(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
-    """libdevice's, which is exact; LLVM's a - trunc(a / b) * b is not for large quotients."""
+    """Return the remainder by libdevice's fmod, which is exact.
+
+    LLVM's `a - trunc(a / b) * b` is not exact for large quotients.
+    """
     if a.type == "double":
         return ctx.emit.function("double", "__nv_fmod", (a, b))
     wide = [ctx.emit.cast("fpext", x, "float") for x in (a, b)]
@@ -268,13 +274,13 @@ def _float_comparison(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) 
 def lower_select(
     ctx: Lowering, op: Operation, condition: Registers, a: Registers, b: Registers
 ) -> Sequence[Registers]:
-    """Element by element; a scalar condition holds for all."""
+    """Lower `arith.select` element by element; a scalar condition holds for all elements."""
     conditions = condition * len(a) if len(condition) == 1 else condition
     return ([ctx.emit.select(*each) for each in zip(conditions, a, b, strict=True)],)
 
 
 def _moved_pointer(ctx: Lowering, op: Operation, pointer: LLVMValue, by: LLVMValue) -> LLVMValue:
-    """Offsets count elements and are signed."""
+    """Return a pointer moved by a signed offset, which counts elements."""
     pointee = element_of(op.result.type)
     assert isinstance(pointee, PointerType)
     return ctx.emit.gep(pointer, f"i{memory_bits(pointee.pointee)}", by)
@@ -289,7 +295,7 @@ def _integer_to_pointer(ctx: Lowering, op: Operation, value: LLVMValue) -> LLVMV
 
 
 def _bitcast(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
-    """The operand's bits; to i1 its value is converted, as an i1 has no byte of its own."""
+    """Reinterpret the operand's bits; an i1 is converted by value, as it has no byte of its own."""
     target = llvm_scalar(element_of(op.result.type))
     if x.type == target:
         return x
@@ -341,7 +347,7 @@ _RULES: dict[str, ElementRule] = {
 
 
 def in_float32(lower: Lower) -> Lower:
-    """Float ops on an fp8 type are done in fp32, which holds it exactly, and rounded back."""
+    """Return `lower` on fp8 operands widened to fp32, which is exact; results are rounded back."""
 
     def lower_wide(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
         element, result = element_of(op.operands[0].type), element_of(op.result.type)
@@ -407,7 +413,10 @@ def _between_floats(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
 
 
 def _toward_zero(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
-    """Round to zero (cvt.rz): numbers beyond the largest one give it, infinity stays infinity."""
+    """Convert between float types, rounding toward zero (cvt.rz).
+
+    Numbers beyond the target's largest finite one become that; infinity stays infinity.
+    """
     target = _result_type(op)
     if x.type == "double" and target == "bfloat":
         # Two truncations are one; cvt.bf16.f64 only exists from sm_90 on.
@@ -434,7 +443,7 @@ def _truncated(ctx: Lowering, x: LLVMValue, target: str) -> LLVMValue:
 
 
 def _upper_half(ctx: Lowering, x: LLVMValue) -> LLVMValue:
-    """A float as bf16, its lower bits cut off; a NaN stays one, wherever its bits are."""
+    """Return the upper 16 bits of a float as bf16; a NaN stays a NaN, whatever its payload."""
     emit = ctx.emit
     half = emit.cast("trunc", emit.lshr(ctx.to_bits(x), 16), "i16")
     kept = emit.select(emit.fcmp("uno", x, x), integer("i16", 0x7FFF), half)
@@ -446,7 +455,7 @@ _lower_between_floats = per_element(_between_floats)
 
 
 def lower_float_to_float(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """tt.fp_to_fp, arith.extf and arith.truncf."""
+    """Lower `tt.fp_to_fp`, `arith.extf` and `arith.truncf`."""
     if floats8.involves_float8(op):
         return (floats8.convert(ctx, op, x),)
     if floats8.rounds_toward_zero(op):

@@ -59,7 +59,7 @@ class Lowering:
         self._lowered_early: set[Operation] = set()
         # The program's visits to each watch: memory that LLVM keeps in registers.
         self.visits: dict[int, LLVMValue] = {}
-        # Where this program writes those that it makes itself.
+        # Where this program writes the tensor maps that it makes itself.
         self.map_places: dict[Operation, LLVMValue] = {}
         # Bytes that were read as part of a word, and which part.
         self.words_of_bytes: dict[str, tuple[LLVMValue, int]] = {}

@@ -44,7 +44,7 @@ def _operands(ctx: Lowering, op: Operation) -> list[Registers]:
 
 
 def _is_fragment(value: Value) -> bool:
-    """Whether `value` is nothing but an operand of dots on mma.sync, which take it as words."""
+    """Whether `value` is only used as an operand of mma.sync dots, which take it as words."""
     return bool(value.uses) and all(
         tt.Dot.matches(user)
         and tt.Dot(user).unit == "mma"
@@ -56,7 +56,7 @@ def _is_fragment(value: Value) -> bool:
 def _as_words(
     ctx: Lowering, slots: Sequence[Registers], elements: Sequence[str | None]
 ) -> list[Registers]:
-    """Fragments as the instruction's words, in which they are carried; empty slots are left out."""
+    """Pack iter args that are fragments into mma.sync's words; those with element None stay."""
     return [
         [word_of_elements(ctx, group) for group in _grouped(slot, element)] if element else slot
         for slot, element in zip(slots, elements, strict=True)
@@ -71,7 +71,7 @@ def _grouped(registers: Registers, element: str) -> Iterator[Registers]:
 def _from_words(
     ctx: Lowering, slots: Sequence[Registers], elements: Sequence[str | None]
 ) -> list[Registers]:
-    """The elements from which `_as_words` made words."""
+    """Unpack the words of iter args that `_as_words` packed."""
     return [
         [
             value
@@ -92,7 +92,7 @@ def lower_for(
     step: Registers,
     *inits: Registers,
 ) -> Sequence[Registers]:
-    """A loop that tests at its top; LLVM rotates it."""
+    """Lower `scf.for` to a loop that tests at its top; LLVM rotates it."""
     emit, body = ctx.emit, op.regions[0].block
     elements = [
         slot[0].type if _is_fragment(argument) else None
@@ -127,7 +127,7 @@ def lower_for(
 
 
 def lower_while(ctx: Lowering, op: Operation, *inits: Registers) -> Sequence[Registers]:
-    """`before` computes the condition, `after` is the body."""
+    """Lower `scf.while`: region `before` computes the condition, `after` is the body."""
     emit = ctx.emit
     for observer in ctx.observers:
         observer.loop_begins(op)
@@ -160,7 +160,7 @@ def lower_while(ctx: Lowering, op: Operation, *inits: Registers) -> Sequence[Reg
 
 
 def lower_if(ctx: Lowering, op: Operation, condition: Registers) -> Sequence[Registers]:
-    """Two regions and a join."""
+    """Lower `scf.if` to a branch, the blocks of its regions, and a join."""
     emit = ctx.emit
     then, otherwise, after = (emit.new_block(stem) for stem in ("then", "else", "endif"))
     emit.branch_if(condition[0], then, otherwise)
@@ -179,12 +179,12 @@ def lower_if(ctx: Lowering, op: Operation, condition: Registers) -> Sequence[Reg
 
 
 def lower_program_id(ctx: Lowering, op: Operation) -> Sequence[Registers]:
-    """%ctaid."""
+    """Lower `tt.get_program_id` to %ctaid."""
     return ([_grid_register(ctx, "ctaid", op)],)
 
 
 def lower_num_programs(ctx: Lowering, op: Operation) -> Sequence[Registers]:
-    """%nctaid."""
+    """Lower `tt.get_num_programs` to %nctaid."""
     return ([_grid_register(ctx, "nctaid", op)],)
 
 

@@ -50,11 +50,11 @@ _CACHED_PLANS = 256
 
 @lru_cache(_CACHED_PLANS)
 def plan_matrix_trip(source: LinearLayout, target: LinearLayout) -> SharedTrip | None:
-    """A trip of 16-bit elements into whose buffer `source` can be stored by `stmatrix`.
+    """Plan a trip of 16-bit elements through a buffer into which `stmatrix` can store `source`.
 
     Returns:
-        The trip, whose `stores` are not `source`'s; None if `source` holds no fragments of rows
-        that `target` reads, or copies.
+        The trip, whose `stores` are not `source`'s; None if `source` holds copies, or no
+        fragments of rows that `target` reads.
     """
     if len(source.packed_bases(LANE)) != 5 or any(source.free_masks.values()):
         return None
@@ -69,7 +69,7 @@ def plan_matrix_trip(source: LinearLayout, target: LinearLayout) -> SharedTrip |
 def _namings(
     source: LinearLayout, target: LinearLayout
 ) -> Iterator[tuple[tuple[int, ...], LinearLayout]]:
-    """A row's elements, and the layout of rows with the lanes that name them."""
+    """Yield, for each choice of rows, a row's elements and the layout in which lanes name rows."""
     registers, lanes = source.packed_bases(REGISTER), source.packed_bases(LANE)
     held = f2.Span(target.packed_bases(REGISTER))
     for index, pair in enumerate(registers):
@@ -88,7 +88,7 @@ def _namings(
 
 
 def lower_convert_layout(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """Registers, shuffles or shared memory."""
+    """Lower `ttg.convert_layout` to register moves, shuffles or a trip through shared memory."""
     source, target = ctx.layout(ttg.ConvertLayout(op).source), ctx.layout(op.result)
     element_bytes = memory_bits(element_of(op.result.type)) // 8
     match classify_conversion(source, target, element_bytes, BANKS):
@@ -134,7 +134,7 @@ def _shuffle_round(
 
 
 def _choose(ctx: Lowering, registers: Sequence[int | None], x: Registers) -> LLVMValue:
-    """The value that each lane offers: register `registers[lane]`."""
+    """Return the value that each lane offers: register `registers[lane]`."""
     wanted = sorted({register for register in registers if register is not None})
     chosen = x[wanted[0]]
     for register in wanted[1:]:
@@ -153,7 +153,7 @@ def _lane_in(ctx: Lowering, lanes: Sequence[bool]) -> LLVMValue:
 
 
 def _lane_table(ctx: Lowering, lanes: Sequence[LLVMValue]) -> LLVMValue:
-    """The entry of this lane, from its bits where the table is affine over F2."""
+    """Return this lane's entry of a table, from the lane's bits if the table is affine over F2."""
     numbers = [lane.constant or 0 for lane in lanes]
     bases = [numbers[1 << bit] ^ numbers[0] for bit in range(5)]
     value = integer("i32", numbers[0])
@@ -207,10 +207,10 @@ def _through_shared(
 def _matrix_trip(
     ctx: Lowering, source: LinearLayout, target: LinearLayout, element_bytes: int
 ) -> tuple[SharedTrip, MatrixPlan] | None:
-    """A trip with stores by `stmatrix`, which are as wide as accesses can be.
+    """Return a trip with stores by `stmatrix`, and the plan of these; None if there is none.
 
-    If both sides have vectors of that width anyway, the trip takes as long on an H200 and fewer
-    registers: a row's elements stay in order.
+    They are as wide as accesses can be. If both sides have vectors of that width anyway, the trip
+    takes as long on an H200, but fewer registers: a row's elements stay in order.
     """
     if not ctx.target.has(STMATRIX) or element_bytes != 2:
         return None

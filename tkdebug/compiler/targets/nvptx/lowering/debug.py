@@ -51,14 +51,17 @@ def _acting(ctx: Lowering, op: Operation) -> LLVMValue | None:
 
 
 def _is_reported(ctx: Lowering, op: Operation, condition: Value, failures: Registers) -> bool:
-    """Let observers report failures; whether one does."""
+    """Let observers report failures; return whether one does."""
     return any(observer.fails(op, condition, failures) for observer in ctx.observers)
 
 
 def lower_assert(
     ctx: Lowering, op: Operation, condition: Registers, mask: Registers | None = None
 ) -> Sequence[Registers]:
-    """A branch to __assertfail, which reports and traps; a checked kernel reports and goes on."""
+    """Lower `tt.assert` to a branch to __assertfail, which reports and traps.
+
+    A checked kernel reports the failure and goes on.
+    """
     emit = ctx.emit
     failures = []
     for index, value in enumerate(condition):
@@ -92,7 +95,7 @@ def lower_assert(
 
 
 def lower_print(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
-    """A vprintf for each element, as `pid (0, 0, 0) idx (  0) x: 1`."""
+    """Lower `tt.print` to a vprintf for each element, as `pid (0, 0, 0) idx (  0) x: 1`."""
     emit = ctx.emit
     prefix = tt.Print(op).prefix.replace("%", "%%")
     program = [emit.intrinsic(f"llvm.nvvm.read.ptx.sreg.ctaid.{axis}") for axis in "xyz"]
@@ -127,7 +130,7 @@ def lower_print(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[
 
 
 def _index_format(shape: Sequence[int]) -> tuple[str, int]:
-    """Directives of an element's indices, and how many are shown."""
+    """Directives of printf for an element's indices, and the number of indices that are shown."""
     shown = min(len(shape), _MAX_PRINTED - 5)
     widths = index_widths(shape)[:shown]
     rest = ", ..." if shown < len(shape) else ""
@@ -169,7 +172,7 @@ def _printable(
 
 
 def _argument_buffer(ctx: Lowering) -> LLVMValue:
-    """Memory for the arguments of one vprintf after the other."""
+    """Allocate memory for the arguments of vprintf, which an op's calls use in turn."""
     with ctx.emit.in_entry():
         return ctx.emit.raw(_GENERIC, f"alloca [{8 * _MAX_PRINTED} x i8], align 8")
 
@@ -193,7 +196,7 @@ def lower_barrier(ctx: Lowering, op: Operation) -> Sequence[Registers]:
 
 
 def lower_assume(ctx: Lowering, op: Operation, condition: Registers) -> Sequence[Registers]:
-    """Have LLVM assume the condition, too, in a kernel that does not check it."""
+    """Lower `tt.assume`: LLVM assumes the condition, too, unless the kernel checks it."""
     broken = [ctx.emit.xor(value, 1) for value in condition]
     if _is_reported(ctx, op, tt.Assume(op).condition, broken):
         return ()
@@ -203,7 +206,7 @@ def lower_assume(ctx: Lowering, op: Operation, condition: Registers) -> Sequence
 
 
 def lower_visit(ctx: Lowering, op: Operation) -> Sequence[Registers]:
-    """A count in local memory, which LLVM keeps in a register."""
+    """Lower `tt.visit`: return its count of visits so far, which LLVM keeps in a register."""
     emit, watch = ctx.emit, tt.Visit(op).watch
     if watch not in ctx.visits:
         with emit.in_entry():
@@ -215,17 +218,17 @@ def lower_visit(ctx: Lowering, op: Operation) -> Sequence[Registers]:
 
 
 def lower_smid(ctx: Lowering, op: Operation) -> Sequence[Registers]:
-    """%smid."""
+    """Lower `MultiprocessorId` to %smid."""
     return ([ctx.emit.intrinsic("llvm.nvvm.read.ptx.sreg.smid")],)
 
 
 def lower_globaltimer(ctx: Lowering, op: Operation) -> Sequence[Registers]:
-    """%globaltimer, read each time; threads may differ by its resolution."""
+    """Lower `GlobalTimer` to a new read of %globaltimer; threads may differ by its resolution."""
     return ([ctx.emit.asm("mov.u64 $0, %globaltimer;", "=l,~{memory}", "i64", ())],)
 
 
 def lower_griddepcontrol(ctx: Lowering, op: Operation) -> Sequence[Registers]:
-    """Programmatic dependent launch, which only sm_90 and later know; nothing to do before."""
+    """Lower `nvvm.griddepcontrol` (programmatic dependent launch); to nothing before sm_90."""
     if ctx.target.capability >= (9, 0):
         kind = nvvm.GridDependencyControl(op).kind
         ctx.emit.asm(f"griddepcontrol.{kind};", "~{memory}", "void", ())

@@ -23,7 +23,7 @@ _SHOWN_CHARS = 80
 def lower_map_elementwise(
     ctx: Lowering, op: Operation, *operands: Registers
 ) -> Sequence[Registers]:
-    """The region once for each `pack` registers; its branches may diverge."""
+    """Lower `tt.map_elementwise`: its region for each `pack` registers; branches may diverge."""
     pack = tt.MapElementwise(op).pack
     _check_region(op)
     count = len(operands[0])
@@ -65,7 +65,7 @@ class _Constraints:
     """LLVM's constraint string, taken apart: register types of outputs and of inputs.
 
     Attributes:
-        numbers: the inputs that have to be constants.
+        numbers: indices of the inputs that have to be constants.
     """
 
     outputs: tuple[str, ...]
@@ -99,7 +99,10 @@ class _Constraints:
 
 
 def lower_inline_asm(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
-    """One instance for each `pack` registers; elements below 32 bits share registers."""
+    """Lower `tt.elementwise_inline_asm`: its text for each `pack` elements.
+
+    Elements below 32 bits share registers.
+    """
     pack = tt.ElementwiseInlineAsm(op).pack
     constraints = _Constraints.of(op)
     widths = [_per_register(llvm_type(result.type), pack) for result in op.results]
@@ -186,7 +189,7 @@ def _shown(text: str) -> str:
 
 
 def _packed(ctx: Lowering, part: Sequence[LLVMValue], registers: Sequence[str]) -> list[LLVMValue]:
-    """`pack` elements in the registers that the constraints name."""
+    """Pack elements into the registers that the constraints name."""
     emit = ctx.emit
     per_register = _per_register(part[0].type, len(part))
     words = []
@@ -206,7 +209,7 @@ def _joined(ctx: Lowering, bits: Sequence[LLVMValue]) -> LLVMValue:
 
 
 def _as_register(ctx: Lowering, bits: LLVMValue, register: str) -> LLVMValue:
-    """Bits in a register of another width."""
+    """Convert bits to a register's type, cut or extended with zeros."""
     want, have = TYPE_BITS[register], int(bits.type[1:])
     resized = ctx.emit.cast("zext" if want > have else "trunc", bits, f"i{want}")
     return ctx.from_bits(resized, register)
@@ -235,7 +238,7 @@ _TOGETHER = re.compile(r"\.sync\b|\b(bar|barrier|shfl|vote|match|activemask)\b")
 def _run(
     ctx: Lowering, op: Operation, constraints: _Constraints, arguments: Sequence[LLVMValue]
 ) -> list[LLVMValue]:
-    """One instance; the output registers."""
+    """Write one instance of the text, and return the output registers."""
     text, outputs = tt.ElementwiseInlineAsm(op).asm, constraints.outputs
     result = "void" if not outputs else outputs[0]
     if len(outputs) > 1:

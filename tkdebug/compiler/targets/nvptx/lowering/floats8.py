@@ -172,13 +172,13 @@ def _from_pairs(ctx: Lowering, values: Sequence[LLVMValue], format_: str) -> Reg
 
 
 def _from_upper_byte(ctx: Lowering, value: LLVMValue) -> LLVMValue:
-    """E5M2 is the upper byte of a half, specials included."""
+    """Convert E5M2, the upper byte of a half, to half: infinities and NaN included."""
     bits = ctx.emit.shl(ctx.emit.cast("zext", value, "i16"), 8)
     return ctx.from_bits(bits, "half")
 
 
 def _from_half_exponent(ctx: Lowering, value: LLVMValue) -> LLVMValue:
-    """E4M3 with half's own bias: only the sign is elsewhere."""
+    """Convert fp8 with half's exponent bias to half: bits are shifted, the sign by one more."""
     wide = ctx.emit.cast("zext", value, "i16")
     magnitude = ctx.emit.shl(ctx.emit.bit_and(wide, 0x7F), 7)
     sign = ctx.emit.shl(ctx.emit.bit_and(wide, _SIGN), 8)
@@ -186,7 +186,10 @@ def _from_half_exponent(ctx: Lowering, value: LLVMValue) -> LLVMValue:
 
 
 def _from_bits(ctx: Lowering, value: LLVMValue, format_: Float8) -> LLVMValue:
-    """The bits where fp32 has them, scaled by the difference of the biases: subnormals too."""
+    """Convert fp8 to fp32: its bits at fp32's places, times a power of two for the other bias.
+
+    This is right for subnormals, too.
+    """
     emit = ctx.emit
     wide = emit.cast("zext", value, "i32")
     magnitude = emit.shl(emit.bit_and(wide, 0x7F), _FLOAT_MANTISSA - format_.mantissa)
@@ -218,10 +221,10 @@ def narrowed(ctx: Lowering, values: Registers, target: str, toward_zero: bool) -
 
 
 def _as_float(ctx: Lowering, value: LLVMValue, toward_zero: bool = False) -> LLVMValue:
-    """Any float as fp32; a double keeps in the last bit whether it was inexact.
+    """Return any float as fp32; an inexact double sets the last bit, unless cut `toward_zero`.
 
-    A result that is then rounded to 8 bits has been rounded once (Boldo, Melquiond: Emulation of
-    FMA and correctly rounded sums, 2008).
+    Rounding the result to 8 bits then equals rounding once (Boldo, Melquiond: Emulation of FMA
+    and correctly rounded sums, 2008).
     """
     if value.type != "double":
         return ctx.emit.cast("fpext", value, "float")

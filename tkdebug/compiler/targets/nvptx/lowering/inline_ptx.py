@@ -26,20 +26,20 @@ class InlinePTX:
         self._names: dict[LLVMValue, str] = {}
 
     def use(self, value: LLVMValue) -> str:
-        """An input's name."""
+        """Return the name of a value as an input, which is added if it is new."""
         if value not in self._names:
             self._names[value] = f"${len(self.results) + len(self._inputs)}"
             self._inputs.append(value)
         return self._names[value]
 
     def put(self, *lines: str) -> None:
-        """Instructions."""
+        """Append instructions."""
         self.lines += lines
 
     def emit(
         self, ctx: Lowering, *, side_effects: bool = True, convergent: bool = False
     ) -> Registers:
-        """Write it; its results.
+        """Write the inline PTX, and return its results.
 
         Args:
             ctx: the kernel.

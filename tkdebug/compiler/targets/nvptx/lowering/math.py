@@ -28,7 +28,7 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Lower, llvm_type
 
 
 def _in_float(rule: ElementRule) -> ElementRule:
-    """A rule for fp32 and fp64 as one for all floats: halves are widened for it."""
+    """Return a rule for all floats from one for fp32 and fp64: halves are computed in fp32."""
 
     def widened(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
         if x.type not in ("half", "bfloat"):
@@ -40,7 +40,7 @@ def _in_float(rule: ElementRule) -> ElementRule:
 
 
 def _instruction(single: str, double: str) -> ElementRule:
-    """Intrinsics for fp32 and fp64; `__nv_` names are libdevice's."""
+    """Return the rule of two functions, for fp32 and fp64; `__nv_` names are libdevice's."""
 
     def rule(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
         name = single if x.type == "float" else double
@@ -62,7 +62,7 @@ def _exp(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
 
 
 def _any_float(name: str) -> ElementRule:
-    """An intrinsic that every float type has."""
+    """Return the rule of an intrinsic that every float type has."""
 
     def rule(ctx: Lowering, op: Operation, *operands: LLVMValue) -> LLVMValue:
         return ctx.emit.intrinsic(f"llvm.{name}.{FLOAT_SUFFIX[operands[0].type]}", *operands)

@@ -16,7 +16,7 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Good, Modifiers, Regis
 
 
 class AccessGuard(Protocol):
-    """The test of an access, around which its lowering writes it.
+    """The test of an access, which writes the access for its lowering.
 
     An access that `is_short` is written by `load`, `store` or `copy`, as one piece of PTX; any
     other one by `either_way`.
@@ -62,10 +62,10 @@ class LoweringObserver:
     """The observer of one kernel's lowering; subclasses override the methods that they need."""
 
     def before(self, op: Operation) -> None:
-        """Hear that `op` is lowered next. Code written here belongs to the op before it."""
+        """Callback before `op` is lowered. Code written here belongs to the op before it."""
 
     def after(self, op: Operation) -> None:
-        """Hear that `op` was lowered: the registers of its results are there."""
+        """Callback after `op` was lowered: the registers of its results are there."""
 
     def guard(
         self, op: Operation, pointers: Registers, mask: Registers | None, group: int
@@ -82,7 +82,7 @@ class LoweringObserver:
         return None
 
     def fails(self, op: Operation, condition: Value, failures: Registers) -> bool:
-        """Report that an assertion or assumption fails; whether it does.
+        """Report failures of an assertion or assumption; return whether this observer reports them.
 
         Args:
             op: the assertion.
@@ -92,16 +92,16 @@ class LoweringObserver:
         return False
 
     def loop_begins(self, loop: Operation) -> None:
-        """Hear that a loop is lowered next; code written here runs before it."""
+        """Callback before a loop is lowered; code written here runs before it."""
 
     def loop_head(self, loop: Operation, before: str) -> None:
-        """Hear that an iteration of a loop begins here, the first after block `before`."""
+        """Callback at a loop's head, where an iteration begins, the first after block `before`."""
 
     def loop_round_ends(self, loop: Operation) -> None:
-        """Hear that an iteration of a loop ends here, before control goes back to its head."""
+        """Callback at the end of a loop's iteration, before control goes back to the head."""
 
     def body_ends(self) -> None:
-        """Hear that all ops of the kernel were lowered but its terminator."""
+        """Callback after all ops of the kernel were lowered but its terminator."""
 
     def ends(self) -> None:
-        """Hear that the kernel ends here."""
+        """Callback at the kernel's end, before it returns."""

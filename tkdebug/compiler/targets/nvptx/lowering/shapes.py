@@ -33,7 +33,7 @@ from tkdebug.compiler.targets.nvptx.lowering.types import (
 
 
 def lower_make_range(ctx: Lowering, op: Operation) -> Sequence[Registers]:
-    """The coordinate, from `start` on."""
+    """Lower `tt.make_range`: each register's coordinate, plus `start`."""
     view = tt.MakeRange(op)
     start, layout = view.start, ctx.layout(op.result)
     is_fresh = view.rereads_thread
@@ -42,7 +42,7 @@ def lower_make_range(ctx: Lowering, op: Operation) -> Sequence[Registers]:
 
 
 def lower_splat(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """The value in every register."""
+    """Lower `tt.splat`: the value in every register."""
     return (x * ctx.register_count(op.result),)
 
 
@@ -54,12 +54,12 @@ def lower_same_registers(ctx: Lowering, op: Operation, x: Registers) -> Sequence
 
 
 def lower_unsplat(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """The only element, which every thread holds."""
+    """Lower `tt.unsplat`: the only element, which every thread holds."""
     return (x[:1],)
 
 
 def lower_broadcast(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """Each register takes the source's register at its coordinates, cut to the source's extents."""
+    """Lower `tt.broadcast`: take the source's register at the coordinates, cut to its extents."""
     source, target = ctx.layout(tt.Broadcast(op).source), ctx.layout(op.result)
     picked = _picked_registers(source, target)
     if picked is None:
@@ -69,9 +69,9 @@ def lower_broadcast(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Regi
 
 @lru_cache(maxsize=1024)
 def _picked_registers(source: LinearLayout, target: LinearLayout) -> tuple[int, ...] | None:
-    """The source's register for each of the target's, or None if one of them has none.
+    """Return the source's register for each of the target's, or None if one of these has none.
 
-    Which one it is depends linearly on the target's, so the bits of the latter are enough.
+    The source's register depends linearly on the target's, so the bits of the latter are enough.
     """
     span, sizes = f2.Span(source.packed_bases(REGISTER)), dict(source.outs)
     bits = []
@@ -85,17 +85,17 @@ def _picked_registers(source: LinearLayout, target: LinearLayout) -> tuple[int, 
 
 
 def lower_join(ctx: Lowering, op: Operation, a: Registers, b: Registers) -> Sequence[Registers]:
-    """Register bit 0 selects one of the two tiles."""
+    """Lower `tt.join`: register bit 0 selects one of the two tiles."""
     return ([value for pair in zip(a, b, strict=True) for value in pair],)
 
 
 def lower_split(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """Even and odd registers."""
+    """Lower `tt.split`: even and odd registers."""
     return (x[::2], x[1::2])
 
 
 def lower_cat(ctx: Lowering, op: Operation, a: Registers, b: Registers) -> Sequence[Registers]:
-    """The highest register bit selects one of the two tiles."""
+    """Lower `tt.cat`: the highest register bit selects one of the two tiles."""
     return ([*a, *b],)
 
 
@@ -117,7 +117,10 @@ def _element_bytes(op: Operation) -> int:
 def lower_gather(
     ctx: Lowering, op: Operation, source: Registers, index: Registers
 ) -> Sequence[Registers]:
-    """The source in shared memory, read at the index; indices wrap, so that none reads beyond."""
+    """Lower `tt.gather`: write the source to shared memory, and read it at the indices.
+
+    Indices wrap, so that none reads beyond the source.
+    """
     layout = ctx.layout(op.result)
     if ctx.layout(tt.Gather(op).indices) != layout:
         raise LoweringError.at(op, "tt.gather: the index lies in another layout than the result")
@@ -152,7 +155,7 @@ def gather_scratch_bytes(op: Operation) -> int:
 def lower_histogram(
     ctx: Lowering, op: Operation, values: Registers, mask: Registers | None = None
 ) -> Sequence[Registers]:
-    """Atomic additions in shared memory."""
+    """Lower `tt.histogram` to atomic additions in shared memory."""
     bins = tt.Histogram(op).bins
     base, layout = ctx.scratch(op), ctx.layout(op.result)
     zeros = [integer("i32", 0)] * ctx.register_count(op.result)
@@ -200,7 +203,7 @@ def histogram_scratch_bytes(op: Operation) -> int:
 
 
 def lower_flip(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """Exchange with the other end of the axis, which is at one distance from every element."""
+    """Lower `tt.flip`: exchange with the element at the other end, at one XOR distance for all."""
     layout = ctx.layout(op.result)
     register, lane, warp = _flip_distance(op)
     base = ctx.scratch(op) if warp else None

@@ -42,7 +42,7 @@ class SortKeys:
 
     Attributes:
         element: the type of the elements.
-        is_unsigned: whether integers are.
+        is_unsigned: whether integer elements are unsigned.
     """
 
     ctx: Lowering
@@ -167,7 +167,7 @@ class _Network:
         self._scratch_used = False
 
     def round(self, bit: int, direction_mask: int, is_flipped: bool, swap: Swap) -> None:
-        """Compare along `bit`.
+        """Compare and swap along `bit`.
 
         Args:
             bit: number of the bit of the axis.
@@ -208,7 +208,7 @@ class _Network:
 
 
 def _sorted(ctx: Lowering, op: Operation, x: Registers, descending: bool) -> Registers:
-    """The tile in order, in its own layout."""
+    """Return the tile sorted along its last axis, in its own layout."""
     layout = ctx.layout(tt.Sorting(op).source)
     keys = SortKeys.of(ctx, op)
     values = keys.comparable(x)
@@ -231,12 +231,12 @@ def _sorted(ctx: Lowering, op: Operation, x: Registers, descending: bool) -> Reg
 
 
 def lower_sort(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """A bitonic sort."""
+    """Lower `tt.sort` to a bitonic sort."""
     return (_sorted(ctx, op, x, tt.Sort(op).descending),)
 
 
 def lower_bitonic_merge(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """The last stage alone; comparisons with NaN swap nothing."""
+    """Lower `tt.bitonic_merge` to the last stage alone; comparisons with NaN swap nothing."""
     keys = SortKeys.of(ctx, op)
     network = _Network(ctx, op, ctx.layout(tt.BitonicMerge(op).source), keys.comparable(x))
     descending = tt.BitonicMerge(op).descending
@@ -253,7 +253,7 @@ def lower_bitonic_merge(ctx: Lowering, op: Operation, x: Registers) -> Sequence[
 
 
 def lower_topk(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """A sort, whose first k elements go through shared memory to the result's layout."""
+    """Lower `tt.topk` to a sort; its first k elements go through shared memory to the result."""
     k = tt.TopK(op).k
     layout = ctx.layout(tt.TopK(op).source)
     ordered = _sorted(ctx, op, x, tt.TopK(op).descending)

@@ -77,7 +77,7 @@ class Timeline(LoweringObserver):
         emit.store(moved, self._cursor, 4)
 
     def ends(self) -> None:
-        """Write the header's end."""
+        """Write the end times and the number of marks to the header."""
         emit = self._ctx.emit
         cursor = emit.load("i32", self._cursor, 4)
         emit.asm(_END, "l,r,~{memory}", "void", (self._first, cursor))

@@ -97,7 +97,7 @@ class Vector:
 
     @property
     def bytes(self) -> int:
-        """The size."""
+        """The size in bytes."""
         return self.words * self.bits // 8
 
     @property

@@ -63,7 +63,7 @@ class TestedAccess:
 
     @property
     def is_short(self) -> bool:
-        """Whether it can be written as one piece of PTX."""
+        """Whether the access can be written as one piece of PTX."""
         if self.is_searched:
             return False
         return self.site.is_recomputed or self.order is not None
@@ -84,7 +84,7 @@ def tested_access(
     mask: Registers | None,
     group: int,
 ) -> TestedAccess | None:
-    """Return how access `op` of a checked kernel is tested; None if it is not."""
+    """Return the test of access `op` of a checked kernel, or None if it is not tested."""
     site = checks.tested(op)
     if site is None:
         return None
@@ -98,7 +98,7 @@ def either_way(
     usual: Callable[[], Registers],
     narrowed: Callable[[Good], Registers],
 ) -> Registers:
-    """Write an access both ways: `usual`, and where elements may be bad, `narrowed`.
+    """Write an access as `usual`, and as `narrowed` in case elements are bad; return its results.
 
     Args:
         access: the tested access.
@@ -139,7 +139,10 @@ def either_way(
 
 
 def tile_is_whole(access: TestedAccess) -> LLVMValue | None:
-    """i1: whether all of the tile is the tensor's; None if only elements can show it."""
+    """Return i1: whether the whole tile lies in its tensor; None if elements have to be tested.
+
+    Also notes how the site is tested.
+    """
     checks = access.checks
     early = checks.tested_early.get(access.op)
     if early is not None:
@@ -162,7 +165,7 @@ def tile_of(checks: KernelChecks, op: Operation, site: CheckSite) -> Tile:
 
 
 def _any_outside(access: TestedAccess, good: Good | None) -> LLVMValue:
-    """i1: whether this thread has bad elements; `good` is known if the map of memory was asked."""
+    """Return i1: whether this thread has bad elements; `good` is needed if `is_searched`."""
     emit, checks = access.checks.ctx.emit, access.checks
     found = integer("i1", 0)
     if access.is_searched:
@@ -213,7 +216,7 @@ def _good_elements(access: TestedAccess) -> Good:
     return good
 
 
-# Reports of them
+# Reports of bad elements
 
 
 def result_words(access: TestedAccess) -> int:
@@ -273,7 +276,7 @@ def _tally(access: TestedAccess, good: Good) -> Tally:
 
 
 def _step_between(access: TestedAccess) -> int:
-    """Return the distance of the first two registers' elements in the tile, in row-major places."""
+    """Return the row-major distance of a group's consecutive elements; 1 for groups of one."""
     if access.group == 1:
         return 1
     layout, step = access.checks.ctx.layout(PointerAccess(access.op).pointer), 0

@@ -1,8 +1,8 @@
-"""Scalars between which the elements of a tile lie, for offsets and for pointers.
+"""Scalar bounds of a tile's elements, for offsets and for pointers.
 
-Offsets that are sums and products of ranges and of uniform values of the tile reach from one number
-to another, both of which scalars give. Values that do not change in a loop are computed before it,
-by LLVM. Where numbers could have wrapped, a condition says so; results of some ops are unknown.
+The least and the greatest of offsets that are sums and products of ranges and of values uniform in
+the tile follow from scalars. LLVM computes values that do not change in a loop before it. Where
+numbers could have wrapped, bounds hold under a condition; results of some ops have no bounds.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Reach:
     """The bounds between which the elements of a tile lie, i64.
 
     Attributes:
-        low: the least element, or less.
-        span: the most that the greatest one is above it, from 0 on; mostly a constant.
-        fits: whether they are known to fit the tile's type.
+        low: a lower bound of the elements.
+        span: an upper bound of the greatest element minus `low`, 0 or more; mostly a constant.
+        fits: whether the elements are known to fit the tile's type.
     """
 
     low: LLVMValue
@@ -58,9 +58,9 @@ class CarriedReach:
     """The reach of a tile that a loop carries, and that an iteration moves as a whole.
 
     Attributes:
-        low: its least element, i64.
-        span: the distance of the greatest element from it, in all iterations.
-        conditions: the conditions under which that is right, i1.
+        low: a lower bound of the elements, i64.
+        span: an upper bound of the greatest element minus `low`, in all iterations.
+        conditions: the conditions under which the bounds hold, i1.
     """
 
     low: LLVMValue
@@ -72,14 +72,14 @@ CarriedReaches = Mapping[Value, CarriedReach]
 
 
 def carried_offsets(loop: Operation) -> Iterator[tuple[int, tuple[Value, ...]]]:
-    """Yield tiles that a loop carries and moves as a whole, and that tested accesses depend on.
+    """Yield tiles that a loop carries and moves as a whole, if tested accesses depend on them.
 
     Args:
         loop: an `scf.for`.
 
     Yields:
-        The carried value, and the values by which an iteration moves it: each is the same in
-            all of a tile.
+        The index of the iter arg, and the values by which an iteration moves the tile: each is
+            the same in all of a tile.
     """
     body = loop.regions[0].block
     accesses = [op for op in loop.walk() if OpView(op).site is not None]
@@ -93,7 +93,7 @@ def carried_offsets(loop: Operation) -> Iterator[tuple[int, tuple[Value, ...]]]:
 
 
 def step_bytes(ctx: Lowering, argument: Value, step: Value) -> LLVMValue:
-    """Write how far a step moves a carried value, i64: bytes of pointers, else the number."""
+    """Return the distance that a step moves an iter arg, i64: in bytes for pointers."""
     emit, source = ctx.emit, _scalar(step)
     assert source is not None
     if isinstance(source, int):
@@ -118,7 +118,7 @@ def _is_index(value: Value) -> bool:
 
 
 def _steps(argument: Value, value: Value) -> tuple[Value, ...] | None:
-    """Return the value that an iteration adds to an argument; None if it changes it otherwise."""
+    """Return the values that an iteration adds to an argument; None if it changes otherwise."""
     steps = list[Value]()
     while value is not argument:
         op = value.defining_op
@@ -138,7 +138,7 @@ def _steps(argument: Value, value: Value) -> tuple[Value, ...] | None:
 
 
 def _scalar(value: Value) -> Value | int | None:
-    """The number that all elements of a tile are, or None if they differ."""
+    """Return the number or scalar value that fills a tile; None if elements may differ."""
     while True:
         number = constant_value(value)
         if isinstance(number, int):
@@ -156,15 +156,15 @@ class UnknownReachError(Exception):
 
 
 def may_wrap(ctx: Lowering, carried: CarriedReaches, value: Value) -> LLVMValue | None:
-    """i1, the same in all threads: whether some element of a tile of sums and products may wrap.
+    """Test by scalar bounds whether an element of a tile of sums and products may wrap.
 
     Args:
         ctx: the kernel.
-        carried: the tiles that loops around it carry.
+        carried: the reaches of tiles that the loops around it carry.
         value: the tile, of integers.
 
     Returns:
-        None if elements have to be looked at.
+        i1, the same in all threads: whether one may; None if elements have to be tested.
     """
     try:
         corners = Corners(ctx, carried)
@@ -186,17 +186,17 @@ def reach_before(ctx: Lowering, carried: CarriedReaches, value: Value) -> Carrie
 
 
 class Corners:
-    """The scalars of one tile.
+    """Computes the bounds of tiles, and collects the conditions under which they hold.
 
     Args:
         ctx: the kernel.
-        carried: the tiles that loops around carry.
+        carried: the reaches of tiles that the loops around carry.
         trusts_scalars: whether scalars that the kernel computes are taken without a test. Otherwise
             it is a condition that none of their 32-bit sums and products wraps.
 
     Attributes:
-        conditions: the conditions under which they are right.
-        scalars: the values of the kernel that they are computed from.
+        conditions: the conditions under which the bounds hold, i1.
+        scalars: the values of the kernel that the bounds are computed from.
     """
 
     def __init__(
@@ -212,7 +212,10 @@ class Corners:
         self.scalars: list[Value] = []
 
     def tried(self, find: Callable[[], _T]) -> _T | None:
-        """Return the result of `find`, or None, without traces, if it finds no reach."""
+        """Return the result of `find`, or None if it raises UnknownReachError.
+
+        Conditions that a failing `find` has added are removed.
+        """
         before = self._ops, dict(self._known), set(self._fitting), len(self.conditions)
         self._ops = 0
         try:
@@ -250,7 +253,11 @@ class Corners:
         return Reach(emit.add(base.low, low), emit.add(base.span, span), True)
 
     def _scalar(self, value: Value) -> LLVMValue:
-        """A scalar that is computed before the test."""
+        """Return the register of a scalar, and note the scalar in `scalars`.
+
+        Raises:
+            UnknownReachError: the scalar is not lowered yet.
+        """
         registers = self._ctx.values.get(value)
         if registers is None:
             raise UnknownReachError
@@ -258,13 +265,13 @@ class Corners:
         return registers[0]
 
     def wide(self, value: Value) -> LLVMValue:
-        """A number that is computed before the test, i64."""
+        """Return a scalar as i64, on condition that it has not wrapped unless `trusts_scalars`."""
         if not self._trusts_scalars:
             self._require_no_wrap(value)
         return self._ctx.emit.cast("sext", self._scalar(value), "i64")
 
     def _require_no_wrap(self, value: Value) -> None:
-        """Add the condition that no 32-bit sum or product that a scalar is computed by wraps."""
+        """Add the conditions that no 32-bit sum or product in a scalar's computation wraps."""
         op = value.defining_op
         if op is None or value in self._fitting:
             return
@@ -320,7 +327,7 @@ class Corners:
             raise UnknownReachError
 
     def integers(self, value: Value) -> Reach:
-        """Return the reach of a tile of integers, or of one, as if none wrapped."""
+        """Return the reach of a tile of integers, or of a scalar, as if no value wrapped."""
         known = self._known.get(value)
         if known is None:
             known = self._known[value] = self._find_integers(value)
@@ -408,7 +415,7 @@ class Corners:
         return Reach(low, emit.binary("sub", high, low), True)
 
     def _high(self, reach: Reach) -> LLVMValue:
-        """The greatest element, or more."""
+        """Upper bound of the elements."""
         return self._ctx.emit.add(reach.low, reach.span)
 
 
@@ -424,7 +431,7 @@ def wraps(emit: Emitter, name: str, a: LLVMValue, b: LLVMValue, result: LLVMValu
         emit: the emitter.
         name: the name of the op: `arith.addi`, `arith.subi` or `arith.muli`, of signed numbers.
         a: the left operand.
-        b: the right one.
+        b: the right operand.
         result: the op's result.
     """
     if name == arith.MulI.name:

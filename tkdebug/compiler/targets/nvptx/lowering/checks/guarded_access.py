@@ -1,9 +1,9 @@
-"""Loads and stores that are tested, each as one piece of PTX with both of its ways.
+"""Tested loads and stores, each as one piece of PTX with a fast path and a slow path.
 
-The usual way is the bare access. The other one tests each vector and element, and makes the good
-accesses. It sets the site's flag, or sets a bit for each bad element, of which a report is made
-after it. As LLVM sees neither branch nor test, it treats such an access as a bare one, in the same
-time; and ptxas's input is short.
+The fast path is the bare access. The slow path tests each vector and element, and accesses the good
+ones. It sets the site's flag, or a bit for each bad element; these are reported after the access.
+As LLVM sees neither branch nor test, it treats such an access as a bare one, in the same time; and
+ptxas's input is short.
 
 Sources: PTX ISA, "Data Movement and Conversion Instructions: ld, st, cp.async", "Integer Arithmetic
 Instructions: bmsk".
@@ -36,7 +36,7 @@ def guarded_load(
     vector: Vector,
     fills: Sequence[Registers],
 ) -> Registers:
-    """ld.global of a tile: all its words.
+    """Write ld.global of a tile, and return all its words.
 
     A vector that crosses the end of its tensor is read whole, unless its elements have a bit each:
     it lies at a multiple of its size, so that all of it is memory of one allocation.
@@ -129,14 +129,14 @@ def guarded_load(
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Registers as one operand of an instruction."""
+    """Join register names to one operand of an instruction."""
     return f"{{{', '.join(names)}}}" if len(names) > 1 else names[0]
 
 
 def _parts_of_last(ways: TwoWays, parts: Sequence[str], vector: Vector) -> list[str]:
-    """Instructions that make masks of the vector that the tensor ends in, one for each word.
+    """Return instructions that compute a mask for each word of the vector in which the tensor ends.
 
-    A bit is set if it belongs to the tensor.
+    A mask's bit is set if that bit of the word belongs to the tensor.
     """
     # A vector lies at a multiple of its size, so the end alone says how much that is.
     kept = vector.bytes - vector.element_bytes
@@ -159,7 +159,7 @@ def _parts_of_last(ways: TwoWays, parts: Sequence[str], vector: Vector) -> list[
 
 
 def _merged(name: str, fill: str, part: str, vector: Vector) -> list[str]:
-    """Instructions that replace the bits of a word that are not in `part`, where `some` holds."""
+    """Return instructions that replace a word's bits outside `part` by `fill`'s if `some` holds."""
     kept = f"@some and.b{vector.bits} {name}, {name}, {part};"
     # The bits in which they differ, where they are not in `part`, are turned back.
     turned = f"@some xor.b{vector.bits} {name}, {name}, {fill};"
@@ -173,15 +173,15 @@ def guarded_store(
     packed: Sequence[Registers],
     owner: LLVMValue | None,
 ) -> None:
-    """st.global of a tile.
+    """Write st.global of a tile.
 
-    One of the vectors that cross the end of the tensor, all at one address, is stored by elements.
+    Vectors that cross the tensor's end are all at one address: one of them is stored by elements.
 
     Args:
         access: the store.
         modifiers: the modifiers of the instruction.
         vector: the elements of each store instruction.
-        packed: the words of each.
+        packed: the words of each store instruction.
         owner: i1: whether this thread stores its elements; None if all do.
     """
     text = InlinePTX(["i32"] * result_words(access))
@@ -273,7 +273,7 @@ def _stored_group(
 def _stored_part(
     ways: TwoWays, store: str, policy: str, vector: Vector, parts: Sequence[str], acting: str
 ) -> list[str]:
-    """Instructions that store the good elements of the vector at `to`, `at` in the tensor."""
+    """Return instructions that store good elements of the vector at `to`, tensor offset `at`."""
     lines = [f"and.pred part, part, {acting};"] if acting else []
     per_word = vector.bits // vector.element_bits
     for element in range(vector.elements - 1):
@@ -300,7 +300,7 @@ def guarded_copy(
     size_bytes: int,
     owner: LLVMValue | None,
 ) -> None:
-    """cp.async of a tile; elements that are not read are filled with zeros.
+    """Write cp.async of a tile; elements that are not read are filled with zeros.
 
     Args:
         access: the copy.

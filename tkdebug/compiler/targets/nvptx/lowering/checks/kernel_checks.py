@@ -73,12 +73,12 @@ class Interval:
 
 
 class LoadedPointers:
-    """The pointers that one kernel loads, and where they may lead by the map of memory.
+    """The pointers that one kernel loads, and the memory to which the map of memory confines them.
 
-    Where all pointers of a tile are offsets from one that was loaded, that pointer is looked up
-    once, when it is there, and the tile has to stay in the allocation that it leads to, by the same
-    tests as tiles of parameters. Otherwise each pointer is looked up. The map says which memory is
-    live, gone or unknown (`compiler.sites.live_memory`).
+    If all pointers of a tile are offsets from one loaded pointer, that one is looked up once, as
+    soon as it is loaded, and the tile has to stay in the allocation that it points into, by the
+    same tests as tiles of parameters. Otherwise each pointer is looked up. The map says which
+    memory is live, gone or unknown (`compiler.sites.live_memory`).
 
     Args:
         function: the `tt.func`.
@@ -114,9 +114,11 @@ class LoadedPointers:
         return loaded_root(op) in self._found
 
     def ends(self, op: Operation) -> tuple[LLVMValue, LLVMValue]:
-        """The addresses between which an access with related pointers has to be, i64.
+        """Return the first address and the end of the memory open to a related access, i64.
 
-        An offset from a null pointer is an address, which may be anywhere but near null.
+        Live memory is open within its interval, memory that is gone not at all, and unknown memory
+        without bounds. An offset from a null pointer is an address, which may be anywhere but near
+        null.
         """
         found, emit = self._of(op), self._ctx.emit
         is_live, is_gone = (emit.icmp("eq", found.state, state) for state in (LIVE, GONE))
@@ -156,14 +158,17 @@ class LoadedPointers:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The first byte of a tensor, and how many it has; i64."""
+    """The address of a tensor's first byte, and the tensor's size in bytes; i64."""
 
     first: LLVMValue
     size: LLVMValue
 
 
 def _untested(site: CheckSite) -> str:
-    """Return how an access counts that has no test: bulk copies cannot leave their tensor."""
+    """Return the test that an untested site counts as; "" if it is no access.
+
+    Bulk copies cannot leave their tensor.
+    """
     return TESTS[0] if site.kind in BOUNDS_KINDS else ""
 
 
@@ -200,27 +205,27 @@ class KernelChecks:
         self.carried: dict[Value, CarriedReach] = {}
 
     def site_of(self, op: Operation) -> CheckSite | None:
-        """The site that an op is; None for any other op."""
+        """Return the site of an op, or None if it has none."""
         number = OpView(op).site
         return None if number is None else self._sites[number]
 
     def value_site_of(self, op: Operation) -> CheckSite | None:
-        """The site of the values that an op stores; None for any other op."""
+        """Return the site of the values that an op loads; None for any other op."""
         number = OpView(op).value_site
         return None if number is None else self._sites[number]
 
     def tested(self, op: Operation) -> CheckSite | None:
-        """The site of an access that is to be tested; None for any other op."""
+        """Return the site of an access whose bounds are tested, or None for any other op."""
         site = self.site_of(op)
         return None if site is None or site.bound is None else site
 
     def offset(self, site: CheckSite, op: Operation, pointer: LLVMValue) -> LLVMValue:
-        """Write a pointer's distance from the tensor's first byte, i64; before it: very large."""
+        """Return a pointer's distance from the tensor's first byte, i64; before it: very large."""
         emit, first = self.ctx.emit, self.bounds(site, op).first
         return emit.binary("sub", emit.cast("ptrtoint", pointer, "i64"), first)
 
     def ends(self, site: CheckSite, op: Operation) -> tuple[LLVMValue, LLVMValue]:
-        """Addresses of the first byte of the tensor that access `op` must stay in, and its end."""
+        """Return the first address and the end of the tensor that access `op` must stay in."""
         if site.tensor is None:
             return self.pointers.ends(op)
         return self._ends[site.tensor]
@@ -245,7 +250,7 @@ class KernelChecks:
         return self._bounds[site.tensor]
 
     def limit(self, site: CheckSite, op: Operation, size_bytes: int) -> LLVMValue:
-        """The offset below which `size_bytes` may begin; 0 if the tensor has fewer."""
+        """Return the offset below which `size_bytes` may begin; 0 if the tensor is smaller."""
         if site.tensor is None:
             return self._limit(self.bounds(site, op).size, size_bytes)
         key = site.tensor, size_bytes
@@ -265,11 +270,11 @@ class KernelChecks:
         return self.ctx.emit.gep(self._table, "i8", site.number * table.SLOT_BYTES)
 
     def place(self, site: CheckSite, *, shown: bool = False) -> tuple[LLVMValue, int]:
-        """Return an address, i64, and a site's slot's distance from it: PTX adds constants itself.
+        """Return a table's address, i64, and a site's slot's offset: PTX adds constants itself.
 
         Args:
             site: the tested site.
-            shown: the slot that the host sees, not the one that counts.
+            shown: whether to take the table's copy for the host.
         """
         if shown not in self._addresses:
             first = self._shown if shown else self._table
@@ -293,17 +298,17 @@ class KernelChecks:
         return site.tensor is not None and divisors.get(site.tensor, 1) % size_bytes == 0
 
     def holds_whole_vectors(self, site: CheckSite, size_bytes: int) -> bool:
-        """Whether vectors of so many bytes are known to lie in a site's tensor or outside it."""
+        """Whether it is known that no vector of so many bytes crosses an end of a site's tensor."""
         has_end = site.tensor in tt.Func(self._function).check_aligned_ends
         return has_end and END_BYTES % size_bytes == 0 and self.begins_at_multiple(site, size_bytes)
 
     def scratch(self, size_bytes: int) -> str:
-        """The name of local memory of at least so many bytes, for one piece of inline PTX."""
+        """Reserve local memory of so many bytes for one piece of inline PTX; return its name."""
         self._scratch_bytes = max(self._scratch_bytes, size_bytes)
         return _SCRATCH
 
     def finish(self) -> None:
-        """Declare the registers of the inline PTX, once all of it is written."""
+        """Declare the local memory that the inline PTX uses, after all of it is written."""
         if self._scratch_bytes:
             memory = f".local .align 16 .b8 {_SCRATCH}[{self._scratch_bytes}];"
             with self.ctx.emit.in_entry():
@@ -316,7 +321,7 @@ class KernelChecks:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """Tests of the sites, in their order; accesses by tensor maps stay in their tensor."""
+        """Names of the sites' tests, in order; accesses by tensor maps stay in their tensor."""
         return tuple(
             self._tests.get(site.number, "" if site.tensor is None else _untested(site))
             for site in self._sites
@@ -325,7 +330,10 @@ class KernelChecks:
     # Time
 
     def time(self) -> LLVMValue:
-        """The time at which the program is here, i64: copies are in the order of iterations."""
+        """Return the program's time here, i64: iterations so far, then the number of this copy.
+
+        Copies of a site are in the order of iterations.
+        """
         emit, (iterations, copy) = self.ctx.emit, self.clock()
         clock = emit.cast("zext", iterations, "i64")
         return emit.binary("or", emit.shl(clock, COPY_BITS), integer("i64", copy))

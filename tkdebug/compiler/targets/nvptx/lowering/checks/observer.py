@@ -3,8 +3,8 @@
 Tests of tiles are made together before the first access of a kernel. A test at each access waits
 for the branch condition of the access before it, in code that is spread over the handling of bad
 elements; launches of few microseconds feel both. In a straight line of accesses one predicate says
-whether all of their tiles lie inside, and each access uses it: there is one for tiles that programs
-move, and one for the others.
+whether all of their tiles lie inside, and each access uses it. There is one predicate for tiles
+whose place depends on the program, and one for the others.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class CheckObserver(LoweringObserver):
             _test_together(self._checks, line)
 
     def after(self, op: Operation) -> None:
-        """Look at an op's results."""
+        """Write the checks of an op's results: marks, loaded pointers, symptoms."""
         if tt.Load.matches(op):
             self._look_at_loaded(tt.Load(op))
         self._checks.pointers.look_at(op)
@@ -102,9 +102,9 @@ class CheckObserver(LoweringObserver):
             self._symptoms.look_at(op)
 
     def _look_at_loaded(self, load: tt.Load) -> None:
-        """Report the elements of a load that nothing has written, which carry a mark.
+        """Report loaded elements from unwritten memory, which holds a mark.
 
-        Elements that the mask leaves out carry none: they are `other` or 0.
+        Elements that are masked off hold no mark: they are `other` or 0.
         """
         site = self._checks.value_site_of(load.op)
         if site is None:
@@ -119,32 +119,32 @@ class CheckObserver(LoweringObserver):
     def guard(
         self, op: Operation, pointers: Registers, mask: Registers | None, group: int
     ) -> _Guard | None:
-        """Return the test of an access that is a site."""
+        """Return the test of an access, or None if it is not tested."""
         access = tested_access(self._checks, op, pointers, mask, group)
         return None if access is None else _Guard(access)
 
     def fails(self, op: Operation, condition: Value, failures: Registers) -> bool:
-        """Report failures of an op that is a site."""
+        """Report failures of an op that is a site; return whether it is one."""
         return report_elements(self._checks, op, condition, failures)
 
     def loop_begins(self, loop: Operation) -> None:
-        """Find the loop's carried values."""
+        """Find the tiles that an `scf.for` carries."""
         if scf.For.matches(loop):
             self._loops[loop] = _CarriedTiles(self._checks, loop)
 
     def loop_head(self, loop: Operation, before: str) -> None:
-        """Have the loop carry where its tiles begin."""
+        """Emit the phis of the tiles' least offsets."""
         if loop in self._loops:
             self._loops[loop].begin(before)
 
     def loop_round_ends(self, loop: Operation) -> None:
-        """Move the tiles that the loop carries."""
+        """Count the iteration, and move the tiles that the loop carries."""
         self._checks.tick(loop)
         if loop in self._loops:
             self._loops.pop(loop).end()
 
     def body_ends(self) -> None:
-        """Note how the sites are tested."""
+        """Declare local memory of the checks, and note how the sites are tested."""
         self._checks.finish()
         self._function.check_tests = self._checks.tests
 
@@ -156,7 +156,7 @@ class CheckObserver(LoweringObserver):
 
 @dataclass(frozen=True, slots=True)
 class _Guard:
-    """The test of one access, as its lowering uses it."""
+    """The test of one access (an `AccessGuard`)."""
 
     access: TestedAccess
 
@@ -194,7 +194,7 @@ class _Guard:
 class _CarriedTiles:
     """The tiles that one `scf.for` carries, as two scalars each: the least offset, and their span.
 
-    Written while the loop is: the start before it, a phi at its head, a sum at its end.
+    They are written along with the loop: the start before it, a phi at its head, a sum at its end.
 
     Args:
         checks: the checks of the kernel, before the loop.
@@ -236,9 +236,9 @@ def _straight_line(ops: Sequence[Operation]) -> Sequence[Operation]:
 
 
 def _is_placing(ctx: Lowering, op: Operation) -> bool:
-    """Whether an op is lowered before the first access, once its operands are.
+    """Whether an op is to be lowered before the first access; its operands have to be lowered.
 
-    So are a tile's addresses, unless they may take many registers. After the branch of an access,
+    A tile's addresses are, too, unless they take many registers: after the branch of an access,
     ptxas would load the kernel's pointer there, and the access would wait for it.
     """
     if not all(operand in ctx.values for operand in op.operands):
@@ -266,7 +266,7 @@ def _test_together(checks: KernelChecks, line: Sequence[Operation]) -> None:
 
 
 def _is_moved(pointer: Value) -> bool:
-    """Whether programs have a tile at different places."""
+    """Whether a tile's place depends on the program."""
     made = (value.defining_op for value in backward([pointer], _operands))
     return any(op is not None and op.name in _BY_PROGRAM for op in made)
 

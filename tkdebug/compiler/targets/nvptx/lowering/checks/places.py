@@ -2,7 +2,7 @@
 
 A thread's elements are bits in the order of their places in the tile: the number of set bits is a
 count of elements, and the first set bit the least element. Groups of an access are addressed from
-one of them: a constant needs no register, where each group would have a pointer of its own.
+one of them: a constant needs no register, and a pointer for each group would.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class PlaceOrder:
 
     Attributes:
         registers: the registers that are no copies of others.
-        bits: for each bit of a position in this order, the bit of the register's number that it is,
-            and the bit of the place that it sets.
+        bits: for each bit of a position in this order, the bit that it sets in the register's
+            number, and the weight that it has in the place.
     """
 
     registers: tuple[int, ...]
@@ -59,7 +59,7 @@ class PlaceOrder:
 
 
 def _place_of(layout: LinearLayout, packed: int) -> int:
-    """The row-major place of a packed output; extents are powers of two, so its bits are theirs."""
+    """The row-major place of a packed output; extents are powers of two, so bits map to bits."""
     place, moved = 0, layout.unpack_out(packed)
     for name, size in layout.outs:
         place = place * size + moved[name]
@@ -67,7 +67,7 @@ def _place_of(layout: LinearLayout, packed: int) -> int:
 
 
 def first_bit(words: Sequence[str], count: str, position: str) -> list[str]:
-    """Instructions that count bits and find the first one; any position if none is set.
+    """Return instructions that count bits and find the first set one; any position if none is.
 
     Args:
         words: the words that hold the bits.

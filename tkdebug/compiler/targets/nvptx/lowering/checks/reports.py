@@ -185,7 +185,7 @@ _PAYLOAD: Final = f"@same st.relaxed.gpu.global.u64 [$0+{table.PAYLOAD}], $6;"
 
 
 def with_origin(text: str) -> str:
-    """A report that also has the base of the tile's pointers, $7."""
+    """Return a report's PTX that also stores the base of the tile's pointers, $7."""
     assert _PAYLOAD in text
     origin = f"@same st.relaxed.gpu.global.u64 [$0+{table.ORIGIN}], $7;"
     return text.replace(_PAYLOAD, f"{_PAYLOAD}\n{origin}")
@@ -197,7 +197,7 @@ FLAG: Final = f"@$1 st.relaxed.sys.global.u32 [$0+{table.COUNT}], 1;"
 
 
 def at_site(text: str, number: int) -> str:
-    """The PTX for the site of that number."""
+    """Return a report's PTX with the header's offset from the slot of site `number` filled in."""
     return text.replace("HEADER", str(-number * table.SLOT_BYTES - table.HEADER_BYTES))
 
 
@@ -209,10 +209,10 @@ class Tally:
     """The bad elements of a tile in one thread: their count and the least, i32 each.
 
     Attributes:
-        count: bad ones.
+        count: the number of bad elements.
         least: the place in the tile of the least bad element, -1 without any.
         payload: the address of that element, i64.
-        masked: the elements that the mask leaves out.
+        masked: the number of elements that the mask leaves out.
     """
 
     count: LLVMValue
@@ -228,7 +228,7 @@ class Tally:
 
 
 def flag(checks: KernelChecks, site: CheckSite, is_bad: LLVMValue) -> None:
-    """Say of a site that this program has bad elements there, where this thread has any."""
+    """Set a site's flag, in the table's copy for the host, if this thread has bad elements."""
     address, offset = checks.place(site, shown=True)
     emit = checks.ctx.emit
     slot = emit.binary("add", address, integer("i64", offset))
@@ -249,7 +249,7 @@ def report(
         checks: the checks of the kernel.
         site: the site of the report.
         tally: the bad elements.
-        reports: i1.
+        reports: i1: whether a thread reports.
         is_complete: whether all threads report where one of them has bad elements.
         origin: for a loaded pointer, i64: the base of the tile's pointers.
     """
@@ -272,14 +272,14 @@ def report(
 
 
 def in_any_thread(ctx: Lowering, predicate: str) -> str:
-    """The instruction by which a predicate holds in all threads of the block if it does in one."""
+    """Return the instruction that sets a predicate in all threads of a block if one has it set."""
     if ctx.num_warps > 1:
         return f"barrier.cta.red.or.pred {predicate}, 0, {predicate};"
     return f"vote.sync.any.pred {predicate}, {predicate}, -1;"
 
 
 def report_text(ctx: Lowering, site: CheckSite, *, has_origin: bool) -> str:
-    """The PTX of a report, with operands as `routine` has them."""
+    """The PTX of a report, with operands as `REPORT` has them."""
     text = at_site(REPORT if ctx.target.has(REDUX) else REPORT_WITHOUT_REDUX, site.number)
     return with_origin(text) if has_origin else text
 
@@ -335,7 +335,7 @@ def tallied(
     places: Mapping[int, LLVMValue],
     payloads: Mapping[int, LLVMValue],
 ) -> Tally:
-    """A tally with the bad elements of some registers.
+    """Return a tally with the bad elements of some registers added.
 
     Args:
         ctx: the kernel.

@@ -1,9 +1,9 @@
 """Symptoms that checked kernels note: NaNs that are stored, undefined integers, broken hints.
 
-Each test sets bits of one word of the thread, which LLVM keeps in a register; at its end a kernel
-that has set any reports them. Nothing branches before, so loops stay as they are. A test may be
-true where there is no fault, as the launch is looked at again (`compiler.sites.table`), but never
-misses one of its kind, except where `_hint` says so.
+Each test sets bits of one word of the thread, which LLVM keeps in a register; at the kernel's end,
+set bits are reported. There is no branch before that, so loops stay as they are. A test may hold
+without a fault, as the launch is then examined again (`compiler.sites.table`), but never misses a
+fault of its kind, except where `_hint` says so.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _Values:
         return [value for group in self._groups for value in group]
 
     def test(self, test: Callable[[Registers, str], None], found: str) -> None:
-        """Test all values that count; `test` adds the result for some to a predicate."""
+        """Test all values that count; `test` ORs its result into a predicate, here `found`."""
         if self._masks is None:
             test(self.all, found)
             return
@@ -101,7 +101,7 @@ class _Values:
                 self.text.put(both, f"or.pred {found}, {found}, here;")
 
     def compare(self, values: Registers, found: str) -> None:
-        """Add to `found` whether one of them is a NaN."""
+        """OR into `found` whether any of `values` is a NaN."""
         names = self._names(values)
         for pair in zip(names[::2], [*names[1::2], names[-1]], strict=False):
             one, other = self._wide(*pair)
@@ -114,7 +114,7 @@ class _Values:
             self.text.put(f"fma.rn.{self.suffix} sum, {one}, zero, sum;")
 
     def equal(self, values: Registers, found: str) -> None:
-        """Add to `found` whether one of them equals `number`."""
+        """OR into `found` whether any of `values` equals `number`."""
         for name in self._names(values):
             (one,) = self._wide(name)
             self.text.put(f"setp.eq.or.{self.suffix} {found}, {one}, number, {found};")
@@ -190,7 +190,7 @@ def any_not_finite(
 
 
 def _operand(ctx: Lowering, value: LLVMValue) -> LLVMValue:
-    """The bits of a value that PTX has no register type for."""
+    """Return a value for PTX: half and bfloat, which have no register type there, as bits."""
     return ctx.to_bits(value) if value.type in ("half", "bfloat") else value
 
 
@@ -252,7 +252,7 @@ class Symptoms:
             self._stored(value, None, self._ctx.register_count(value))
 
     def finish(self) -> None:
-        """Report at the kernel's end."""
+        """Write the report of the noted symptoms at the kernel's end."""
         if self._word is None:
             return
         word = self._ctx.emit.load("i32", self._word, 4)
@@ -300,7 +300,7 @@ class Symptoms:
     # Stored values
 
     def _stored(self, value: Value, mask: Registers | None, group: int) -> None:
-        """NaNs, or infinities, among stored values; registers of a group share a mask."""
+        """Note NaNs and infinities among stored values; registers of a group share a mask."""
         element = element_of(value.type)
         if not isinstance(element, ScalarType) or element.name not in _FLOATS:
             return
@@ -329,7 +329,7 @@ class Symptoms:
         )
 
     def _opaque(self, value: LLVMValue) -> LLVMValue:
-        """A divisor as a value that LLVM knows nothing of: it takes a divisor not to be 0."""
+        """Return a divisor hidden from LLVM, which assumes that no divisor is 0."""
         emit = self._ctx.emit
         wide = emit.cast("zext", value, "i64" if value.type == "i64" else "i32")
         letter, bits = ("l", 64) if wide.type == "i64" else ("r", 32)
@@ -358,14 +358,14 @@ class Symptoms:
         return offset_arithmetic(self._ctx.module).sums
 
     def _offset(self, op: Operation) -> None:
-        """Note sums that pointers are moved by: scalars one by one, a tile by its bounds."""
+        """Note wrapped sums that move pointers: scalars one by one, a tile by its bounds."""
         is_tile = isinstance(op.result.type, TensorType)
         if is_tile and all(user in self._offset_sums for user in op.result.uses):
             return  # seen with the sum that it is a part of
         self._note("offset-overflow", self._wrapped(op))
 
     def _wrapped(self, op: Operation) -> list[LLVMValue]:
-        """i1: whether elements of a sum, or of its parts, wrapped."""
+        """Return i1s, of which one holds if elements of a sum or of its parts wrapped."""
         if isinstance(op.result.type, TensorType):
             found = may_wrap(self._ctx, self._carried, op.result)
             if found is not None:
@@ -380,7 +380,7 @@ class Symptoms:
         return wrapped
 
     def _index(self, gather: tt.Gather) -> None:
-        """Note indices of a gather beyond its axis; negative ones are, too, as unsigned numbers."""
+        """Note a gather's indices beyond its axis; negative ones are large as unsigned numbers."""
         if INDEX not in self._kinds or _is_combining(gather.op):
             return
         extent = shape_of(gather.source.type)[gather.axis]
@@ -388,7 +388,7 @@ class Symptoms:
         self._note(INDEX, [self._ctx.emit.icmp("uge", index, extent) for index in indices])
 
     def _hint(self, hint: tt.Hint) -> None:
-        """Test assumed multiples where runs begin, and assumed runs within a thread's registers."""
+        """Test assumed multiples where runs begin, and assumed runs where neighbours are known."""
         kind, source = hint.kind, hint.source
         is_pointer = isinstance(element_of(source.type), PointerType)
         if HINT not in self._kinds or (is_pointer and isinstance(source.type, TensorType)):
@@ -412,7 +412,7 @@ class Symptoms:
         return emit.icmp("ne", emit.binary("srem", value, integer(value.type, number)), 0)
 
     def _broken(self, source: Value, axis: int, kind: str, number: int) -> list[LLVMValue]:
-        """i1 of each register: whether it is known to break a promise about its neighbours."""
+        """Return i1s: whether an element is known to break a hint on itself or a neighbour."""
         ctx, emit = self._ctx, self._ctx.emit
         layout, registers = ctx.layout(source), ctx.values[source]
         found = []
@@ -437,7 +437,7 @@ class Symptoms:
     def _neighbours(
         self, layout: LinearLayout, registers: Registers, name: str
     ) -> list[_Neighbour | None]:
-        """Return the element before each register's: in this thread, or in the lane before."""
+        """Return the element before each one if it is in this thread or the lane before."""
         steps = [layout.unpack_out(v) for v in f2.spanned(layout.packed_bases(REGISTER))]
         run = _elements_per_lane(layout, name)
         found: list[_Neighbour | None] = []
@@ -476,7 +476,7 @@ def _is_combining(op: Operation) -> bool:
 
 
 def _computed(value: Value) -> Operation | None:
-    """The op that gave a value, before it was spread, moved or widened."""
+    """Return the op that computed a value, seen through views, moves and sign extensions."""
     while (source := source_of(value, _VIEWS)) is not None:
         value = source
     return value.defining_op

@@ -1,4 +1,4 @@
-"""Tests by a few scalars, in place of each element, whether a tile of pointers lies in its tensor.
+"""Tests whether a tile of pointers lies in its tensor, by a few scalars instead of each element.
 
 Where no scalars bound the tile, elements are tested. On an H200, tests of elements alone make a
 checked softmax of 1823x781 take 1.30 of the bare one's time, causal attention 1.16; with these
@@ -103,7 +103,7 @@ class ArgumentTests:
             )
 
     def _low(self, value: LLVMValue) -> str:
-        """An operand of 32 bits."""
+        """Return the operand for an offset's low 32 bits."""
         if value not in self._narrow:
             self._narrow[value] = self._text.use(self._emit.cast("trunc", value, "i32"))
         return self._narrow[value]
@@ -115,13 +115,14 @@ def argument_tile(
     """The element offsets of a tile of pointers from one of the kernel's arguments.
 
     Args:
-        corners: takes the conditions under which that is right.
+        corners: collects the conditions under which the offsets are right.
         pointer: the tile.
         size_bytes: the size of its elements, which the argument's elements must have, too.
         arguments: the arguments of the kernel.
 
     Raises:
-        UnknownReachError: the tile is not such a sum, or counts elements of another size.
+        UnknownReachError: the tile is no argument plus bounded offsets, or counts elements of
+            another size.
     """
     found = ArgumentTile([], 0, 0)
     while (op := pointer.defining_op) is not None:
@@ -174,7 +175,7 @@ _SIGNS = (
     "mov.b64 {rest, sign}, left;",
     "or.b32 behind, behind, sign;",
 )
-# Make `last` false where one of them is negative. What begins 2**62 bytes behind its tensor counts
+# Make `last` false where one of them is negative. What begins 2**62 bytes after its tensor counts
 # as negative, too: from there `left` may wrap.
 _EITHER_SIGN = (
     "shl.b32 sign, before, 1;",
@@ -193,9 +194,9 @@ class Tile:
         pointer: the tile.
         size_bytes: the size of an element.
         first: address of the tensor's first byte, i64.
-        end: the one after its last, i64.
-        elements: the number of its elements from the kernel's pointer on, i32; None if the kernel
-            got no pointer to it.
+        end: address after the tensor's last byte, i64.
+        elements: the number of the tensor's elements from the kernel's pointer on, i32; None if the
+            kernel got no pointer to it.
     """
 
     op: Operation
@@ -212,8 +213,8 @@ class TileTest:
 
     Attributes:
         inside: i1, the same in all threads: whether the tile certainly lies in its tensor.
-        is_before_loop: whether nothing of it changes in the innermost loop around the access,
-            before which LLVM moves it.
+        is_before_loop: whether the test is invariant in the innermost loop around the access, so
+            that LLVM moves it before the loop.
     """
 
     inside: LLVMValue
@@ -277,7 +278,7 @@ def tiles_are_inside(
 
 
 def _put_elements(ctx: Lowering, corners: Corners, tests: ArgumentTests, tile: Tile) -> bool:
-    """Write the test of a tile by offsets of elements, if there is one."""
+    """Write the test of a tile by offsets of elements, if there is one; return whether."""
     size, elements = tile.size_bytes, tile.elements
     if elements is None:
         return False
@@ -289,7 +290,10 @@ def _put_elements(ctx: Lowering, corners: Corners, tests: ArgumentTests, tile: T
 
 
 def _put_signs(ctx: Lowering, corners: Corners, text: InlinePTX, tile: Tile) -> bool:
-    """Write the test of a tile by the signs of its distances from the tensor's ends."""
+    """Write a tile's test by the signs of its distances from its tensor's ends; return whether.
+
+    No test is written if the tile's bounds are unknown.
+    """
     reach = _addresses(corners, tile)
     if reach is None:
         return False

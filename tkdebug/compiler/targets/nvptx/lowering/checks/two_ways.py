@@ -1,6 +1,6 @@
-"""The two ways of a tested access: the bare one, and the one that tests each vector and element.
+"""Both ways of a tested access: the bare fast path; the slow path that tests vectors and elements.
 
-The second way is written group by group, or as a loop over the groups, whose operands are then in
+The slow path is written group by group, or as a loop over the groups, whose operands are then in
 local memory. A loop is a third of the text, and takes longer to run: it is for accesses that run
 once, in a kernel that has loops of its own.
 
@@ -52,7 +52,7 @@ REGISTERS = (
 )
 # A 32-bit register: the masks of an access may take all seven predicate registers.
 BAD = "@b mov.b32 bad, 1;"
-# Behind the label of a loop.
+# After the label of a loop.
 NOT_UNROLLED = '.pragma "nounroll";'
 _FEW_GROUPS = 2
 # A way of fewer groups is no shorter as a loop, and of more would take too much local memory.
@@ -66,10 +66,10 @@ _Group = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class LoopedWay:
-    """The second way of any group, as the body of a loop over groups.
+    """The slow path of any group, as the body of a loop over groups.
 
-    The body finds the group's address in `at`, how far that is behind the tensor's first byte in
-    `o`, whether it is masked on in `some`, and its words in local memory at `slot`.
+    The body finds the group's address in `at`, its distance from the tensor's first byte in `o`,
+    whether the group is masked on in `some`, and its words in local memory at `slot`.
 
     Attributes:
         suffix: the suffix of the instruction that stores a group's words to local memory:
@@ -90,19 +90,19 @@ class LoopedWay:
 
 
 class TwoWays:
-    """Writes both ways of an access.
+    """Writes the fast path and the slow path of an access.
 
     Args:
         access: the tested access.
         text: the PTX that they are written to.
         owner: i1: whether this thread acts for its elements; None if all do.
-        may_loop: whether the second way may be a loop over the groups.
+        may_loop: whether the slow path may be a loop over the groups.
 
     Attributes:
         has_whole_vectors: whether no vector crosses an end of the tensor.
-        is_looped: whether it is.
+        is_looped: whether the slow path is a loop over the groups.
         whole: i1, the same in all threads: whether all of the tile lies inside; None if that is not
-            known, and there is only the second way.
+            known, and there is only the slow path.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class TwoWays:
     ) -> None:
         self._checks, self._ctx = access.checks, access.checks.ctx
         self.whole = tile_is_whole(access)
-        # Few instructions come before the branch around the other way: they need not wait for it.
+        # Few instructions come before the branch around the slow path: they need not wait for it.
         self._is_ahead = self.whole is not None and len(access.firsts) <= _FEW_GROUPS
         self._places = group_places(self._ctx, PointerAccess(access.op).pointer, access.firsts)
         self._bits = {} if access.order is None else access.order.positions()
@@ -135,7 +135,7 @@ class TwoWays:
             self.limit = self.vector_limit = self.size
 
     def _is_loop_better(self) -> bool:
-        """Whether the second way is rare, so that a shorter text may take longer to run."""
+        """Whether the slow path is so rare that a loop, shorter but slower, is better."""
         access, checks = self._access, self._checks
         is_rare = self.whole is not None and not checks.is_in_loop(access.op)
         is_flagged = access.site.is_recomputed
@@ -147,9 +147,9 @@ class TwoWays:
         return self._text.use(self._checks.ends(self._access.site, self._access.op)[1])
 
     def place(self, group: int | None, offset_bytes: int = 0) -> str:
-        """Return the place at a distance in bytes from a group's first element, as an operand.
+        """Return the address `offset_bytes` after a group's first element, as an operand.
 
-        Here and below, None is the group that a loop is at.
+        Here and below, a group of None is the one that a loop is at.
         """
         if group is None:
             return f"at{offset_bytes:+}"
@@ -170,13 +170,13 @@ class TwoWays:
         end: Sequence[str] = (),
         looped: LoopedWay | None = None,
     ) -> None:
-        """Write both ways.
+        """Write the fast path and the slow path.
 
         Args:
             near: the access of a group without checks.
             far: the access of a group's good elements; notes the bad ones. `o` is the distance of
                 its first byte from the tensor's.
-            before_far: comes before the first group of the second way.
+            before_far: comes before the first group of the slow path.
             end: comes after the last one.
             looped: replaces `far` and `end` where `is_looped`.
         """
@@ -206,14 +206,14 @@ class TwoWays:
             flag = f"[{text.use(address)}+{offset + table.COUNT}]"
             text.put("setp.ne.u32 b, bad, 0;", f"@b st.relaxed.sys.global.u32 {flag}, bad;")
         if self.whole is not None and not self._is_ahead:
-            # Behind the other way: before a branch, ptxas turns masks into branches, too.
+            # After the slow path: before a branch, ptxas turns masks into branches, too.
             text.put("bra.uni DONE;", "NEAR:")
             for group in range(len(access.firsts)):
                 near(group)
         text.put("DONE:")
 
     def _write_groups(self, far: _Group, first: str) -> None:
-        """Write the second way group by group."""
+        """Write the slow path group by group."""
         text, before = self._text, ""
         for group in range(len(self._access.firsts)):
             pointer, offset = self.pointer(group)
@@ -224,7 +224,7 @@ class TwoWays:
             far(group)
 
     def _write_loop(self, looped: LoopedWay, first: str) -> None:
-        """Write the second way as a loop over the groups."""
+        """Write the slow path as a loop over the groups."""
         text, groups = self._text, len(self._access.firsts)
         at_byte = -(-looped.size_bytes // _POINTER_BYTES) * _POINTER_BYTES
         slot_bytes = -(-(at_byte + _POINTER_BYTES) // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT
@@ -258,7 +258,7 @@ class TwoWays:
             text.put(f"ld.local{looped.suffix} {result}, [{scratch}+{group * slot_bytes}];")
 
     def emit(self) -> Registers:
-        """Write the text, and the report; return the text's results without the reported ones."""
+        """Write the text, and the report; return the text's results without the words of bits."""
         results = self._text.emit(self._ctx)
         words = len(self._words())
         if words:
@@ -272,7 +272,7 @@ class TwoWays:
         return [f"${first + word}" for word in range(count)]
 
     def noted(self, group: int | None, *elements: int) -> tuple[str, ...]:
-        """Instructions that note elements of a group where `b` says that they are bad."""
+        """Return instructions that note elements of a group as bad if `b` holds."""
         if self._access.site.is_recomputed:
             # Where one in the middle is bad, so is the first or the last.
             has_end = not {0, self._access.group - 1}.isdisjoint(elements)
@@ -288,9 +288,9 @@ class TwoWays:
         return tuple(f"@b or.b32 {words[n]}, {words[n]}, {noted};" for n, noted in bits.items())
 
     def compared_vector(self, group: int | None) -> list[str]:
-        """Instructions that compare a group's offset, and note its bad elements.
+        """Return instructions that compare a group's offset, and note its bad elements.
 
-        `q` says whether all of it is masked on and good, `b` whether it is masked on and is not.
+        They set `q` if the group is masked on and all good, `b` if it is masked on and is not.
         """
         lines: list[str] = []
         compared, size_bytes = self.compared(group, "o", self.vector_limit), self.element_bytes
@@ -306,14 +306,17 @@ class TwoWays:
         return [*lines, compared]
 
     def _limited(self, name: str, elements: int) -> tuple[str, str]:
-        """The offset below which some elements may begin; computed here, to take no register."""
+        """Return instructions that set `name` to the offset below which `elements` may begin.
+
+        The offset is computed where it is used, so that it takes no register before.
+        """
         size_bytes = elements * self._access.site.element_bytes
         return f"sub.s64 {name}, size, {size_bytes - 1};", f"max.s64 {name}, {name}, 0;"
 
     def compared(self, group: int | None, offset: str, limit: str) -> str:
-        """The instruction that compares an offset, if the group is masked on.
+        """Return the instruction that compares an offset, if the group is masked on.
 
-        `q` says whether it is below the limit, `b` whether it is not.
+        It sets `q` if the offset is below the limit, `b` if it is not.
         """
         if group is None:
             return f"setp.lt.and.u64 q|b, {offset}, {limit}, some;"
@@ -323,7 +326,7 @@ class TwoWays:
         return f"setp.lt.and.u64 q|b, {offset}, {limit}, {self._text.use(mask)};"
 
     def guard(self, group: int, *, is_masked: bool = True) -> str:
-        """Return the predicate of an instruction of the usual way; `is_masked`: with the mask."""
+        """Return the predicate of a fast-path instruction, or ""; `is_masked`: with the mask."""
         mask, owner = self._mask(group) if is_masked else None, self._owner
         whole = self.whole if self._is_ahead else None
         known = [one for one in (whole, owner, mask) if one is not None]
@@ -387,7 +390,7 @@ def report_bits(
 
 
 def _report(access: TestedAccess, text: InlinePTX, is_complete: bool) -> None:
-    """Report the bad elements."""
+    """Write the report of the bad elements."""
     checks = access.checks
     slot_address, offset = checks.place(access.site)
     text.put(f"add.s64 beyond, {text.use(slot_address)}, {offset};")
@@ -403,7 +406,7 @@ def _report(access: TestedAccess, text: InlinePTX, is_complete: bool) -> None:
 
 
 def _placed(order: PlaceOrder, first: str) -> list[str]:
-    """Instructions for the register's number and the place of the element at a position."""
+    """Return instructions that compute `number` and `place` of the element at `position`."""
     registers = [(index, bit) for index, (bit, _) in enumerate(order.bits)]
     places = [(index, weight.bit_length() - 1) for index, (_, weight) in enumerate(order.bits)]
     lines = ["mov.b32 number, 0;", *_moved_bits(registers, "number")]
@@ -411,7 +414,7 @@ def _placed(order: PlaceOrder, first: str) -> list[str]:
 
 
 def _moved_bits(pairs: Iterable[tuple[int, int]], target: str) -> list[str]:
-    """Instructions that add bits of the position to a target, each at another place."""
+    """Return instructions that OR bits of `position` into a target, moved as `pairs` says."""
     masks: dict[int, int] = {}
     for index, bit in pairs:
         masks[bit - index] = masks.get(bit - index, 0) | 1 << index
@@ -425,7 +428,7 @@ def _moved_bits(pairs: Iterable[tuple[int, int]], target: str) -> list[str]:
 
 
 def _choose_address(ctx: Lowering, access: TestedAccess, text: InlinePTX) -> None:
-    """Choose the address of the register `number`; a group's elements are consecutive in memory."""
+    """Write the choice of register `number`'s address; a group's elements are consecutive."""
     group, places = access.group, _places(ctx, access, text)
     bases = {base for base, _ in places}
     # For groups that are seen from one pointer, only the distance is chosen.
@@ -454,7 +457,7 @@ def _choose_address(ctx: Lowering, access: TestedAccess, text: InlinePTX) -> Non
 
 
 def _places(ctx: Lowering, access: TestedAccess, text: InlinePTX) -> list[tuple[str, int]]:
-    """Return for each group a pointer, and how far after that its first element is."""
+    """Return for each group a pointer, and its first element's distance from that in bytes."""
     found = group_places(ctx, PointerAccess(access.op).pointer, access.firsts)
     return [(text.use(access.pointers[place.register]), place.offset_bytes) for place in found]
 

@@ -56,7 +56,7 @@ _TF32_MASK = -(1 << 13)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A tile in registers: which register holds the element at some coordinates.
+    """A map from a tile's coordinates to the register that holds the element.
 
     The coordinates are those that the register alone contributes; lane and warp contribute the same
     to both operands and the accumulators.
@@ -75,7 +75,11 @@ class Place:
         return Place(op, layout, registers)
 
     def register(self, batch: tuple[int, ...], row: int, column: int) -> int:
-        """The register with these coordinates."""
+        """Return the register with these coordinates.
+
+        Raises:
+            LoweringError: no register has them.
+        """
         found = self.registers.get((*batch, row, column))
         if found is None:
             raise LoweringError.at(
@@ -103,7 +107,7 @@ Step = Callable[[LLVMValue, LLVMValue, LLVMValue], LLVMValue]
 
 
 def by_fma(ctx: Lowering, op: Operation, a: Registers, b: Registers, acc: Registers) -> Registers:
-    """Every thread runs over all of K for each of its accumulators."""
+    """Compute a dot by FMA: each thread runs over all of K for each of its accumulators."""
     places = [Place.of(op, ctx.layout(value)) for value in op.operands]
     acc_type = ctx.element_type(op.result)
     # Halves are summed as the tensor cores do it: in single precision, rounded at the end.
@@ -134,10 +138,10 @@ class _Streamed:
         memory: the operand's buffer.
         fixed: the operand's beginning in the buffer, XORed to offsets, in elements.
         layout: the elements that a thread reads at once, in the buffer's sizes.
-        place: the same, in the sizes of what is read at once.
-        step: k that are read at once.
-        stride: the distance from `span` k to the next ones in memory, in bytes.
-        span: k after which the same swizzle comes again.
+        place: the same elements, by their coordinates in the part that is read at once.
+        step: the number of k that are read at once.
+        stride: the distance in memory from the first of `span` k to that of the next, in bytes.
+        span: the number of k after which the swizzle repeats.
     """
 
     op: Operation
@@ -175,7 +179,7 @@ class _Streamed:
         return _Streamed(op, index, memory, fixed, whole, Place.of(op, layout), step, stride, span)
 
     def load(self, ctx: Lowering, base: LLVMValue, k: int, wide: str) -> Registers:
-        """The elements from `k` on, of type `wide`."""
+        """Return the elements from `k` on, as type `wide`."""
         layout = self.memory.layout
         start = [0] * len(layout.out_dims)
         start[len(start) - (1 if self.index == 0 else 2)] = k
@@ -193,14 +197,14 @@ def _offsets_along(layout: LinearLayout, dim: str) -> list[int]:
 
 
 def _is_double(offsets: Sequence[int], bit: int) -> bool:
-    """Whether the offset of `bit` doubles that of the bit below; true for the lowest."""
+    """Whether the offset of `bit` doubles that of the bit below; True after the highest bit."""
     return bit == len(offsets) or offsets[bit] == 2 * offsets[bit - 1]
 
 
 def lower_local_dot(
     ctx: Lowering, op: Operation, a: Registers, b: Registers, acc: Registers
 ) -> Sequence[Registers]:
-    """Accumulators stay in registers; operands come a few k at a time."""
+    """Lower `ttg.local_dot`: accumulators stay in registers, operands come a few k at a time."""
     layout = ctx.layout(op.result)
     acc_type = ctx.element_type(op.result)
     wide = "float" if acc_type in ("half", "bfloat") else acc_type
@@ -222,7 +226,7 @@ def lower_local_dot(
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """The products of consecutive k.
+    """Writes the products of consecutive k.
 
     Attributes:
         ctx: the kernel.
@@ -239,7 +243,7 @@ class _Body:
     depth: int
 
     def emit(self, bases: Sequence[LLVMValue], acc: Registers) -> Registers:
-        """Load and multiply from `bases` on."""
+        """Load operands from `bases` on; return the accumulators with their products added."""
         left, right = self.streams
         totals, step = list(acc), _step(self.ctx, self.wide)
         a: Registers = []
@@ -259,7 +263,7 @@ class _Body:
 def _looped(
     ctx: Lowering, body: _Body, bases: Sequence[LLVMValue], acc: Registers, count: int
 ) -> Registers:
-    """`count` rounds of the body as a loop, whose operands advance by a fixed step."""
+    """Write a loop of `count` iterations of the body; operands advance by a fixed distance."""
     emit = ctx.emit
     before, inside, after = emit.block, emit.new_block("dot.body"), emit.new_block("dot.end")
     emit.branch(inside)
@@ -308,7 +312,7 @@ def _converted(ctx: Lowering, value: LLVMValue, type_: str) -> LLVMValue:
 def lower_dot(
     ctx: Lowering, op: Operation, a: Registers, b: Registers, acc: Registers
 ) -> Sequence[Registers]:
-    """The product plus acc by the unit that SelectTensorCores chose."""
+    """Lower `tt.dot`: the product plus acc, by the unit that SelectTensorCores chose."""
     match tt.Dot(op).unit:
         case "fma":
             return (by_fma(ctx, op, a, b, acc),)
@@ -330,7 +334,7 @@ class _Instruction:
         acc_type: LLVM type of an accumulator word.
         acc_letter: LLVM's constraint for it.
         acc_words: words of accumulators that a thread holds, 2 for f16, else 4.
-        halves: whether it takes one half of K, and two of it do the work of one other.
+        halves: whether it covers only half of the usual K, so that two of it replace one.
     """
 
     name: str
@@ -363,7 +367,7 @@ class _Instruction:
     def parts(
         self, a: Sequence[LLVMValue], b: Sequence[LLVMValue]
     ) -> list[tuple[Sequence[LLVMValue], Sequence[LLVMValue]]]:
-        """The words of each instruction, taken from the words along the whole of K."""
+        """Return the A and B words of each instruction, out of the words of one step along K."""
         return [(a[:2], b[:1]), (a[2:], b[1:])] if self.halves else [(a, b)]
 
 
@@ -401,7 +405,7 @@ def _by_mma(ctx: Lowering, op: Operation, a: Registers, b: Registers, acc: Regis
 
 
 def _fragment(m: int, n: int) -> list[tuple[int, int]]:
-    """Rows and columns of c0 to c3."""
+    """(row, column) of a thread's accumulators c0 to c3, from (m, n) of c0."""
     return [(m, n), (m, n + 1), (m + _ROW_STEP, n), (m + _ROW_STEP, n + 1)]
 
 
@@ -444,7 +448,7 @@ class _Operand:
         return _Operand(ctx, index, Place.of(op, layout), per_word, width, steps)
 
     def words(self, x: Registers, batch: tuple[int, ...], kept: int, k: int) -> list[LLVMValue]:
-        """The instruction's words: for A two rows, then both K halves; for B the two halves."""
+        """The instruction's words: for each half of K, both rows of A, or the one column of B."""
         rows = [kept]
         if self.index == 0:
             rows.append((kept + _ROW_STEP) % self.place.layout.shape[-2])
@@ -469,7 +473,7 @@ def _mma(
     b: Sequence[LLVMValue],
     held: Sequence[LLVMValue],
 ) -> list[LLVMValue]:
-    """Write one instruction; the accumulators are tied, so that they stay in their registers."""
+    """Write one instruction, and return its sums; tied accumulators stay in their registers."""
     emit = ctx.emit
     element = held[0].type
     packed = list(held)

@@ -5,7 +5,7 @@ tile the commit. The accumulators are tied operands, so that they stay in their 
 them, and the fragments of A, pass through the fence: a register that is written between the blocks
 would make ptxas wait for the running ones (its note C7517). Descriptors and fragment order are the
 hardware's. Each step has a descriptor of its own, which LLVM may compute before a loop. Kernels
-with many steps would spill these: there a block gets one of each operand, and adds to it.
+with many steps would spill these: a block then gets one for each operand, and adds to it.
 
 Source: PTX ISA, "Asynchronous Multiply-and-Accumulate Instruction: wgmma.mma_async", "Matrix
 Descriptor Format", "Register Fragments and Shared Memory Matrix Layouts".
@@ -127,7 +127,7 @@ def _shape(acc: LinearLayout, k_size: int, element_bytes: int, max_n: int) -> _S
 def lower_warp_group_dot(
     ctx: Lowering, op: Operation, a: Registers, b: Registers, acc: Registers
 ) -> Sequence[Registers]:
-    """One block per tile; waits for the result unless `async`."""
+    """Lower `ttng.warp_group_dot` to one block per tile; wait for the result unless `async`."""
     a_value, b_value = DotLike(op).a, DotLike(op).b
     element_bytes = element_of(b_value.type).bits // 8
     layout = ctx.layout(op.result)
@@ -201,7 +201,7 @@ def _in_parts(
     a_input: _Input,
     b_input: _Input,
 ) -> Registers:
-    """The tensor core sums some steps from zero, FMA units add that to the accumulators in fp32."""
+    """Sum some steps from zero on the tensor core, then add that to `acc` in fp32 by FMA units."""
     zeros = [LLVMValue(value.type, "0.0") for value in acc]
     steps = part.shape.steps
     for first in range(0, b_input.steps, steps):
@@ -219,10 +219,10 @@ class _Input:
     """The part of one operand that a tile's steps read.
 
     Attributes:
-        steps: their number.
+        steps: the number of steps.
         values: registers with fragments, as many for each step; or descriptors, i64: one for each
             step, or one for all steps.
-        moves: the offset of each step from the descriptor for all; none without one.
+        moves: the offset of each step from the descriptor for all; empty if there is none.
     """
 
     steps: int
@@ -230,7 +230,7 @@ class _Input:
     moves: tuple[int, ...] = ()
 
     def cut(self, first: int, end: int) -> _Input:
-        """Return the steps that are cut out."""
+        """Return the input of the steps from `first` up to `end`."""
         if self.moves:
             return _Input(end - first, self.values, self.moves[first:end])
         each = len(self.values) // self.steps
@@ -247,7 +247,7 @@ def _descriptors(
     *,
     adds_in_blocks: bool,
 ) -> list[_Input]:
-    """The descriptors of each tile; `adds_in_blocks`: one, to which each step adds."""
+    """The descriptors of each tile: one per step, or if `adds_in_blocks` one that steps add to."""
     emit = ctx.emit
     kept, along_k = ("dim0", "dim1") if operand == 0 else ("dim1", "dim0")
     # Where this warp's group has its rows (columns); the warps of a group share one matrix.
@@ -375,7 +375,7 @@ class _Block:
 
     @staticmethod
     def _step(lines: list[str], operand: _Input, step: int, first: int, moved: str) -> str:
-        """The text of a step's operand, whose values begin with number `first`."""
+        """Return a step's operand, whose values begin with number `first`; append its add."""
         if not operand.moves:
             each = len(operand.values) // operand.steps
             words = range(first + step * each, first + (step + 1) * each)
@@ -428,7 +428,7 @@ def wait(ctx: Lowering, registers: Registers, pendings: int) -> Registers:
 
 
 def lower_wait(ctx: Lowering, op: Operation, *values: Registers) -> Sequence[Registers]:
-    """Let all tiles pass through the wait."""
+    """Lower `ttng.warp_group_dot_wait`: all tiles pass through it."""
     pendings = ttng.WarpGroupDotWait(op).pendings
     tiles = [isinstance(value.type, TensorType) for value in op.operands]
     passing = [

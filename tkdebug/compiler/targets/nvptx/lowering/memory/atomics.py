@@ -60,7 +60,7 @@ def update(
     value: LLVMValue,
     predicate: LLVMValue | None,
 ) -> LLVMValue:
-    """One element's old value; zero where the predicate is false."""
+    """Update one element, and return its old value; zero where the predicate is false."""
     kind, type_ = tt.AtomicRmw(op).kind, value.type
     if kind == "store":
         return _stored(ctx, op, sem, pointer, value, predicate)
@@ -86,7 +86,7 @@ def _stored(
     value: LLVMValue,
     predicate: LLVMValue | None,
 ) -> LLVMValue:
-    """`st`; the result, which nothing uses, is the value."""
+    """Write an atomic store as `st`, and return the value: nothing uses the result."""
     word, bits = ctx.to_bits(value), TYPE_BITS[value.type]
     if bits < 16:
         word = ctx.emit.cast("zext", word, "i16")
@@ -106,7 +106,7 @@ def vector_sum(
     values: Sequence[LLVMValue],
     predicate: LLVMValue | None,
 ) -> Registers:
-    """Consecutive float sums by one instruction; each is atomic for itself."""
+    """Add to consecutive floats by one instruction, each atomically; return the old values."""
     emit, type_ = ctx.emit, values[0].type
     if type_ == "float":
         name, words = f"add.v{len(values)}.f32", [ctx.to_bits(value) for value in values]
@@ -130,7 +130,7 @@ def atom(
     pointer: LLVMValue,
     words: Sequence[LLVMValue],
 ) -> LLVMValue:
-    """Return the old bits by the instruction whose predicate is true; zero if none is."""
+    """Write atomics of which at most one predicate is true; return the old bits, else zero."""
     return _atoms(ctx, op, sem, instructions, pointer, [[word] for word in words])[0]
 
 
@@ -142,7 +142,7 @@ def _atoms(
     pointer: LLVMValue,
     operands: Sequence[Sequence[LLVMValue]],
 ) -> list[LLVMValue]:
-    """Emit `atom` on vectors of words, or `red` if the result is not used."""
+    """Emit `atom` on vectors of words, or `red`, which returns zeros, if the result is not used."""
     emit, count = ctx.emit, len(operands[0])
     bits = int(operands[0][0].type[1:])
     letter = LETTERS[bits]
@@ -185,7 +185,7 @@ def _is_blind(op: Operation, sem: str) -> bool:
 
 
 def _tuple_of(first: int, count: int) -> str:
-    """Operands `first` and following as an instruction has them."""
+    """Return `count` operands from number `first` on, as an instruction has them."""
     names = ", ".join(f"${first + i}" for i in range(count))
     return names if count == 1 else f"{{{names}}}"
 
@@ -199,9 +199,10 @@ def _float_extremum(
     value: LLVMValue,
     predicate: LLVMValue | None,
 ) -> LLVMValue:
-    """An extremum of floats by their bits: ordered as signed integers, negative ones the other way.
+    """Update a float minimum or maximum by integer atomics on its bits; return the old value.
 
-    A NaN becomes the infinity that changes nothing.
+    Floats order as signed integers, negative ones as unsigned integers the other way. A NaN becomes
+    the infinity that changes nothing.
     """
     emit, bits = ctx.emit, TYPE_BITS[value.type]
     largest = kind == "fmax"
@@ -225,7 +226,10 @@ def _loop_of_swaps(
     value: LLVMValue,
     predicate: LLVMValue | None,
 ) -> LLVMValue:
-    """An update that the target has no instruction for: LLVM writes the loop."""
+    """Update by a compare-and-swap loop, which LLVM writes; return the old value.
+
+    The target has no instruction for such an update.
+    """
     emit = ctx.emit
     kind = tt.AtomicRmw(op).kind
     scope = tt.AtomicRmw(op).scope
@@ -301,7 +305,7 @@ def lower_atomic_rmw(
     values: Registers,
     mask: Registers | None = None,
 ) -> Sequence[Registers]:
-    """`atom`, predicated by the mask and by whether the thread acts for the element."""
+    """Lower to `atom`, predicated by the mask and by whether the thread acts for the element."""
     if _only_looks(op):
         return lower_atomic_load(ctx, op, pointers, mask)
     acting, group = _begin(ctx, op), _group(ctx, op)
@@ -320,9 +324,9 @@ def lower_atomic_rmw(
 
 
 def _only_looks(op: Operation) -> bool:
-    """Whether it adds nothing to one element, as in loops that wait for another program.
+    """Whether an atomic adds 0 to one element, as in loops that wait for another program.
 
-    Such loops load, as upstream's do: updates by all programs that wait would come one by one.
+    It is lowered to a load, as upstream's: updates by all programs that wait would come one by one.
     """
     rmw = tt.AtomicRmw(op)
     if isinstance(rmw.pointer.type, TensorType) or tt.Atomic(op).sem in _RELEASES:
@@ -341,7 +345,7 @@ def _updates(
     acting: LLVMValue | None,
     group: int,
 ) -> Registers:
-    """The old values of registers, `group` of them by each instruction."""
+    """Update the elements of registers, `group` by each instruction; return the old values."""
     results: Registers = []
     for first in range(0, len(pointers), group):
         predicate = _both(ctx, acting, None if mask is None else mask[first])
@@ -369,7 +373,7 @@ def _group(ctx: Lowering, op: Operation) -> int:
 def lower_atomic_cas(
     ctx: Lowering, op: Operation, pointers: Registers, compare: Registers, values: Registers
 ) -> Sequence[Registers]:
-    """`atom.cas` on the bits of the element."""
+    """Lower to `atom.cas` on the bits of the element."""
     acting, sem = _begin(ctx, op), _ordered(ctx, op, len(pointers))
     swap = partial(_swaps, ctx, op, sem, pointers, compare, values)
     guard = ctx.guard(op, pointers, None, 1)
@@ -405,7 +409,7 @@ def _swaps(
 
 
 def _begin(ctx: Lowering, op: Operation) -> LLVMValue | None:
-    """Order earlier accesses; i1: whether this thread acts, None when all do."""
+    """Order earlier accesses; return i1: whether this thread acts, or None if all do."""
     pointer = PointerAccess(op).pointer
     if isinstance(pointer.type, TensorType):
         return ctx.owner(ctx.layout(pointer))
@@ -415,7 +419,7 @@ def _begin(ctx: Lowering, op: Operation) -> LLVMValue | None:
 
 
 def _ordered(ctx: Lowering, op: Operation, instructions: int) -> str:
-    """Return the instructions' semantics: relaxed, after a fence, if there are several."""
+    """Return an instruction's semantics; of several, relaxed, after a fence if the op releases."""
     sem = tt.Atomic(op).sem
     if instructions == 1 or sem == "relaxed":
         return sem
@@ -438,7 +442,7 @@ def _fence(ctx: Lowering, op: Operation) -> None:
 
 
 def atomic_scratch_bytes(op: Operation) -> int:
-    """Scratch memory through which the result passes; 0 if it needs none."""
+    """Bytes of scratch memory through which the result passes; 0 if it needs none."""
     type_ = op.result.type
     if not op.result.uses:
         return 0
@@ -482,7 +486,7 @@ def _scalar_shared(ctx: Lowering, op: Operation, results: Registers) -> Register
 def _tile_shared(
     ctx: Lowering, op: Operation, layout: LinearLayout, results: Registers
 ) -> Registers:
-    """Through shared memory, in which each element has its place."""
+    """Pass a tile's results through shared memory, where each element has its place."""
     base, element_bytes = ctx.scratch(op), max(8, TYPE_BITS[results[0].type]) // 8
     places = []
     for coordinates in ctx.coordinates(layout):

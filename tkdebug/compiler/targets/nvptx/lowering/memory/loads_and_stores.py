@@ -77,7 +77,7 @@ class Words:
 
 
 def pack(ctx: Lowering, values: Sequence[LLVMValue], words: Words) -> Registers:
-    """Elements as words of `words.bits`."""
+    """Pack elements into words of `words.bits` bits."""
     emit = ctx.emit
     packed = []
     for first in range(0, len(values), words.per_word):
@@ -151,7 +151,7 @@ def lower_load(
     mask: Registers | None = None,
     other: Registers | None = None,
 ) -> Sequence[Registers]:
-    """ld.global, predicated by the mask; `other` or zero elsewhere."""
+    """Lower `tt.load` to ld.global, predicated by the mask; `other` or zero elsewhere."""
     group, pointee = _group(ctx, op), pointee_of(tt.Load(op).pointer)
     words = Words.of(memory_bits(pointee), group)
     guard = ctx.guard(op, pointers, mask, group)
@@ -196,7 +196,7 @@ def _load_groups(
     fills: Sequence[Registers] | None,
     words: Words,
 ) -> Registers:
-    """All words of a tile."""
+    """Load all words of a tile; those that are masked off are `fills`."""
     loaded: Registers = []
     group = words.count * words.per_word
     for index, first in enumerate(range(0, len(pointers), group)):
@@ -214,7 +214,7 @@ def load_good(
     words: Words,
     good: Good,
 ) -> Registers:
-    """All words of a tile, loaded for its good elements alone.
+    """Load the good elements of a tile; the others are from `fills`. Return all words.
 
     A vector that crosses the end of its tensor is read whole: it lies at a multiple of its size,
     so that all of it is memory of one allocation.
@@ -234,7 +234,7 @@ def load_good(
 
 
 def _kept_bits(ctx: Lowering, words: Words, count: LLVMValue, place: int) -> LLVMValue:
-    """The bits of a vector's word that belong to the first `count` elements."""
+    """Return a mask of word `place`: the bits of the vector's first `count` elements."""
     emit, type_ = ctx.emit, f"i{words.bits}"
     first, width = place * words.per_word, words.bits // words.per_word
     kept = integer(type_, 0)
@@ -298,7 +298,7 @@ def lower_store(
     values: Registers,
     mask: Registers | None = None,
 ) -> Sequence[Registers]:
-    """st.global, predicated by the mask and by whether the thread acts for the element."""
+    """Lower `tt.store` to st.global, predicated by the mask and by whether the thread acts."""
     group, pointer = _group(ctx, op), tt.Store(op).pointer
     words = Words.of(memory_bits(pointee_of(pointer)), group)
     packed = [
@@ -328,7 +328,7 @@ def _store_good(
 ) -> Registers:
     """Write st.global of the good elements; no registers result.
 
-    One of the vectors that cross the tensor's end, all at one address, is stored by elements.
+    Vectors that cross the tensor's end are all at one address: one is stored by elements.
     """
     emit, group = ctx.emit, words.count * words.per_word
     whole = [emit.icmp("eq", count, group) for count in good for _ in range(group)]
@@ -419,7 +419,7 @@ def _store_words(
 
 
 def _group(ctx: Lowering, op: Operation) -> int:
-    """Registers of one access."""
+    """Number of registers that one instruction accesses."""
     access = MaskedAccess(op)
     pointer, mask = access.pointer, access.mask
     if not isinstance(pointer.type, TensorType):

@@ -38,14 +38,14 @@ _FIELD = ".shared::cta.b1024."
 
 
 def map_scratch_bytes(op: Operation) -> int:
-    """Bytes of shared memory in which a program fills a tensor map."""
+    """Bytes of shared memory in which a program fills a tensor map; 0 if the launch makes it."""
     return MAP_BYTES if is_kernel_made(op) else 0
 
 
 def map_places(
     ctx: Lowering, ops: Sequence[Operation], workspace: LLVMValue
 ) -> dict[Operation, LLVMValue]:
-    """The address in the workspace of all programs where each of `ops` writes its tensor map."""
+    """Return the address in the launch's workspace of this program's map for each of `ops`."""
     emit = ctx.emit
     with emit.in_entry():
         program = integer("i64", 0)
@@ -67,7 +67,7 @@ def map_places(
 def lower_make(
     ctx: Lowering, op: Operation, base: Registers, *numbers: Registers
 ) -> Sequence[Registers]:
-    """The tensor map's address, and if the tensor may be empty, an i1 for that as well."""
+    """Return the tensor map's address; for a map made here also i1: whether the tensor is empty."""
     if tt.MakeTensorDescriptor(op).by_launch:
         return ([ctx.tensor_maps[op]],)
     type_ = op.result.type
@@ -116,7 +116,7 @@ def _fill(
         op: the op.
         map_: the map's encoding, as far as it is known at compile time.
         described: the address, then the extents.
-        steps: strides in bytes, but the last.
+        steps: all strides but the last, in bytes.
     """
     emit = ctx.emit
     scratch = emit.cast("ptrtoint", ctx.scratch(op), "i32")

@@ -97,7 +97,7 @@ def plan_reduction(
 
     Args:
         layout: the layout of the tensor.
-        axis: the reduced one.
+        axis: the reduced axis.
         combine_ops: how many ops combine two elements.
         values: how many numbers an element has: 2 of an argmax.
 
@@ -143,7 +143,7 @@ def plan_reduction(
 
 
 def _vectors_along(layout: LinearLayout, columns: tuple[int, ...], mask: int) -> list[int]:
-    """Places whose coordinates differ along the axis alone: registers first, warps last."""
+    """Return vectors of thread bits that move along the axis alone: registers first, warps last."""
     span, seen = f2.Span(), f2.Span()
     found = []
     for index, column in enumerate(columns):
@@ -179,7 +179,7 @@ _REDUX = {
 
 
 def lower_reduce(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
-    """The elements along the axis combined; every thread gets the results of its coordinates."""
+    """Lower `tt.reduce`: combine along the axis; threads get the results of their coordinates."""
     plan = _plan(op)
     combine = Combine(ctx, op)
     by_register = _over_lanes(combine, plan, _in_thread(combine, plan, elements_of(operands)))
@@ -199,7 +199,7 @@ def _plan(op: Operation) -> ReductionPlan:
 
 
 def _in_thread(combine: Combine, plan: ReductionPlan, elements: list[Element]) -> list[Element]:
-    """Pairs, pairs of pairs, …: short chains of dependent instructions."""
+    """Combine registers as pairs, pairs of pairs, …: short chains of dependent instructions."""
     for step in plan.register_steps:
         # Registers that an earlier step has combined hold the very same element.
         made: dict[tuple[int, int], Element] = {}
@@ -218,7 +218,7 @@ def _in_thread(combine: Combine, plan: ReductionPlan, elements: list[Element]) -
 def _over_lanes(
     combine: Combine, plan: ReductionPlan, elements: list[Element]
 ) -> dict[int, Element]:
-    """Butterflies; a whole warp of 32-bit integers in one instruction."""
+    """Combine lanes by butterfly shuffles, or a whole warp of 32-bit integers by one redux.sync."""
     wanted = set(plan.kept)
     if any(step.register for step in plan.lane_steps):
         wanted = set(range(len(elements)))
@@ -281,7 +281,7 @@ def _butterfly(combine: Combine, step: Step, elements: dict[int, Element]) -> di
 
 
 def _redux(op: Operation, plan: ReductionPlan) -> str | None:
-    """The redux.sync that does all lane steps, if one does."""
+    """Name of the redux.sync that does all lane steps, or None if none does."""
     if len(plan.lane_steps) != _LANE_BITS or any(step.register for step in plan.lane_steps):
         return None
     if element_of(tt.Reduce(op).sources[0].type) != I32:
@@ -291,7 +291,7 @@ def _redux(op: Operation, plan: ReductionPlan) -> str | None:
 
 
 def _over_warps(combine: Combine, plan: ReductionPlan, elements: list[Element]) -> list[Element]:
-    """All parts of every element, read from shared memory and combined."""
+    """Exchange parts between warps through shared memory; return the combined elements."""
     ctx, sizes = combine.ctx, _element_bytes(combine.op)
     scratch = ctx.scratch(combine.op)
     gathered = plan.gathered if plan.spread is None else plan.spread.gathered

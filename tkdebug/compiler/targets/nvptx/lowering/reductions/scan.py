@@ -65,7 +65,7 @@ class Move:
 
     @property
     def kind(self) -> str:
-        """The slowest of the changing dimensions."""
+        """The slowest dimension that the move changes: register, lane or warp."""
         return WARP if self.warp else LANE if self.lane else REGISTER
 
 
@@ -157,7 +157,7 @@ def _expect_ordered(phase: Phase) -> None:
 def _exchanged(
     layout: LinearLayout, axis: int, low: int, count: int
 ) -> tuple[LinearLayout, LinearLayout]:
-    """The blocks' totals as warps write them, and as all threads read them."""
+    """Layouts in which warps write the blocks' totals, and in which all threads read them."""
     first, bits = axis_vectors(layout, axis)
     rest = bits - low - count
     others = tuple(entry for i, entry in enumerate(layout.outs) if i != axis)
@@ -179,7 +179,7 @@ def _exchanged(
 
 
 def lower_scan(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
-    """The combination of all elements up to each one (from each one on, when reverse)."""
+    """Lower `tt.scan`: combine all elements up to each one (from each one on, when reverse)."""
     scan = _Scan(ctx, op, _plan(op), elements_of(operands))
     scan.run()
     return [list(values) for values in zip(*scan.prefixes, strict=True)]

@@ -43,7 +43,7 @@ class Parity:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Combine each element with the one at a vector's distance.
+    """A combination of each element with the one at a vector's distance.
 
     Args:
         register: XORed to the register.
@@ -118,7 +118,7 @@ class Combine:
         self._parities: dict[tuple[int, int], LLVMValue] = {}
 
     def __call__(self, first: Element, second: Element) -> Element:
-        """Code that combines two elements."""
+        """Write the code that combines two elements, and return the result."""
         made = self.ctx.inline(self.op.regions[0].block, (*first, *second))
         # The next instructions belong to the reduction again, not to an op of its region.
         self.ctx.emit.set_op(self.op.id)
@@ -135,7 +135,7 @@ class Combine:
         return self(first, second)
 
     def shuffled(self, element: Element, lane_xor: int) -> Element:
-        """The element of the lane at a distance."""
+        """Return the element of the lane whose number differs by `lane_xor`."""
         return tuple(self.ctx.shuffle("bfly", value, lane_xor) for value in element)
 
     def parity(self, parity: Parity, register: int) -> LLVMValue:
@@ -178,7 +178,7 @@ _SHUFFLE_OPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The results of a reduction over warps, made by all threads together.
+    """The layouts by which all threads make the results of a reduction over warps together.
 
     Args:
         gathered: layout of the elements that threads read: all parts in their lowest registers.
@@ -241,7 +241,11 @@ def is_worth_shuffles(part_bits: int, combine_ops: int, values: int) -> bool:
 
 
 def shared_out(gathered: LinearLayout, parts: int) -> tuple[LinearLayout, tuple[Step, ...]]:
-    """Parts moved from registers to the lanes that hold the same elements, and how these meet."""
+    """Move parts from registers to lanes that hold the same elements.
+
+    Returns:
+        The layout, and the steps that combine the lanes' parts.
+    """
     registers, lanes = list(gathered.packed_bases(REGISTER)), list(gathered.packed_bases(LANE))
     free = [bit for bit, vector in enumerate(lanes) if not vector][:parts]
     # The first parts stay in registers, so that all are combined in the same order as there.

@@ -44,7 +44,7 @@ class VectorPlan:
 
 @dataclass(frozen=True, slots=True)
 class MatrixPlan:
-    """A tile's loads by `ldmatrix`.
+    """A tile's loads by `ldmatrix`, or its stores by `stmatrix`.
 
     Args:
         is_transposed: whether the matrices are handed out transposed.
@@ -78,7 +78,7 @@ def plan_vectors(
     fixed_offset: int = 0,
     max_elems: int = MAX_VECTOR_BYTES,
 ) -> VectorPlan:
-    """The widest accesses, up to 16 bytes.
+    """Plan the widest accesses of a tile, up to 16 bytes each.
 
     Args:
         layout: the layout of the tile, as large as the buffer (see `widened`).
@@ -113,7 +113,7 @@ def plan_vectors(
 def plan_matrices(
     layout: LinearLayout, buffer: LinearLayout, element_bytes: int, fixed_offset: int = 0
 ) -> MatrixPlan | None:
-    """Loads by `ldmatrix`, or None if rows or fragments do not lie as it needs them.
+    """Plan `ldmatrix` or `stmatrix`; None if rows or fragments do not lie as they need them.
 
     Args:
         layout: the layout of the tile, as large as the buffer (see `widened`).
@@ -199,7 +199,7 @@ WORD_BYTES = 4
 
 
 def load_bytes(ctx: Lowering, address: LLVMValue, count: int) -> list[LLVMValue]:
-    """Read `count` consecutive bytes, a multiple of 4, as words; each remembers its word."""
+    """Read `count` consecutive bytes, a multiple of 4, as words; note the word of each byte."""
     emit, words = ctx.emit, count // WORD_BYTES
     if words == 1:
         parts = [emit.load("i32", address, count)]
@@ -215,7 +215,7 @@ def load_bytes(ctx: Lowering, address: LLVMValue, count: int) -> list[LLVMValue]
 
 
 def packed_words(ctx: Lowering, values: Sequence[LLVMValue]) -> list[LLVMValue] | None:
-    """Consecutive bytes as words, if each of them was taken from a word."""
+    """Return consecutive bytes as words; None unless each was read as part of a word."""
     sources = [ctx.words_of_bytes.get(value.text) for value in values]
     if len(sources) % WORD_BYTES:
         return None
@@ -236,7 +236,10 @@ def _packed(ctx: Lowering, sources: Sequence[tuple[LLVMValue, int]]) -> LLVMValu
 
 
 def _paired(ctx: Lowering, a: tuple[LLVMValue, int], b: tuple[LLVMValue, int]) -> LLVMValue:
-    """The two bytes side by side, with their neighbours: of four such words two are the same."""
+    """Return a word with two bytes side by side, and their neighbours if both are of one column.
+
+    Of four such words two are the same.
+    """
     even = [place & ~1 for _, place in (a, b)]
     if (a[1] ^ b[1]) & 1:
         # Not of one column: only these two, in both halves.

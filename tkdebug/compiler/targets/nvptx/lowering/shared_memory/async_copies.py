@@ -72,12 +72,12 @@ class _TileCopy:
 
     @property
     def vector(self) -> int:
-        """Elements of an instruction."""
+        """Number of elements that an instruction copies."""
         return len(self.plan.groups[0])
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of an instruction."""
+        """Number of bytes that an instruction copies."""
         return self.vector * self.element_bytes
 
     def write(self) -> Registers:
@@ -141,7 +141,7 @@ def lower_async_copy(
     mask: Registers | None = None,
     other: Registers | None = None,
 ) -> Sequence[Registers]:
-    """cp.async by each thread for its own elements; zero, or `other`, where the mask is false.
+    """Lower to cp.async by each thread for its own elements; masked-off ones are zero or `other`.
 
     The token orders ops and is held in no register.
     """
@@ -198,7 +198,7 @@ def _copy_or_fill(
     size_bytes: int,
     owner: LLVMValue | None,
 ) -> None:
-    """Copy if it is wanted, and write `fill` elsewhere."""
+    """Copy where `wanted` holds, and write `fill` elsewhere."""
     emit = ctx.emit
     elsewhere = emit.xor(wanted, integer("i1", 1))
     if owner is not None:
@@ -209,7 +209,7 @@ def _copy_or_fill(
 
 
 def async_copy_plan(ctx: Lowering, op: Operation, fixed_offset: int) -> VectorPlan:
-    """Registers that are consecutive in memory and in the buffer, in the same order."""
+    """Plan copies of registers that are consecutive in memory and buffer, in the same order."""
     copy = ttg.AsyncCopyGlobalToLocal(op)
     memory = buffer_type(copy.buffer)
     layout = widened(ctx.layout(copy.pointer), memory.layout)
@@ -267,13 +267,16 @@ def _is_zero(value: LLVMValue) -> bool:
 
 
 def lower_commit_group(ctx: Lowering, op: Operation, *tokens: Registers) -> Sequence[Registers]:
-    """The copies since the last one are a group."""
+    """Lower to cp.async.commit_group: copies since the last one become a group."""
     ctx.emit.asm("cp.async.commit_group;", "~{memory}", "void", ())
     return ([],)
 
 
 def lower_async_wait(ctx: Lowering, op: Operation, *tokens: Registers) -> Sequence[Registers]:
-    """Wait until all groups but the last `num` landed for this thread; others need a barrier."""
+    """Wait until all of this thread's groups but the last `num` landed.
+
+    Other threads' copies need a barrier, too.
+    """
     count = ttg.AsyncWait(op).num
     ctx.emit.asm(f"cp.async.wait_group {count};", "~{memory}", "void", ())
     return ([],)

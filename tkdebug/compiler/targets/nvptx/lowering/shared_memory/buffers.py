@@ -30,7 +30,7 @@ from tkdebug.compiler.targets.target import STMATRIX
 def lower_local_alloc(
     ctx: Lowering, op: Operation, x: Registers | None = None
 ) -> Sequence[Registers]:
-    """The place that AllocateShared chose; the initial contents are stored there."""
+    """Lower `ttg.local_alloc` to the place from AllocateShared; store initial contents there."""
     alloc = ttg.LocalAlloc(op)
     offset = alloc.offset
     assert isinstance(offset, int), f"{op.name} #{op.id} was given no place"
@@ -46,7 +46,7 @@ def lower_local_dealloc(ctx: Lowering, op: Operation, buffer: Registers) -> Sequ
 
 
 def lower_local_load(ctx: Lowering, op: Operation, buffer: Registers) -> Sequence[Registers]:
-    """Vectors, or matrices where a tensor-core operand wants them."""
+    """Lower `ttg.local_load` to vector loads, or to `ldmatrix` where the layout fits it."""
     source = ttg.LocalLoad(op).buffer
     memory = buffer_type(source)
     base, fixed = buffer_place(ctx, op, source, buffer[0])
@@ -75,7 +75,7 @@ def load_part(
         fixed: the beginning of the part, XORed to offsets, in elements.
         memory: the buffer.
         layout: the layout of the part, in the buffer's sizes (see `widened`).
-        as_words: bytes that are only stored again.
+        as_words: whether to read words, as the elements are bytes that are only stored again.
     """
     element = llvm_type(memory.element)
     plan = plan_vectors(layout, memory.layout, memory.element_bytes, fixed)
@@ -117,7 +117,7 @@ def _load_matrices(
 def lower_local_store(
     ctx: Lowering, op: Operation, x: Registers, buffer: Registers
 ) -> Sequence[Registers]:
-    """Vectors; of threads that hold copies one stores."""
+    """Lower `ttg.local_store` (`store_tile`); of threads that hold copies, one stores."""
     store_tile(ctx, op, ttg.LocalStore(op).source, x, ttg.LocalStore(op).buffer, buffer[0])
     return ()
 
@@ -237,7 +237,7 @@ def lower_barrier(ctx: Lowering, op: Operation) -> Sequence[Registers]:
 
 
 def lower_fence_async_shared(ctx: Lowering, op: Operation) -> Sequence[Registers]:
-    """Stores before it are seen by tensor cores and bulk copies after it."""
+    """Have tensor cores and bulk copies after the fence see stores before it."""
     ctx.emit.asm("fence.proxy.async.shared::cta;", "~{memory}", "void", ())
     return ()
 

@@ -24,7 +24,7 @@ _BEFORE_ALL = -(1 << 30)
 
 
 def lower_init(ctx: Lowering, op: Operation, barrier: Registers) -> Sequence[Registers]:
-    """Initialise the word; other threads may use it after a barrier of the block."""
+    """Initialise the mbarrier; other threads may use it after a barrier of the block."""
     count = ttng.InitBarrier(op).count
     text = f"@$1 mbarrier.init.shared::cta.b64 [$0], {count};"
     _by_one(ctx, text, [_address(ctx, barrier)], "r", ctx.is_first_thread)
@@ -51,7 +51,7 @@ def lower_expect(
 def lower_wait(
     ctx: Lowering, op: Operation, barrier: Registers, phase: Registers
 ) -> Sequence[Registers]:
-    """Every thread tries until the phase has ended; a try sleeps for a while."""
+    """Wait for the end of a phase: every thread tries again and again; a try sleeps for a while."""
     text = "\n".join(
         (
             "{",
@@ -76,7 +76,7 @@ def lower_load(
     predicate: Registers,
     *coordinates: Registers,
 ) -> Sequence[Registers]:
-    """A copy for each box of the block; the descriptor's tensor may be empty."""
+    """Write a bulk load for each box of the block; the descriptor's tensor may be empty."""
     target, arrival = _address(ctx, buffer), _address(ctx, barrier)
     issuer = _issuer(ctx, predicate[0])
     if len(descriptor) > 1:
@@ -104,7 +104,7 @@ def lower_store(
     buffer: Registers,
     *coordinates: Registers,
 ) -> Sequence[Registers]:
-    """A copy for each box of the block, all in a group; blocks are written in program order."""
+    """Write a bulk store for each box of the block, all in a group; blocks are in program order."""
     ctx.emit.asm("cp.async.bulk.wait_group 0;", "~{memory}", "void", ())
     source = _address(ctx, buffer)
     for message in _messages(op):

@@ -30,7 +30,7 @@ _CACHED_PLANS = 256
 
 @lru_cache(_CACHED_PLANS)
 def planned_trip(source: LinearLayout, target: LinearLayout, element_bytes: int) -> SharedTrip:
-    """The trip from `source` to `target` (see `layouts.conversion`), remembered."""
+    """The trip from `source` to `target` (see `layouts.conversion`), cached."""
     return plan_shared_trip(source, target, element_bytes, BANKS)
 
 
@@ -152,7 +152,7 @@ def _read_vectors(
 
 @lru_cache(_CACHED_PLANS)
 def row_major(shape: tuple[int, ...]) -> LinearLayout:
-    """A buffer in which the last dimension runs fastest."""
+    """Layout of a buffer in which the last dimension runs fastest."""
     return shared(shape, 1, 1, 1, tuple(reversed(range(len(shape)))))
 
 
