@@ -76,3 +76,8 @@ def test_every_public_name_resolves() -> None:
 
 def test_package_says_that_it_is_typed() -> None:
     assert (ROOT / "tkdebug" / "py.typed").is_file()
+
+
+def test_modules_that_are_loaded_ahead_of_the_first_launch_are_there() -> None:
+    code = "from tkdebug.runtime.cuda.platform import CudaPlatform; CudaPlatform().prestart()"
+    assert python(code) == ""

@@ -311,3 +311,35 @@ def large(p):
 
 def test_large_constants_that_are_within_the_limits():
     compile_kernel(large, p=FP32_PTR)
+
+
+@jit
+def not_a_number(p):
+    tl.store(p, tl.full((1,), float("nan"), tl.int32).sum())
+
+
+@jit
+def tile_of_a_tile(p):
+    tl.store(p, tl.full((4,), tl.zeros((1,), tl.float32), tl.float32).sum())
+
+
+@jit
+def sums_of_another_type(p):
+    a = tl.full((16, 16), 1.0, tl.float16)
+    tl.store(p, tl.sum(tl.dot(a, a, out_dtype=tl.int32)))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (not_a_number, "constant nan does not fit int32"),
+        (tile_of_a_tile, "full: value must be a scalar"),
+        (sums_of_another_type, "dot: out_dtype must be fp32 or fp16, got the type int32"),
+    ],
+)
+def test_value_that_has_no_such_type_is_refused_at_its_line(kernel, message):
+    error = error_of(kernel, p=FP32_PTR)
+    assert message in error.message
+    assert error.frames[-1].line in range(
+        kernel.starting_line_number + 1, kernel.starting_line_number + 4
+    )

@@ -26,6 +26,7 @@ from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
 from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
 from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
 from tkdebug.compiler.passes.gpu.pipeline_wgmma import PipelineWgmma
+from tkdebug.compiler.passes.pass_run import PassRemark, run_pass
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.interpreter.launch import run_module
 
@@ -132,6 +133,19 @@ def test_without_room_for_a_spare_buffer_copies_fill_what_was_read(v: str, stage
     before = gpu_module(product("plain", v), "sm_80")
     for upper in (0, 1, 2, 3, BLOCKS):
         assert torch.equal(result(after, 0, upper), result(before, 0, upper)), upper
+
+
+def test_loads_have_a_remark_only_where_no_buffer_is_refilled() -> None:
+    def remarks(buffers: int) -> tuple[PassRemark, ...]:
+        module = gpu_module(product(), "sm_80")
+        found = run_pass(PipelineLoops(2, buffers * (M * K + K * N) * 2), module, None)
+        assert loop_of(module).attributes.get("pipelined", 0) == 2 * buffers
+        return found.remarks
+
+    assert remarks(1) == ()
+    assert [one.reason for one in remarks(0)] == [
+        "two buffers of what it copies do not fit into shared memory"
+    ] * 2
 
 
 def test_dots_that_run_on_keep_a_spare_buffer() -> None:

@@ -5,6 +5,7 @@ import json
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -12,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from launching import compiled, enter, fault, launch
 
-from tkdebug.advice.records import LineTime, Remark
+from tkdebug.advice.records import LineCost, LineTime, Remark
 from tkdebug.errors import Frame
 from tkdebug.instrument.home.json_text import plain
-from tkdebug.instrument.home.launches import MOST_BUCKETS, MOST_LISTED, Sparkline
+from tkdebug.instrument.home.launches import MOST_BUCKETS, MOST_LISTED, Sparkline, Totals
+from tkdebug.instrument.home.line_facts import LineRecords, line_facts
 from tkdebug.instrument.home.model import model_of, short_names
 from tkdebug.instrument.home.pictures import index_of, mismatch_picture
 from tkdebug.instrument.home.records import Place
@@ -305,3 +307,25 @@ def test_streams_of_several_processes_are_rows_of_their_own(tmp_path):
         database.execute("UPDATE launches SET process = 7")
     (track,) = model(path).strip.tracks
     assert [(span.start_ns, span.duration_ns) for span in track.spans] == [(0, 100), (100, 100)]
+
+
+def test_interpreted_launches_take_no_time_of_the_gpu():
+    totals = Totals()
+    for basis, duration_ns in (("measured", 100), ("interpreted", 9000), ("measured", None)):
+        fields = SimpleNamespace(
+            error=None, grid=(1, 1, 1), arguments=(), basis=basis, duration_ns=duration_ns
+        )
+        totals.add(fields)
+    assert totals.measured_ns == 200
+    assert totals.interpreted_ns == 9000
+
+
+def test_costs_count_for_all_launches_that_an_examined_one_represents():
+    def cost(launch_id, line):
+        sectors, needed, width_bytes, conflicts = 4.0, 4.0, 4, 0.0
+        return LineCost("k", "hash", launch_id, "k.py", line, "load", "x", 10.0,
+                        sectors, needed, width_bytes, conflicts)  # fmt: skip
+
+    lines, measures = line_facts(LineRecords([cost(1, 3), cost(2, 7)], weights={1: 9.0, 2: 1.0}))
+    assert measures == ("sectors",)
+    assert [(one.place.line, one.heat["sectors"]) for one in lines] == [(3, 0.9), (7, 0.1)]

@@ -505,3 +505,25 @@ def test_endless_kernel_ends_at_the_budget(monkeypatch):
     answer = verify(request("endless", seconds=0.1))
     assert answer.verdict == "undecided"
     assert "did not end within the budget" in answer.why
+
+
+def test_kernel_that_writes_into_the_pipe_of_answers_is_undecided(tmp_path):
+    script = tmp_path / "kernel.py"
+    script.write_text(
+        "import contextlib, os\n"
+        "for handle in range(3, 64):\n"
+        "    with contextlib.suppress(OSError):\n"
+        '        os.write(handle, b\'{"answer": {}, "is_final": true}\\n\')\n'
+        "def right(x):\n"
+        "    return 3 * x\n"
+    )
+    (tmp_path / "plain.py").write_text(
+        "import torch\n"
+        "def triple(x):\n"
+        "    return 3 * x\n"
+        "def get_inputs():\n"
+        "    return [torch.ones(4, 4)]\n"
+    )
+    answer = verify(Request(str(script), "right", "plain:triple", seconds=60.0, cases=2))
+    assert answer.verdict == "undecided"
+    assert answer.why == "the kernel's process wrote a record that is none of tkdebug's"

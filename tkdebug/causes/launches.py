@@ -229,6 +229,21 @@ class RememberedLaunches:
         """Yield the launches, the last one first."""
         return reversed(tuple(self._launches))
 
+    def writer_before(self, chain: Sequence[Launched]) -> Launched | None:
+        """Return the last launch before a chain that wrote memory that it needs, or None."""
+        needed: frozenset[int] = frozenset()
+        own: frozenset[int] = frozenset()
+        for launched in chain:
+            needed |= launched.needed_storages() - own
+            own |= launched.stored_storages()
+        is_before = False
+        for launched in self.newest_first():
+            if launched is chain[0]:
+                is_before = True
+            elif is_before and launched.stored_storages() & needed:
+                return launched
+        return None
+
     def at(self, place: int) -> Launched | None:
         """Return the launch before which there were `place` others; None if it is forgotten."""
         behind = self.total - place

@@ -214,29 +214,13 @@ class Mismatches:
                 return rerun
             if not rerun.reproduces():
                 return None
-            before = self._writer_before(chain)
+            before = self._launches.writer_before(chain)
             if before is None or len(chain) >= _MOST_LAUNCHES:
                 return rerun
             longer = Rerun([before, *chain], found.tensor, budget)
             if not longer.can_run or not longer.reproduces():
                 return rerun
             chain = [before, *chain]
-
-    def _writer_before(self, chain: Sequence[Launched]) -> Launched | None:
-        """The last launch before a chain that wrote an input of the chain."""
-        first = chain[0]
-        needed: frozenset[int] = frozenset()
-        own: frozenset[int] = frozenset()
-        for launched in chain:
-            needed |= launched.needed_storages() - own
-            own |= launched.stored_storages()
-        is_before = False
-        for launched in self._launches.newest_first():
-            if launched is first:
-                is_before = True
-            elif is_before and launched.stored_storages() & needed:
-                return launched
-        return None
 
 
 def _reference(comparison: Comparison, found: Written) -> tuple[Callable[[], Tensor] | None, str]:

@@ -420,30 +420,3 @@ def of_program(value: Reading, index: int) -> Reading:
             return tuple(of_program(item, index) for item in value)
         case _:
             return value
-
-
-def equal(left: Reading, right: Reading) -> bool:
-    """Whether two readings are the same; floats bit by bit, so that NaN equals itself."""
-    match left, right:
-        case Tile(), Tile():
-            return _same(left.data, right.data)
-        case Buffer(), Buffer():
-            return _same(left.data, right.data)
-        case Pointers(), Pointers():
-            return left.name == right.name and _same(left.offsets, right.offsets)
-        case Described(), Described():
-            return all(equal(part, right.parts[name]) for name, part in left.parts.items())
-        case tuple(), tuple():
-            return len(left) == len(right) and all(map(equal, left, right))
-        case Constant(), Constant():
-            return left.value is right.value or bool(left.value == right.value)
-        case _:
-            return type(left) is type(right)
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    if a.dtype.is_floating_point:
-        return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
-    return torch.equal(a, b)

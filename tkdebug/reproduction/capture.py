@@ -247,7 +247,7 @@ def _chain(launched: Launched, launches: RememberedLaunches) -> list[Launched]:
     """Return the launches that wrote a launch's inputs, in order, and then the launch."""
     chain = [launched]
     while len(chain) < _MOST_LAUNCHES:
-        before = _writer_before(chain, launches)
+        before = launches.writer_before(chain)
         if before is None:
             break
         chain.insert(0, before)
@@ -268,20 +268,6 @@ def _last_store(comparison: Comparison, chain: Sequence[Launched], tensor: Tenso
     at = sum(i * step for i, step in zip(comparison.index, tensor.stride(), strict=True))
     store = rerun.store_of((int(tensor.storage_offset()) + at) * tensor.element_size())
     return store.op.location.frames[-1] if store else None
-
-
-def _writer_before(chain: Sequence[Launched], launches: RememberedLaunches) -> Launched | None:
-    """Return the last launch before a chain that wrote an input of the chain, or None."""
-    first = chain[0]
-    given = {address_of(t) for launched in chain for _, t in launched.tensors()}
-    own: frozenset[int] = frozenset().union(*(launched.stored_storages() for launched in chain))
-    is_before = False
-    for launched in launches.newest_first():
-        if launched is first:
-            is_before = True
-        elif is_before and launched.stored_storages() & (given - own):
-            return launched
-    return None
 
 
 def _on(value: Any, memory: dict[int, Tensor]) -> Any:

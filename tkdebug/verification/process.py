@@ -44,17 +44,28 @@ def verify(request: Request) -> Answer:
                 raise UsageError(record["error"])
             if "ready" in record:
                 continue
-            if "at" in record:
-                at = Case.of_text(json.dumps(record["at"])), time.monotonic()
-            else:
-                last = Answer.of_json(record["answer"])
-                if record.get("is_final"):
-                    return last
+            try:
+                if "at" in record:
+                    at = Case.of_text(json.dumps(record["at"])), time.monotonic()
+                else:
+                    last = Answer.of_json(record["answer"])
+                    if record.get("is_final"):
+                        return last
+            except (KeyError, TypeError, ValueError, UsageError):
+                return _unreadable(request)
         process.poll()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.5)
         status = process.returncode
     return _ended_early(request, last, at, status)
+
+
+def _unreadable(request: Request) -> Answer:
+    """Return the answer about a process whose code wrote into the pipe of its answers."""
+    answer = Answer.new(request)
+    answer.why = "the kernel's process wrote a record that is none of tkdebug's"
+    answer.judge()
+    return answer
 
 
 def _ended_early(

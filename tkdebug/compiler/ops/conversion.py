@@ -7,6 +7,7 @@ converted operands is in `operators`.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
@@ -87,6 +88,8 @@ def with_scalar(type_: LanguageType, element: LanguageType) -> LanguageType:
 def constant(emit: Emitter, value: bool | int | float, element: dtype) -> tensor:
     """A scalar constant of type `element`; the value must be in its range."""
     if element.is_int():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise SemanticError(f"constant {value} does not fit {element}")
         value = int(value)
         if element.is_bool():
             value = int(bool(value))

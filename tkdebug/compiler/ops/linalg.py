@@ -142,8 +142,10 @@ def _dot_result_dtype(operand: dt.dtype, out_dtype: Any) -> dt.dtype:
         return dt.float64
     if out_dtype == dt.bfloat16:
         raise SemanticError("dot: out_dtype=bfloat16 is unsupported; use fp32 and cast the result")
-    if out_dtype == dt.float16 and operand not in (dt.float16,) and not operand.is_fp8():
+    if operand in (dt.float32, dt.bfloat16):
         return dt.float32
+    if out_dtype not in (dt.float32, dt.float16):
+        raise SemanticError(f"dot: out_dtype must be fp32 or fp16, got {as_given(out_dtype)}")
     assert isinstance(out_dtype, dt.dtype)
     return out_dtype
 

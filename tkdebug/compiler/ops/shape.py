@@ -54,7 +54,7 @@ def full(emit: Emitter, shape: object, value: object, dtype: dt.dtype) -> tensor
     """A tile of `shape` filled with the scalar `value` as `dtype`; a scalar for the shape ()."""
     dims = shape_argument(shape, "full") if shape not in ((), []) else ()
     if isinstance(value, tensor):
-        if value.numel != 1 and value.type.is_block():
+        if value.type.is_block() and (value.numel != 1 or dims):
             raise SemanticError(f"full: value must be a scalar, got {as_given(value)}")
         scalar = conversion.cast(emit, value, dtype)
     else:

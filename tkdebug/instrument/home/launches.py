@@ -126,9 +126,10 @@ class Totals:
 
     @property
     def measured_ns(self) -> int | None:
-        """Time on a GPU of all launches, untimed ones counted as the mean; None without times."""
+        """GPU time of all native launches, untimed ones counted as the mean; None without times."""
         total_ns, count = self.times.get("measured", (0, 0))
-        return None if not count else round(total_ns * self.launches / count)
+        interpreted = self.times.get("interpreted", (0, 0))[1]
+        return None if not count else round(total_ns * (self.launches - interpreted) / count)
 
     @property
     def interpreted_ns(self) -> int:

@@ -107,7 +107,8 @@ def _heat(records: LineRecords) -> dict[str, dict[Place, float]]:
         for place, counts in _code(records.table).items():
             amounts["instructions"][place] += counts.instructions
     for cost in records.costs:
-        amounts["sectors"][Place(cost.file, cost.line)] += cost.requests * cost.sectors
+        weight = records.weights.get(cost.launch_id, 1.0)
+        amounts["sectors"][Place(cost.file, cost.line)] += cost.requests * cost.sectors * weight
     return {name: _shares(found) for name, found in amounts.items()}
 
 

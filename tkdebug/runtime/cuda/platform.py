@@ -197,7 +197,7 @@ class CudaPlatform:
 
     def prestart(self) -> None:
         """Load what the first launch will need."""
-        for module in ("launcher", "module"):
+        for module in ("launcher", "device"):
             import_module(f"tkdebug.runtime.cuda.{module}")
 
 

@@ -202,11 +202,12 @@ class PipelineLoops:
             return _Plan([], 0, 0)
         loads = pipelined_loads(loop, infos, needs_dot, refuse)
         buffers = self._buffers(loop, loads, stages) if loads else 0
-        if loads and buffers < 2:
+        refills = buffers < stages and _can_refill(loop, loads)
+        distance = buffers if refills else buffers - 1
+        if distance < 1:
             for load in loads:
                 refuse(load.op, "two buffers of what it copies do not fit into shared memory")
-        refills = buffers < stages and _can_refill(loop, loads)
-        return _Plan(loads, buffers, buffers if refills else buffers - 1)
+        return _Plan(loads, buffers, distance)
 
     def _buffers(self, loop: Operation, loads: Sequence[PipelinedLoad], stages: int) -> int:
         """The number of buffers of each ring."""
