@@ -323,12 +323,13 @@ Written by `python bench/native_checks.py --markdown bench/RESULTS.md`: kernels 
 benchmark, and two gathers, bare and with bounds, assertions, assumptions, stored NaNs and
 infinities, wrapped offsets, divisions and shifts checked on every
 launch. Device times of launches in CUDA graphs,
-replayed in turn in one process; medians. Registers are those of the two builds. Compile times, at
-most {limit}x, are by the clock, of code that is not on the disk, of the build that first launches
-wait for, and medians of {compiles} to {most} in turn; a kernel whose launches are all checked gets
-the one that is timed here some launches later. Under compute-sanitizer (memcheck, `--sanitizer`)
-bare launches run in one process of their own, each between two events: of a kernel that takes a few
-microseconds, that is mostly what the sanitizer adds to a launch. It tests each access against
+replayed in turn in one process; medians. Registers are those of the two builds. Compile time, at
+most {limit}x, is wall time with an empty disk cache, medians of {compiles} to {most}: that of the
+build that first launches wait for. Device times and registers are those of the build that
+replaces it some launches later if all launches are checked. Under compute-sanitizer (memcheck,
+`--sanitizer`)
+bare launches run in one process of their own, each between two events: for kernels of a few
+microseconds the ratio is mostly the sanitizer's cost per launch. It tests each access against
 allocations. The rows of vector add are of one kernel, and so are those of matmul: their compile
 times differ by what else the host did.
 

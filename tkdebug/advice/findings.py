@@ -130,7 +130,7 @@ def least(work: Work, better: Work, others: Iterable[Work]) -> Work:
 def accesses_by_line(
     launch: Launch, kind_of: Callable[[AccessFacts], bool]
 ) -> Mapping[tuple[Frame, str], list[AccessFacts]]:
-    """Accesses by line and kinds in words ("load and store"): those of a line are one cause."""
+    """Executed accesses for which `kind_of` holds, by line and kinds ("load and store")."""
     found: dict[Frame, list[AccessFacts]] = {}
     for access in launch.facts.accesses:
         if access.executions and kind_of(access):

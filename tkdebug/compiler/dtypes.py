@@ -58,7 +58,7 @@ _EXPONENT_BIAS = {
 
 
 class LanguageType:
-    """Base of everything a kernel value can have as its type."""
+    """Base class of the types of kernel values."""
 
     @property
     def scalar(self) -> LanguageType:
@@ -83,7 +83,11 @@ class LanguageType:
         return False
 
     def to_ir(self) -> ir.Type:
-        """The IR type."""
+        """The IR type.
+
+        Raises:
+            TypeError: it has none.
+        """
         raise TypeError(f"{self} has no IR type")
 
 

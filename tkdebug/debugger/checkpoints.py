@@ -71,7 +71,7 @@ class Checkpoints:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that all but the first hold."""
+        """Size in bytes of all checkpoints but the first, which the limit does not count."""
         return sum(one.size_bytes for one in self._taken[1:])
 
     def before(self, moment: Moment) -> Checkpoint:

@@ -220,7 +220,7 @@ def comments_around(
 
 
 def unused(comments: Iterable[IgnoreComment], faults: Iterable[Fault]) -> list[IgnoreComment]:
-    """The comments that ignored nothing, each once, with their unused kinds.
+    """Comments with a kind that ignored no fault, each once and reduced to these kinds.
 
     Args:
         comments: the comments as recorded.

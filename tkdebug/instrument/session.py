@@ -211,6 +211,10 @@ class Session:
         """Launches new or changed since the cursor `since` (0 for all), oldest change first.
 
         A launch seen running comes again, with the same `seq`, when it has ended.
+
+        Args:
+            since: the cursor of the page before.
+            limit: the most launches, clamped to 1 to `MAX_PAGE_ROWS`.
         """
         limit = max(1, min(limit, MAX_PAGE_ROWS))
         found = self._page(Launch, "revision", since, limit + 1)

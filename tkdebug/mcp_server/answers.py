@@ -109,7 +109,10 @@ def error_page(record: ErrorRecord) -> str:
 
 
 def clipped(item: Item, most_bytes: int) -> dict[str, object]:
-    """Return an item with its texts and lists cut so far that it fits; `clipped` says so."""
+    """Return an item that fits into `most_bytes`, its texts and lists cut if need be.
+
+    A cut item has `clipped`: true. If no cut makes it fit, it has only `clipped` and `start`.
+    """
     if len(_text(item)) <= most_bytes:
         return dict(item)
     for chars, length in _CLIPS:

@@ -330,13 +330,13 @@ class _Look:
         return ran, False
 
     def written(self, answers: Answers | None) -> list[Written]:
-        """Return the tensors of floats that were written."""
+        """Return the written float tensors, compared with `answers` if given; [] before `run`."""
         if self._memory is None:
             return []
         found = [Written(each) for each in self._memory.written()]
-        for each in found if answers is not None else ():
-            assert answers is not None
-            each.compare(answers, len(found) - 1)
+        if answers is not None:
+            for each in found:
+                each.compare(answers, len(found) - 1)
         return found
 
     def left_out(self) -> list[str]:

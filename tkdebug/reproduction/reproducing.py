@@ -230,7 +230,7 @@ class _Best:
         self.script = script
 
     def shrink(self) -> None:
-        """Shrink it, until nothing more goes.
+        """Shrink the script: its statements, then data and contents until its extent stays.
 
         Raises:
             OutOfTimeError: the time is over.

@@ -233,7 +233,7 @@ class TkdebugApp(App[None]):
 
     @on(DebugAsked)
     def _ask_debugger(self, event: DebugAsked) -> None:
-        """Ask the debugger."""
+        """Send a request to the script's debugger; notify the user if it can have no effect."""
         if self._link is None:
             self.notify("a recorded run cannot be stopped; tkdebug debug --tui script.py can")
         elif not self._link.send(event.message):

@@ -40,10 +40,11 @@ _COARSEST = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a run.
+    """The results of a run.
 
     Attributes:
-        tensors: by the names of parameters.
+        tensors: the parameters' tensors after the run, by name.
+        grid: the launch's.
         faults: its errors.
         failure: why it did not end; "" where it did.
         failed_op: the id of the op at which it failed; None if it is not known.

@@ -89,7 +89,6 @@ def caused(search: Search, finding: Finding) -> Finding:
         line=fault.line,
         kernel=fault.kernel,
         fault=_as_json(fault),
-        message=finding.message,
     )
 
 

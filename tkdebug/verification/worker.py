@@ -98,9 +98,9 @@ def examine_function(
 
 @contextlib.contextmanager
 def _installed(mode: Any) -> Iterator[None]:
-    """Have tkdebug in force in a `with` block, with memory marked for all checks.
+    """Install tkdebug for a `with` block, with memory tracked for every check.
 
-    The calls choose which checks are in force.
+    Each call of the candidate selects its own checks. Natively all launches are checked.
 
     Raises:
         UsageError: there is no GPU on which kernels could run natively.

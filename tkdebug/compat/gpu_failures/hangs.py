@@ -313,7 +313,7 @@ class HangDumps:
         self._asking = asking
 
     def look(self, waited: str) -> None:
-        """Have the driver write a dump, and report its contents.
+        """Wait for a dump by the driver and report it, or report why there is none.
 
         Args:
             waited: the time for which the kernel has not ended, in words.

@@ -89,7 +89,11 @@ class scope:
 
 
 class cpu_timed_scope(scope):
-    """A scope with the wall time between its ends as metric `cpu_time (ns)`."""
+    """A scope with the wall time between its ends as metric `cpu_time (ns)`.
+
+    Raises:
+        ValueError: `metrics` has `cpu_time`, which is reserved.
+    """
 
     def __init__(self, name: str, metrics: Mapping[str, Any] | None = None) -> None:
         super().__init__(name, metrics)

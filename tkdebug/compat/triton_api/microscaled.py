@@ -26,12 +26,15 @@ class MicroscaledError(UsageError, AssertionError):
 
 
 class _Microscaled:
-    """The base of both formats.
+    """Base of the tensors of elements and of scales.
 
     Args:
         data: float32 values to convert.
         size: the size of a tensor that has no values yet, which `random` gives it.
         device: the device to make it on; the device of `data` if there is any.
+
+    Raises:
+        ValueError: neither `data` nor `size` is given.
     """
 
     data: torch.Tensor
@@ -75,7 +78,7 @@ class MXFP4Tensor(_Microscaled):
         return self
 
     def to(self, dtype: torch.dtype) -> torch.Tensor:
-        """The values; `dtype` is float32."""
+        """The values in float32; MicroscaledError for another `dtype`."""
         import torch
 
         self._check_float32(dtype)
@@ -135,7 +138,7 @@ class MXScaleTensor(_Microscaled):
         return self
 
     def to(self, dtype: torch.dtype) -> torch.Tensor:
-        """The values; `dtype` is float32."""
+        """The values in float32, NaN for code 255; MicroscaledError for another `dtype`."""
         import torch
 
         self._check_float32(dtype)

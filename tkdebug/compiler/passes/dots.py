@@ -190,7 +190,7 @@ def _split(op: Operation, build: OpBuilder, count: int, small: tuple[tuple[int, 
 
 
 def _parts(build: OpBuilder, value: Value, count: int) -> list[Value]:
-    """The first `count` bf16 parts of `value`, each the rounded rest after the parts before."""
+    """Split fp32 `value` into `count` bf16 terms: each rounds what the terms before left."""
     parts = []
     for index in range(count):
         part = build.cast(arith.TruncF, value, ir.BF16)

@@ -426,7 +426,7 @@ class HostDebugger(HostBreakpoints):
         return None
 
     def _run_command(self, line: str) -> bool:
-        """Run a command; a command for kernels alone says so."""
+        """Run a command at the script's lines; return whether the script goes on."""
         word, _, rest = line.strip().partition(" ")
         if word in _ABOUT_BREAKPOINTS and self._is_number_of_kernels(rest):
             self._console.run_line(line)

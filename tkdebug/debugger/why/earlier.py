@@ -310,7 +310,9 @@ def _is_same(stored: Tensor, loaded: Tensor) -> bool:
 
 
 def command_there(writer: Writer, address: int, byte: int) -> str:
-    """Return the command line that asks for an element at the end of a launch.
+    """Return the `tkdebug debug` command that asks `why` of an element at the end of a launch.
+
+    It has no `why` if the element has no name there, and `…` for a script that is no .py file.
 
     Args:
         writer: the launch.

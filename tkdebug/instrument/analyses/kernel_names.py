@@ -27,7 +27,10 @@ def demangled(name: str) -> str:
 
 @lru_cache(maxsize=_CACHED)
 def short_name(name: str) -> str:
-    """Return a demangled name with template arguments, without result and parameter types."""
+    """Return a demangled name without result and parameter types; another name as it is.
+
+    Template arguments stay, and `(anonymous namespace)::` goes.
+    """
     full = demangled(name)
     if full == name:
         return name

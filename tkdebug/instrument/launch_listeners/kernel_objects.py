@@ -24,7 +24,7 @@ _HOOKS = hook_chain.__file__
 
 
 class CodeLine(NamedTuple):
-    """A line to which code belongs from `address` on, in bytes from the first instruction."""
+    """The source line of the code from `address` on, a byte offset from the first instruction."""
 
     address: int
     file: str

@@ -89,7 +89,10 @@ class StridedAccess:
         return self._unfold(picked, entries, sliced, tile)
 
     def _table(self, flat: Tensor, start: int, rows: int, tile: AffineTile) -> Tensor:
-        """Return a view whose row i is the slice i elements after `start` (rows overlap)."""
+        """Return a view whose row i is the slice i elements after `start` (rows overlap).
+
+        Axes with a negative coefficient are reversed in it: the caller flips them.
+        """
         for coef, extent in zip(tile.coefs, tile.shape, strict=True):
             if coef < 0:
                 start += coef * (extent - 1)

@@ -213,7 +213,7 @@ def _elements(run: Evaluator, value: TileValue, type_: ir.Type, format_: str, ax
 def _scaled(
     run: Evaluator, tile: Tensor, scale: TileValue, type_: ir.Type, fast_math: bool
 ) -> Tensor:
-    """Return a tile times the scales of its groups along the last axis."""
+    """Multiply groups of the last axis by their scales; e8m0 255 gives NaN unless `fast_math`."""
     factors = run.full(scale, type_)
     group = tile.shape[-1] // factors.shape[-1]
     if factors.is_floating_point():

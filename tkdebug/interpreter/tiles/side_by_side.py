@@ -1,4 +1,4 @@
-"""A float tile side by side: as a kernel has it, in fp64, and in fp64 under single causes of error.
+"""Float tiles in several versions: the kernel's, fp64, and one for each error hypothesis (world).
 
 Rules of ops never get such a tile: `tkdebug.precision`, which makes them, runs each op once for
 every side. Only control flow forwards and blends them.
@@ -36,8 +36,8 @@ class SideBySide:
     Attributes:
         actual: what the kernel has.
         exact: what it would have in fp64; None if that is `actual`, bit for bit.
-        worlds: by cause, the tile in fp64 if that cause alone made errors; a missing cause has
-            `exact`, or for `AsActual` the kernel's.
+        worlds: by world, the tile in fp64 with that world's errors. A missing world has `exact`, a
+            missing `AsActual` world the kernel's values.
     """
 
     __slots__ = ("_wide", "actual", "exact", "worlds")

@@ -348,7 +348,7 @@ def _extents_key(shape: tuple[int, ...], strides: tuple[int, ...], item_bytes: i
 
 
 def arg_divisibility(specs: Sequence[ArgSpec], alignment: Sequence[Hashable]) -> tuple[int, ...]:
-    """Return a known divisor of each run-time parameter: of a pointer's bytes, of an int.
+    """Return known divisors of the IR arguments: of addresses, ints, and parts of descriptors.
 
     Args:
         specs: the type or constant that each parameter is compiled for.

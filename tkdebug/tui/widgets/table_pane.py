@@ -126,7 +126,7 @@ class TablePane(Pane, Generic[_Row]):
         return Text(f" {count}", style=palette.GOOD) if count else Text("")
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
-        """Read the rows again if there may be others."""
+        """Show the rows, and load new ones in a thread if there may be any."""
         self.snapshot, self.state, self._session = snapshot, state, session
         if snapshot is None or session is None:
             self._show_rows()

@@ -143,7 +143,7 @@ class PipelineLoops:
     )
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Pipeline every innermost `scf.for` with loads that can be copied ahead."""
+        """Pipeline the innermost `scf.for` loops that `_plan` accepts; remarks name other loads."""
         infos = analyse(module.function)
         for loop in [op for op in module.walk() if scf.For.matches(op)]:
             if not rewriter.begins(loop, "pipeline"):

@@ -216,7 +216,7 @@ def _loads_behind(op: Operation, loads: frozenset[Operation]) -> frozenset[Opera
 
 
 def _is_of_mean(op: Operation) -> bool:
-    """Whether the result of a reduction is divided by the extent that it reduces."""
+    """Whether a reduction's result is multiplied or divided by its extent, or by 1 / extent."""
     if not tt.Reduce.matches(op):
         return False
     from tkdebug.interpreter.checks.padding.proof import constant_everywhere

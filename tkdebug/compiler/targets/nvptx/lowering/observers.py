@@ -1,8 +1,8 @@
 """Observers of a lowering, which may add code of their own: checks, readings of the clock.
 
-Responsible for the interface alone. The driver makes the observers that a kernel asks for; a bare
+Defines only the interface. The driver makes the observers that a kernel asks for; a bare
 kernel has none, and its compile imports none. The lowering calls them in their order, and knows
-nothing else of them. They keep the kernel (`Lowering`) themselves.
+nothing else of them. Each observer keeps its own reference to the `Lowering`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Good, Modifiers, Regis
 
 
 class AccessGuard(Protocol):
-    """The test of an access, which writes the access for its lowering.
+    """Guard of an access: emits the test and the access in place of the lowering.
 
     An access that `is_short` is written by `load`, `store` or `copy`, as one piece of PTX; any
     other one by `either_way`.

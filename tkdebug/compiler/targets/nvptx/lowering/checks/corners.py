@@ -232,7 +232,11 @@ class Corners:
         return reduce(self._ctx.emit.bit_and, conditions) if conditions else integer("i1", 1)
 
     def addresses(self, pointer: Value) -> Reach:
-        """Return the reach of a tile of pointers: of the first bytes of its elements."""
+        """Return the bounds of the addresses of a tile's elements, of their first bytes.
+
+        Raises:
+            UnknownReachError: the pointers are not scalars plus offsets with known bounds.
+        """
         carried = self._carried(pointer)
         if carried is not None:
             return carried

@@ -125,7 +125,7 @@ def plan_reduction(
     warp_steps = tuple(step for step in steps if step.warp)
     parts = [i for i, step in enumerate(steps) if step.warp]
     kept_bits = [i for i, v in enumerate(layout.packed_bases(REGISTER)) if v & ~mask]
-    partial, gathered = exchanged(layout, axis, mask, coefficients, parts, kept_bits)
+    partial, gathered = exchanged(layout, axis, coefficients, parts, kept_bits)
     spread = spread_out(gathered, len(parts))
     part_steps: tuple[Step, ...] = ()
     if spread is None and is_worth_shuffles(len(parts), combine_ops, values):

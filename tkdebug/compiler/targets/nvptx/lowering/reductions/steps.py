@@ -194,12 +194,19 @@ class Spread:
 def exchanged(
     layout: LinearLayout,
     axis: int,
-    mask: int,
     coefficients: list[int],
     parts: list[int],
     kept_bits: list[int],
 ) -> tuple[LinearLayout, LinearLayout]:
-    """The layouts that warps write and threads read if parts of the axis lie in several warps."""
+    """Layouts of a reduction over warps: of the partials that are written, and of those read.
+
+    Args:
+        layout: of the operand.
+        axis: the one that is reduced.
+        coefficients: the steps that lead from 0 to the axis coordinate of each input bit.
+        parts: the steps that lead to another warp.
+        kept_bits: the register bits that remain after the reduction within a thread.
+    """
     rest = tuple(entry for i, entry in enumerate(layout.outs) if i != axis)
     outs = ((PART, 1 << len(parts)), *rest)
     first, bits = axis_vectors(layout, axis)
