@@ -511,7 +511,7 @@ def test_kernel_that_writes_into_the_pipe_of_answers_is_undecided(tmp_path):
     script = tmp_path / "kernel.py"
     script.write_text(
         "import contextlib, os\n"
-        "for handle in range(3, 64):\n"
+        "for handle in range(3, 4096):\n"
         "    with contextlib.suppress(OSError):\n"
         '        os.write(handle, b\'{"answer": {}, "is_final": true}\\n\')\n'
         "def right(x):\n"
