@@ -2,6 +2,7 @@
 
 import gc
 from functools import partial
+from types import SimpleNamespace
 
 import mismatched_kernels as kernels
 import numpy
@@ -268,6 +269,23 @@ def test_forgotten_launches_keep_no_copies():
         launches.ended(None, grid, given, 0, launches.begins(given))
     found = (one for one in gc.get_objects() if isinstance(one, Launched))
     assert sum(one.grid is grid for one in found) == REMEMBERED
+
+
+def test_the_launch_before_is_the_one_that_wrote_what_a_chain_reads_first():
+    def launched(needed, stored):
+        return SimpleNamespace(
+            needed_storages=lambda: frozenset(needed), stored_storages=lambda: frozenset(stored)
+        )
+
+    launches = RememberedLaunches()
+    filled, apart, updated, read = (
+        launched((), (1,)), launched((), (9,)), launched((1,), (1,)), launched((1,), (2,))
+    )  # fmt: skip
+    launches._launches.extend((filled, apart, updated, read))
+    assert launches.writer_before([read]) is updated
+    # It is updated in place: what it held before matters, although the chain writes it, too.
+    assert launches.writer_before([updated, read]) is filled
+    assert launches.writer_before([filled, updated, read]) is None
 
 
 def test_a_temporary_argument_is_kept_where_that_is_asked_for(faults):
